@@ -16,6 +16,7 @@ from satlab.campaign.hosts import HostsFile
 from satlab.campaign.plan import Plan
 from satlab.campaign.record import TaskRecord
 from satlab.check import suite
+from satlab.check.search.record import SearchRecord
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.rootd import verbs
 
@@ -45,6 +46,8 @@ def files() -> Iterator[tuple[Path, str]]:
     yield SCHEMAS / "rootd-request.schema.json", _schema({"title": title, **verbs.REQUEST.json_schema()})
     title = "A suite of satlab check; made from satlab.check.suite"
     yield SCHEMAS / "suite.schema.json", _schema({"$id": "satlab/suite", **suite.schema(), "title": title})
+    title = "search.json of satlab check --search; made from satlab.check.search.record"
+    yield SCHEMAS / "search.schema.json", _schema(SearchRecord.model_json_schema(by_alias=True) | {"title": title})
     for model, name, title in CAMPAIGN_MODELS:
         yield SCHEMAS / f"{name}.schema.json", _schema(model.model_json_schema() | {"title": title})
     yield from metrics()

@@ -167,7 +167,7 @@ def stacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     yield request.param == "stacked"
 
 
-def test_t45_packages_are_for_their_job_alone_and_change_nothing_of_the_host(
+def test_t41_packages_are_for_their_job_alone_and_change_nothing_of_the_host(
     bench: Bench, apt: Apt, stacking: bool, tmp_path: Path
 ) -> None:
     before, mounts = host_files(), Path("/proc/self/mountinfo").read_text()
@@ -186,7 +186,7 @@ def test_t45_packages_are_for_their_job_alone_and_change_nothing_of_the_host(
     assert not place.exists(), "it is removed with the run"
 
 
-def test_t45_without_consent_nothing_is_fetched(bench: Bench, apt: Apt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t41_without_consent_nothing_is_fetched(bench: Bench, apt: Apt, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("apt-get was called")
 
@@ -232,7 +232,7 @@ def test_what_cannot_be_fetched_is_named_before_a_lab_is_up(bench: Bench, apt: A
     refused(bench, apt, "Unable to locate package satlab-standin")
 
 
-def test_t47_a_package_that_is_too_large_or_unsound_is_refused(
+def test_t43_a_package_that_is_too_large_or_unsound_is_refused(
     bench: Bench, apt: Apt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_packages, "MAX_FETCHED_BYTES", 10)
@@ -251,7 +251,7 @@ def test_t47_a_package_that_is_too_large_or_unsound_is_refused(
         job_packages.unpack([tmp_path / "large.deb"], target, place)
 
 
-def test_t45_a_package_writes_nowhere_else(tmp_path: Path) -> None:
+def test_t41_a_package_writes_nowhere_else(tmp_path: Path) -> None:
     """One brings a link, the next a file behind it; and a program that would run as its owner."""
     outside, target, place, trees = (tmp_path / name for name in ("outside", "target", "place", "trees"))
     for folder in (outside, target, place, trees):

@@ -2,8 +2,13 @@
 """Programs in lock-step with the virtual clock, in their sandboxes: aioquic's adapter, and planted faults."""
 
 import json
+import os
 import shlex
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +20,11 @@ from satlab.check.check_run import CheckRequest
 from satlab.check.endpoint import lockstep
 from satlab.common import paths
 from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
 
 pytestmark = pytest.mark.net
 
+NGTCP2 = paths.ROOT / "tests/endpoints/ngtcp2"
 AIOQUIC = f"{sys.executable} {paths.ROOT / 'tests/endpoints/aioquic/lockstep.py'}"
 SUITE = """
 schema: satlab/suite/1
@@ -65,6 +72,24 @@ def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(tmp
     assert 600 < first.time_to_first_byte_ms - second.time_to_first_byte_ms < 700
 
 
+def test_ngtcp2_passes_and_repeats_are_identical(tmp_path: Path) -> None:
+    """The adapter is of ngtcp2 0.12, the version of Debian 12."""
+    version = subprocess.run(["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False)
+    if not version.stdout.startswith("0.12."):
+        pytest.skip(f"no library of ngtcp2 0.12 here: {version.stdout.strip() or 'none'}")
+    place = tmp_path / "build"
+    place.mkdir()
+    subprocess.run(["make", "-C", str(NGTCP2), f"OUT={place}"], check=True, stdout=subprocess.DEVNULL)
+    program = str(place / "ngtcp2-lockstep")
+    cases = ("down", "up", "again", "lossy")
+    found, again = (check(tmp_path, program, program, *cases, out=out) for out in ("a", "b"))
+    for case in cases:
+        [one] = found.samples[case]
+        assert (one.status, one.reason) == ("ok", ""), case
+        assert one.times_s[1] is not None and one.floors_s[1] < one.times_s[1] < 60 and one.spent_s is not None
+        assert outcome(found, case) == outcome(again, case), case
+
+
 def script(text: str) -> str:
     return f"sh -c {shlex.quote(text)}"
 
@@ -89,3 +114,71 @@ def test_variables_reach_a_program(tmp_path: Path) -> None:
     server = script('echo "own $OWN"; exit 1')
     [found] = check(tmp_path, AIOQUIC, server, "down", environment=environment).samples["down"]
     assert found.reason.endswith("own yes")
+
+
+# --- an ordinary user -----------------------------------------------------------------------------------------------
+
+USER = 1_999_999_777
+PLANTED = f"{Path(sys.executable).resolve()} {paths.ROOT / 'tests/endpoints/planted/lockstep.py'}"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder of an ordinary user, who is nobody else on this host."""
+    folder = Path(tempfile.mkdtemp(prefix="satlab-user-"))
+    try:
+        (folder / "brief.yml").write_text(SUITE)
+        (folder / "secret").write_text("the user's own\n")
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, USER, USER)
+            path.chmod(0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def as_user(home: Path, server: str, **limits: str) -> subprocess.CompletedProcess[str]:
+    argv = [
+        sys.executable, "-m", "satlab", "check", "--suite", "brief.yml", "--cases", "down", "--runs", "1", "--json",
+        "--virtual-client", PLANTED, "--virtual-server", server,
+    ]  # fmt: skip
+    kept = {name: os.environ[name] for name in (paths.PROGRAMS_VARIABLE,) if name in os.environ}
+    environment = {"PATH": paths.STANDARD_PATH, "HOME": str(home), "PYTHONPATH": paths.PYTHONPATH} | kept | limits
+    identity: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
+    return subprocess.run(argv, cwd=home, env=environment, capture_output=True, text=True, check=False, **identity)
+
+
+def test_an_ordinary_user_runs_programs_in_lock_step(home: Path) -> None:
+    done = as_user(home, PLANTED)
+    assert done.returncode == ExitStatus.OK, done.stderr
+    [case] = json.loads(done.stdout)["cases"]
+    assert case["samples"][0]["status"] == "ok"
+    check_file = next((home / "runs").glob("*/check.json"))
+    assert check_file.stat().st_uid == USER
+
+
+def test_t46_an_ordinary_user_s_sandbox_has_no_network_no_capability_and_not_the_user_s_files(home: Path) -> None:
+    attempts = [
+        "grep CapEff /proc/self/status",
+        f"cat {home}/secret || echo unseen",
+        "echo $(wc -l </proc/net/dev) $(ls /proc | grep -c '^[0-9]')",
+    ]
+    done = as_user(home, script(f"({'; '.join(attempts)}) 2>/dev/null; exit 1"))
+    [case] = json.loads(done.stdout)["cases"]
+    reason = case["samples"][0]["reason"].removeprefix("the server: it ended with status 1: ")
+    capabilities, seen, counts = reason.split(" | ")
+    devices, processes = counts.split()
+    assert int(capabilities.split()[1], 16) == 0 and devices == "3" and seen == "unseen"  # two lines above that of lo
+    assert int(processes) < 10
+
+
+def test_t46_nothing_runs_where_a_user_cannot_make_a_sandbox(home: Path) -> None:
+    programs = home / "programs"
+    programs.mkdir(mode=0o755)
+    for program in ("satlink", "satvirtual"):
+        (programs / program).symlink_to(paths.PROGRAMS / program)
+    (programs / "satbox").write_text("#!/bin/sh\necho the kernel allows no user namespace >&2\nexit 5\n")
+    (programs / "satbox").chmod(0o755)
+    done = as_user(home, script(f"touch {home}/ran"), **{paths.PROGRAMS_VARIABLE: str(programs)})
+    assert done.returncode == ExitStatus.HOST and "not root: a program under test runs in a sandbox" in done.stderr
+    assert not (home / "ran").exists() and not (home / "runs").exists()

@@ -96,7 +96,7 @@ def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
     return sums
 
 
-def test_p227_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(up: Up) -> None:
+def test_p226_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(up: Up) -> None:
     the_lab, path = up()
     assert clients(the_lab.topology) == ("client", "client-2", "client-3")
     low = the_lab.plan.rtt_ms.configured
@@ -120,7 +120,7 @@ def test_p227_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
     assert 'satlab_link_terminal_rate_bps{lab="x",direction="forward",terminal="3"}' in text
 
 
-def test_t43_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: Up) -> None:
+def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: Up) -> None:
     the_lab, _ = up()
     quiet = min(rtts_ms(the_lab, "client-3"))
     to = the_lab.topology.nodes["client-2"].address
@@ -144,7 +144,7 @@ def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, sat
     assert lab.down(lab_id) is True
 
 
-def test_p230_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: Path, as_planned: AsPlanned) -> None:
+def test_p229_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: Path, as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         request = run.RunRequest(
             paths.SCENARIOS / "fairness_udp.json", LinkOptions(profile="leo", terminals=3), {"duration": "4"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `satbox`: runs one program in a sandbox, or makes the namespaces of a lab. Started by root.
+//! `satbox`: runs one program in a sandbox, or makes the namespaces of a lab. Started by root; `run` without a lab also by
+//! an ordinary user, where the kernel allows user namespaces.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -96,6 +97,12 @@ fn read(path: &str) -> io::Result<Spec> {
 
 /// Starts the first process of new namespaces, waits for it and ends as the program did; SIGTERM is passed on.
 fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
+    if !sys::is_root() {
+        if spec.network.is_some() || spec.user_namespace.is_some() {
+            return Err(invalid("only root runs programs in a lab"));
+        }
+        namespaces::own(spec.uid)?;
+    }
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
     let report = spec.report.as_deref().and_then(|path| new_file(path).ok());
     let network = match &spec.network {
@@ -135,7 +142,7 @@ fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
     }
 }
 
-/// Namespaces of a sandbox, all of the initial user namespace: nothing inside may change them.
+/// Namespaces of a sandbox, all of the caller's user namespace (root's: the initial one): nothing inside may change them.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC

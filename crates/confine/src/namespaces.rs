@@ -55,6 +55,26 @@ pub fn make(request: &Request) -> io::Result<()> {
     }
 }
 
+/// Makes the calling process of an ordinary user the owner of a user namespace, in which this user has the number `uid` and no
+/// other one exists. What it may do there counts nowhere else.
+///
+/// # Errors
+/// The kernel allows ordinary users no user namespace.
+pub fn own(uid: u32) -> io::Result<()> {
+    let [user, group] = sys::user();
+    sys::unshare(libc::CLONE_NEWUSER).map_err(|_| refused())?;
+    fs::write("/proc/self/setgroups", "deny")?;
+    for (name, outside) in [("uid_map", user), ("gid_map", group)] {
+        fs::write(format!("/proc/self/{name}"), format!("{uid} {outside} 1\n"))?;
+    }
+    Ok(())
+}
+
+fn refused() -> io::Error {
+    let why = "the kernel allows no user namespace (user.max_user_namespaces, or a rule of its security module)";
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
 /// The child: one unshare(2) for each byte that comes, answered by a byte.
 fn unshare_in_turn(mut commands: File, mut answers: File, steps: usize) -> io::Result<()> {
     for step in 0..steps {
@@ -77,11 +97,7 @@ fn keep(
     mut answers: File,
     kept: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
-    let refused = |_| {
-        let why = "the kernel allows no user namespace (user.max_user_namespaces)";
-        io::Error::new(io::ErrorKind::Unsupported, why)
-    };
-    answers.read_exact(&mut [0]).map_err(refused)?;
+    answers.read_exact(&mut [0]).map_err(|_| refused())?;
     let map = format!("{0} {0} {1}\n", request.first_uid, request.uids);
     for name in ["uid_map", "gid_map"] {
         fs::write(format!("/proc/{pid}/{name}"), &map)?;

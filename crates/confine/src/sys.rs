@@ -144,11 +144,26 @@ pub fn set_capabilities(mask: u64) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) }).map(drop)
 }
 
-/// Becomes a user and group without supplementary groups; capabilities are kept if that was asked for.
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    // SAFETY: no argument.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Effective user and group.
+pub fn user() -> [u32; 2] {
+    // SAFETY: no argument.
+    unsafe { [libc::geteuid(), libc::getegid()] }
+}
+
+/// Becomes a user and group without supplementary groups; capabilities are kept if that was asked for. A process that is
+/// this user already, the only one of its user namespace, keeps its groups: the kernel refuses it to drop them.
 pub fn become_user(uid: u32) -> io::Result<()> {
     // SAFETY: numbers only.
     unsafe {
-        check(libc::c_long::from(libc::setgroups(0, std::ptr::null())))?;
+        if libc::getuid() != uid {
+            check(libc::c_long::from(libc::setgroups(0, std::ptr::null())))?;
+        }
         check(libc::c_long::from(libc::setresgid(uid, uid, uid)))?;
         check(libc::c_long::from(libc::setresuid(uid, uid, uid))).map(drop)
     }

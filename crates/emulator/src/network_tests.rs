@@ -170,7 +170,7 @@ fn packet_for(terminal: usize) -> Vec<u8> {
 }
 
 #[test]
-fn p226_packets_of_equal_terminals_find_their_terminal_and_get_equal_parts() {
+fn p225_packets_of_equal_terminals_find_their_terminal_and_get_equal_parts() {
     let (config, profile) = of_count("geo", 3);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
     let packets = [0, 1, 2].map(packet_for);
@@ -208,7 +208,7 @@ fn p226_packets_of_equal_terminals_find_their_terminal_and_get_equal_parts() {
 }
 
 #[test]
-fn test_t43_a_flood_of_one_terminal_leaves_the_others_their_shares() {
+fn test_t44_a_flood_of_one_terminal_leaves_the_others_their_shares() {
     let (config, profile) = of_count("geo", 3);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
     let packets = [0, 1, 2].map(packet_for);

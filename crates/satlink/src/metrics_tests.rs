@@ -143,7 +143,7 @@ fn changes_have_exactly_the_fields_of_the_schema() {
 }
 
 #[test]
-fn p229_each_terminal_has_its_figures_in_the_schema_s_form() {
+fn p228_each_terminal_has_its_figures_in_the_schema_s_form() {
     let of = |packets: u64| emulator::served::OfTerminal {
         counters: link::Counters {
             bytes_in: packets * 1000,

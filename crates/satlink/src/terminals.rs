@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn test_t44_a_flooded_device_leaves_the_others_their_turns() {
+    fn test_t45_a_flooded_device_leaves_the_others_their_turns() {
         let mut turns = Turns::new(3);
         let mut looked = 0;
         for _ in 0..10 * LOOK {

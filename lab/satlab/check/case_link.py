@@ -17,8 +17,10 @@ from satlab.link.config import (
     LinkRequest,
     LinkSet,
     Loss,
+    PacketsQueue,
     Timeline,
     TimelineStep,
+    UniformJitter,
     build_config,
 )
 from satlab.link.plan import LinkPlan, plan_link
@@ -98,11 +100,19 @@ def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:
     if change.rtt_ms is not None:
         one_way_ms = change.rtt_ms / 2 - link.plan.terrestrial_one_way_delay_ms
         yield LinkSet(direction="both", delay_ms=one_way_ms)
+    if change.outage_s is not None:
+        yield LinkSet(direction="both", outage=change.outage_s)
 
 
-def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
-    direction = Direction(queue=BdpQueue(bdp=case.queue_bdp or suite.link.queue_bdp), loss=case.loss or Loss())
-    request = LinkRequest(
+def build_request(suite: Suite, case: Case, profile: Path = paths.PROFILES / "geo", seed: int = 1) -> LinkRequest:
+    """Return the request for the link of a case over a profile; its timeline is added by `for_lab`."""
+    queue = BdpQueue(bdp=case.queue_bdp or suite.link.queue_bdp)
+    direction = Direction(
+        queue=queue if case.queue_packets is None else PacketsQueue(packets=case.queue_packets),
+        loss=case.loss or Loss(),
+        jitter=None if case.jitter_ms is None else UniformJitter(uniform_ms=case.jitter_ms),
+    )
+    return LinkRequest(
         profile,
         seed=seed,
         forward=direction,
@@ -110,6 +120,10 @@ def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
         terrestrial_one_way_delay_ms=((case.rtt_ms or suite.link.rtt_ms) - GEO_RTT_MS) / 2,
         run_id=f"{suite.name}-{case.id}",
     )
+
+
+def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
+    request = build_request(suite, case, profile, seed)
     here = topology.load(paths.LAB_FILE)
     config = build_config(here, "check", request, metrics=profile / "link.jsonl")
     return CaseLink(request, config, plan_link(config))

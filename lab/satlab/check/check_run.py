@@ -44,7 +44,8 @@ SLOWDOWN = 0.10
 class CheckRequest:
     """A check as requested on the command line.
 
-    `runs` None: as many samples as the verdicts need. `patience`, `stack` and `pair` are for the real clock; `pair` are
+    `runs` None: as many as the suite says, else as many samples as the verdicts need; `seed` None: the suite's.
+    `patience`, `stack` and `pair` are for the real clock; `pair` are
     external programs and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
     variables of all these programs, by side.
     `compare_with` are check.json files of other stacks.
@@ -53,7 +54,7 @@ class CheckRequest:
     suite: str = "etosat"
     cases: Sequence[str] = ()
     runs: int | None = None
-    seed: int = 1
+    seed: int | None = None
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
     baseline: Path | None = None
@@ -85,6 +86,7 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     """
     plan = suite.load(suite.file_of(request.suite))
     cases = plan.selected(request.cases)
+    request = replace(request, runs=request.runs or plan.runs)
     baseline = None if request.baseline is None else check_result.load_samples(request.baseline, plan)
     others = [check_result.load(path, plan) for path in request.compare_with]
     check = _Check(plan, request, baseline, others, log)
@@ -140,8 +142,9 @@ class _Check:
         self._began, self._began_unix_s = time.monotonic(), time.time()
         self._plan, self._request, self._baseline, self._others = plan, request, baseline, others
         self._backend = request.backend()
+        self._seed = plan.seed if request.seed is None else request.seed
         self._input = SampleInput(
-            self._backend.clock, self._backend.stack, request.client, request.server, request.seed, request.environment
+            self._backend.clock, self._backend.stack, request.client, request.server, self._seed, request.environment
         )
         self._links: dict[str, CaseLink] = {}
         self.samples: dict[str, list[Sample]] = {}
@@ -186,7 +189,7 @@ class _Check:
 
     def _take(self, case: Case, count: int) -> None:
         samples, at_once = self.samples[case.id], self._backend.at_once
-        first = self._request.seed + len(samples)
+        first = self._seed + len(samples)
         seeds = iter(range(first, first + count))
         sample = functools.partial(self._sample, case)
         with ThreadPoolExecutor(at_once) as pool:

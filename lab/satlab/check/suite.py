@@ -30,30 +30,34 @@ class SuiteLink(_Model):
 class Change(_Model):
     """A change of the link `at_s` after the start of the first transfer.
 
-    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames.
+    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames. `outage_s`: for so long neither direction
+    carries anything.
     """
 
     at_s: float = Field(ge=0, le=3600)
     forward_mbps: float | None = Field(default=None, gt=0.1, le=1000)
     rtt_ms: float | None = Field(default=None, gt=150, le=10_000)
+    outage_s: float | None = Field(default=None, gt=0, le=300)
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
-        if self.forward_mbps is None and self.rtt_ms is None:
-            raise ValueError("changes nothing: set forward_mbps or rtt_ms")
+        if self.forward_mbps is None and self.rtt_ms is None and self.outage_s is None:
+            raise ValueError("changes nothing: set forward_mbps, rtt_ms or outage_s")
         return self
 
 
 class Case(_Model):
     """One link, one transfer, and the target time for each mark of the suite (None: no target).
 
-    Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's. `loss` applies to both
-    directions. With `second_after_s` the sample is a second transfer, which starts this long after the end of the first
-    one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate at which the sender's
-    application generates payload (None: all is there at once). `client` and `server` are options of satperf, before
-    those of the command line; other programs cannot run a case with any of these. `changes` count from the start of the
-    first transfer. With `neighbour` another client behind the same address transfers as much, together with the sample:
-    under the virtual clock alone. `reference_s` are times of the suite's `reference`: shown, not judged.
+    Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's. `queue_packets` is
+    the limit of each direction's queue in packets, in place of a BDP. `loss` applies to both directions, as does
+    `jitter_ms`: uniform from 0 up to it, without reordering. With `second_after_s` the sample is a second transfer,
+    which starts this long after the end of the first one and may resume its session, unless `zero_rtt` is false.
+    `source_mbps` is the rate at which the sender's application generates payload (None: all is there at once). `client`
+    and `server` are options of satperf, before those of the command line; other programs cannot run a case with any of
+    these. `changes` count from the start of the first transfer. With `neighbour` another client behind the same address
+    transfers as much, together with the sample: under the virtual clock alone. `reference_s` are times of the suite's
+    `reference`: shown, not judged.
 
     `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
     `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
@@ -67,8 +71,10 @@ class Case(_Model):
     return_mbps: float = Field(ge=0.05, le=100)
     rtt_ms: float | None = Field(default=None, gt=500, le=2000)
     queue_bdp: float | None = Field(default=None, gt=0, le=100)
+    queue_packets: int | None = Field(default=None, ge=1, le=100_000)
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
+    jitter_ms: float | None = Field(default=None, gt=0, le=1000)
     changes: tuple[Change, ...] = ()
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
     zero_rtt: bool = True
@@ -106,6 +112,7 @@ class Suite(_Model):
 
     A suite without marks has test cases, which pass or fail as a whole. `modes` in the file are fields by name: each
     case is taken in each mode, as CASE-MODE. `own_targets`: the targets are satlab's own, not those of the source.
+    `seed` of the first sample and the number of `runs` are defaults of the command line's.
     """
 
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
@@ -114,6 +121,8 @@ class Suite(_Model):
     reference: str = ""
     own_targets: bool = False
     link: SuiteLink
+    seed: int = Field(default=1, ge=0, lt=1 << 53)
+    runs: int | None = Field(default=None, ge=1, le=1000)
     marks_mb: tuple[float, ...] = ()
     cases: tuple[Case, ...] = Field(min_length=1)
 
@@ -145,6 +154,9 @@ class Suite(_Model):
         if not self.marks_mb and empty:
             raise ValueError(f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(empty)}")
         wrong = [case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))]
+        double = [case.id for case in self.cases if case.queue_bdp is not None and case.queue_packets is not None]
+        if double:
+            raise ValueError(f"queue_bdp and queue_packets exclude each other: {', '.join(double)}")
         if wrong or (not self.reference and any(case.reference_s for case in self.cases)):
             raise ValueError(f"reference_s needs the suite's reference, and one value (or null) per mark: {wrong}")
         ids = [case.id for case in self.cases]

@@ -13,7 +13,7 @@ import typer
 from satlab.cli.base import Quiet, Retries, WaitQuiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
 
@@ -27,6 +27,7 @@ PLACEHOLDERS = (
     "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
 )
 
+SEARCH = "Search for link conditions"
 SANDBOX = "a program under test runs in a sandbox"
 _PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic",), "ngtcp2": ("ngtcp2",)}
 
@@ -93,9 +94,14 @@ def check_suite(
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(help="Samples per case. Default: 5, and more while a verdict is open.", min=1, max=1000),
+        typer.Option(
+            help="Samples per case. Default: the suite's, or 5, and more while a verdict is open.", min=1, max=1000
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first sample; each further sample adds 1.", min=0)] = 1,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the first sample; each further sample adds 1. Default: the suite's, or 1.", min=0),
+    ] = None,
     client: Annotated[
         list[str] | None, typer.Option(help="Option of satperf's client, NAME=VALUE. Repeatable.")
     ] = None,
@@ -125,6 +131,53 @@ def check_suite(
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search",
+            help="Vary the link of one case (--cases, default: medium) under the virtual clock, and look for "
+            "conditions in which the stack dies, stalls or is slow. Each becomes a suite. Status 1: any was found.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = False,
+    search_time: Annotated[
+        float | None,
+        typer.Option(metavar="<s>", help="Duration. Default: 600.", min=1, max=864_000, rich_help_panel=SEARCH),
+    ] = None,
+    search_reference: Annotated[
+        Literal["quinn", "noq", "arithmetic"] | None,
+        typer.Option(
+            help="What is slow is judged by: quinn, noq (BBRv3), or slow start and rate by arithmetic. Default: quinn "
+            "if programs or options are under test, otherwise arithmetic.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    search_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Slow is less than this share of the reference's speed. Default: 0.5.",
+            min=0.01,
+            max=0.99,
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    search_stall: Annotated[
+        float | None,
+        typer.Option(
+            metavar="<RTT>",
+            help="A stall is longer than this many round trips without progress. Default: 10.",
+            min=3,
+            max=1000,
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    search_mb: Annotated[
+        float | None,
+        typer.Option(help="Largest payload, 10^6 bytes. Default: 50.", min=0.1, max=1000, rich_help_panel=SEARCH),
+    ] = None,
+    search_findings: Annotated[
+        int | None, typer.Option(help="End after so many findings.", min=1, max=1000, rich_help_panel=SEARCH)
+    ] = None,
     quiet: Quiet = False,
 ) -> int:
     """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
@@ -149,13 +202,20 @@ def check_suite(
         baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack, environment=variables,
         patience=Patience(wait_quiet, retries),
     )  # fmt: skip
+    outputs = Outputs(junit, markdown, result, json_lines)
+    options = SearchOptions(search_time, search_reference, search_share, search_stall, search_mb, search_findings)
+    if search:
+        return _search(_prepared(request, pairs), pairs, options, outputs, quiet=quiet)
+    if options != SearchOptions():
+        raise ConfigError("--search-time and the like are of --search", hint="add --search, or omit these")
     checks = check_run.run_each(_prepared(request, pairs), pairs, ProgressLog(quiet))
-    _report(checks, Outputs(junit, markdown, result, json_lines), out)
+    _report(checks, outputs, out)
     return check_result.worst_status([one.status for one in checks])
 
 
 def _prepared(request: "CheckRequest", pairs: "Sequence[External | LockstepPair]") -> "CheckRequest":
     """Install what the check needs, become root if it does, and choose the clock of the pairs."""
+    from satlab.check.endpoint import lockstep
     from satlab.check.endpoint.lockstep import LockstepPair
 
     virtual = [pair for pair in pairs if isinstance(pair, LockstepPair)]
@@ -165,7 +225,7 @@ def _prepared(request: "CheckRequest", pairs: "Sequence[External | LockstepPair]
         )
     if len(virtual) == len(pairs) and request.clock == "virtual":
         needs.ensure("virtual", *(("lab",) if pairs else ()))
-        if pairs:
+        if pairs and lockstep.needs_root():
             needs.root(SANDBOX)
         return request
     needs.ensure("lab", *(() if pairs else _PROGRAMS.get(request.stack, ())))
@@ -181,6 +241,54 @@ class Outputs:
     markdown: Path | None
     result: Path | None
     json_lines: bool
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of --search; None: the default."""
+
+    wall_s: float | None = None
+    reference: Literal["quinn", "noq", "arithmetic"] | None = None
+    share: float | None = None
+    stall_rtts: float | None = None
+    largest_mb: float | None = None
+    most_findings: int | None = None
+
+
+def _search(
+    request: "CheckRequest",
+    pairs: "Sequence[External | LockstepPair]",
+    options: SearchOptions,
+    outputs: Outputs,
+    *,
+    quiet: bool,
+) -> int:
+    """Search, and print what was found."""
+    from satlab.check.endpoint.lockstep import LockstepPair
+    from satlab.check.search import search_run
+    from satlab.check.search.judge import Limits
+
+    files = (outputs.junit, outputs.markdown, outputs.result)
+    comparison = (request.runs, request.baseline, *request.compare_with)
+    if request.clock == "real" or len(pairs) > 1 or any(comparison) or any(files):
+        words = "--clock real, --runs, --baseline, --compare-with, --junit, --markdown, --result and further programs"
+        raise ConfigError("--search is of one stack under the virtual clock", hint=f"omit {words}")
+    programs = next((pair for pair in pairs if isinstance(pair, LockstepPair)), None)
+    limits = Limits(options.share or Limits.share, options.stall_rtts or Limits.stall_rtts)
+    found = search_run.run(
+        search_run.SearchRequest(
+            dataclasses.replace(request, programs=programs),
+            options.wall_s or search_run.SearchRequest.wall_s,
+            limits,
+            options.largest_mb or search_run.SearchRequest.largest_mb,
+            options.reference,
+            options.most_findings,
+            stop_on_signal(),
+        ),
+        ProgressLog(quiet),
+    )
+    print(found.record.model_dump_json(by_alias=True) if outputs.json_lines else "\n".join(found.lines()))
+    return ExitStatus.FAILED if found.record.findings else ExitStatus.OK
 
 
 def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> None:

@@ -9,7 +9,7 @@ from satlab.link import prometheus
 FIGURES = {"rate_bps": 3e6, "frames_by_modcod": {}}
 
 
-def test_p229_each_terminal_has_a_label(tmp_path: Path) -> None:
+def test_p228_each_terminal_has_a_label(tmp_path: Path) -> None:
     of = [{"terminal": number, "rate_bps": number * 1e6, "slots_assigned": None} for number in (1, 2)]
     sample = {"type": "sample", "t_unix_s": 1.0, "forward": {**FIGURES, "terminals": of}, "return": FIGURES}
     text = prometheus.render("x", sample)

@@ -85,7 +85,7 @@ def test_what_the_host_lacks_is_read_from_a_simulation(tmp_path: Path) -> None:
     assert standin(tmp_path, SIMULATED).missing([]) == {}
 
 
-def test_t46_a_name_that_is_none_never_reaches_apt(tmp_path: Path) -> None:
+def test_t42_a_name_that_is_none_never_reaches_apt(tmp_path: Path) -> None:
     for name in ("-y", "a b", "/tmp/x.deb", "X"):
         with pytest.raises(HostError, match="is not the name of a package"):
             standin(tmp_path, SIMULATED).missing([name])
@@ -101,7 +101,7 @@ def test_faults_of_apt_are_named(tmp_path: Path) -> None:
         Apt({"PATH": str(tmp_path / "nothing")}).missing(["fping"])
 
 
-def test_t47_packages_are_limited_in_number_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t43_packages_are_limited_in_number_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = f"'http://x/a.deb' a_1_all.deb {job_packages.MAX_FETCHED_BYTES + 1} SHA256:0\n"
     with pytest.raises(HostError, match="1 packages of 500 MB: more than"):
         standin(tmp_path, large).fetch({"a": "1"}, tmp_path)

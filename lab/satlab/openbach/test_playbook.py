@@ -82,7 +82,7 @@ def test_files_have_their_place_and_rights(folder: Path) -> None:
         ({"ansible.builtin.pip": {"name": "scapy"}}, "tasks of ansible.builtin.pip are not done"),
     ],
 )
-def test_t46_what_is_not_taken_is_named(folder: Path, task: dict[str, Any], reason: str) -> None:
+def test_t42_what_is_not_taken_is_named(folder: Path, task: dict[str, Any], reason: str) -> None:
     found = read(folder, task)
     assert not found.files
     assert not found.packages
@@ -94,12 +94,12 @@ def test_t46_what_is_not_taken_is_named(folder: Path, task: dict[str, Any], reas
     "name",
     ["-oAPT::Update::Pre-Invoke=x", "a b", "../x.deb", "/tmp/x.deb", "x;id", "x=1.0", "x:i386", "x/sid", "{{ x }}"],
 )
-def test_t46_only_names_of_packages_reach_apt(folder: Path, name: str) -> None:
+def test_t42_only_names_of_packages_reach_apt(folder: Path, name: str) -> None:
     assert read(folder, {"apt": {"name": [name, "fping"]}}).packages == ("fping",)
     assert read(folder, {"apt": {"deb": name}}).packages == ()
 
 
-def test_t47_names_and_files_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t43_names_and_files_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = {"apt": {"name": [f"package{number}" for number in range(51)]}}
     assert read(folder, many).packages == ()
     assert "more than 50 packages" in read(folder, many).left_out[0]

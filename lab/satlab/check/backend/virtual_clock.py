@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples under the virtual clock: `satvirtual` drives quinn-proto, or two programs, over satlink's own link model."""
+"""Samples under the virtual clock: `satvirtual` drives a library, or two programs, over satlink's own link model."""
 
 import json
 import os
 import random
 import subprocess
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +19,7 @@ from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.samples import Options, Sample
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import careful_resume, traces
-from satlab.common import paths
+from satlab.common import paths, processes
 from satlab.common.errors import ExitStatus, HostError
 from satlab.link.plan import LinkPlan
 from satlab.link.satlink import refusal
@@ -26,30 +28,42 @@ DEADLINE_S = 300.0
 """Real time for one sample; 100 MB take a few seconds."""
 PROGRAMS_DEADLINE_S = 960.0
 """The same with programs: somewhat more than satvirtual grants them."""
+STOP_S, POLL_S = 5.0, 0.2
+Library = Literal["quinn", "noq"]
+_NAMES: Mapping[Library, str] = {"quinn": "quinn-proto 0.11", "noq": "noq-proto"}
+
+
+class StoppedError(Exception):
+    """A sample was stopped by its event before its end."""
 
 
 @dataclass(frozen=True)
 class VirtualClock:
+    """`programs` replace the `library`. `stop` ends a sample that runs: StoppedError."""
+
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
     at_once: int = os.cpu_count() or 1
     clock: Literal["virtual"] = "virtual"
     programs: LockstepPair | None = None
+    library: Library = "quinn"
+    stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def stack(self) -> str:
         """Name what is measured."""
-        return self.programs.name if self.programs else "quinn-proto 0.11"
+        return self.programs.name if self.programs else _NAMES[self.library]
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Take one sample. Equal inputs have equal samples, if the programs are deterministic."""
         request = transfer(suite, case, seed, self.client, self.server)
         if self.programs is None:
-            return run(link, request, raw, case)
+            library = {} if self.library == "quinn" else {"stack": self.library}
+            return run(link, request | library, raw, case, stop=self.stop)
         if lacking := self.programs.unsupported_reason(case, request):
             return Sample(case.id, seed, "unsupported", lacking, (None,) * len(suite.marks_mb))
         with self.programs.running(raw, f"{case.id}-{seed}") as commands:
-            found = run(link, request | {"programs": commands}, raw, case, PROGRAMS_DEADLINE_S)
+            found = run(link, request | {"programs": commands}, raw, case, PROGRAMS_DEADLINE_S, self.stop)
         return lockstep.with_output(found, raw, f"{case.id}-{seed}")
 
 
@@ -77,12 +91,20 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
     }
 
 
-def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case, deadline_s: float = DEADLINE_S) -> Sample:
+def run(
+    link: CaseLink,
+    request: Mapping[str, Any],
+    folder: Path,
+    case: Case,
+    deadline_s: float = DEADLINE_S,
+    stop: threading.Event | None = None,
+) -> Sample:
     """Run satvirtual in `folder`, and leave its input and output there: CASE-SEED.{link,transfer,outcome}.json.
 
     Raises:
         ConfigError: satvirtual refuses an option.
         HostError: satvirtual is missing, hangs or dies.
+        StoppedError: `stop` was set before its end.
     """
     seed = request["seed"]
     link_file, transfer_file, outcome_file = (
@@ -91,14 +113,7 @@ def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case, de
     link_file.write_text(case_link.for_virtual_clock(link, case, seed, request["start_s"], folder).to_json())
     transfer_file.write_text(json.dumps(request, indent=1))
     argv = [str(paths.SATVIRTUAL), "--link", link_file.name, "--transfer", transfer_file.name]
-    try:
-        done = subprocess.run(
-            argv, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s, check=False
-        )
-    except (FileNotFoundError, PermissionError) as error:
-        raise HostError(f"{argv[0]}: {error.strerror}", "build it: ./satlab --install virtual") from error
-    except subprocess.TimeoutExpired as error:
-        raise HostError(f"satvirtual did not end within {deadline_s:g} s ({transfer_file})") from error
+    done = _completed(argv, folder, deadline_s, stop or threading.Event())
     if done.returncode == ExitStatus.USAGE:
         raise refusal(done.stderr.decode(errors="replace"), "satvirtual refuses the transfer")
     if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
@@ -108,6 +123,38 @@ def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case, de
     outcome_file.write_bytes(done.stdout)
     found = sample(case, json.loads(done.stdout), link.plan)
     return physics.possible(found, case, request["marks_bytes"], link)
+
+
+def _completed(
+    argv: list[str], folder: Path, deadline_s: float, stop: threading.Event
+) -> subprocess.CompletedProcess[bytes]:
+    """Run satvirtual to its end. Raises HostError and StoppedError as `run`."""
+    pipe = subprocess.PIPE
+    try:
+        child = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    except (FileNotFoundError, PermissionError) as error:
+        raise HostError(f"{argv[0]}: {error.strerror}", "build it: ./satlab --install virtual") from error
+    with child:
+        try:
+            output, errors = _output(child, deadline_s, stop)
+        finally:
+            if child.poll() is None:
+                processes.finish(child, STOP_S)
+    if stop.is_set() and child.returncode < 0:
+        raise StoppedError
+    return subprocess.CompletedProcess(argv, child.returncode, output, errors)
+
+
+def _output(child: subprocess.Popen[bytes], deadline_s: float, stop: threading.Event) -> tuple[bytes, bytes]:
+    end = time.monotonic() + deadline_s
+    while True:
+        try:
+            return child.communicate(timeout=POLL_S)
+        except subprocess.TimeoutExpired:
+            if stop.is_set():
+                raise StoppedError from None
+            if time.monotonic() > end:
+                raise HostError(f"satvirtual did not end within {deadline_s:g} s") from None
 
 
 def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Client and server as programs in lock-step with the virtual time (docs/virtual-interface.md), each in a sandbox.
 
-A sandbox has no network: file descriptor 0 of a program is a socket to satvirtual. As an ordinary user, who cannot
-make sandboxes, nothing runs.
+A sandbox has no network: file descriptor 0 of a program is a socket to satvirtual. Root makes sandboxes, and an
+ordinary user where the kernel allows user namespaces (`needs_root`); nothing runs without one.
 """
 
 import contextlib
+import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from satlab.netlab.sandbox import Limits, Mount, Sandbox
 LIMIT_S = 950.0
 """Real time of a program, beyond what satvirtual grants."""
 TAIL_CHARACTERS = 300
+TRIAL_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,25 @@ def each_pair(
     return [
         parse(client, server, allow_read, environment) for client in clients or (None,) for server in servers or (None,)
     ]
+
+
+def needs_root() -> bool:
+    """Return whether sandboxes can be made by root alone here: an ordinary user tries one."""
+    if os.geteuid() == 0:
+        return False
+    with scratch.folder("sandbox") as own:
+        root = own / "root"
+        root.mkdir()
+        box = Sandbox(name="trial", directory=sandbox.HOME, limits=Limits(TRIAL_S))
+        argv = [*box.argv(own / "trial.json", root), "true"]
+        variables = {"PATH": paths.STANDARD_PATH}
+        try:
+            done = subprocess.run(
+                argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=2 * TRIAL_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return True
+    return done.returncode != 0
 
 
 def with_output(found: Sample, raw: Path, name: str) -> Sample:

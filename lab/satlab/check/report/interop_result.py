@@ -25,7 +25,7 @@ _RESULTS = {"pass": "succeeded", "fail": "failed"}
 _UNSUPPORTED = "unsupported"
 _ABBREVIATIONS = {
     "handshake": "H", "transfer": "DC", "longrtt": "LR", "retry": "S", "resumption": "R", "zerortt": "Z", "http3": "3",
-    "keyupdate": "U", "loss": "L2", "rebinding": "BP", "migration": "CM",
+    "keyupdate": "U", "loss": "L2", "rebinding": "BP", "migration": "CM", "sat": "SAT", "satl": "SATL",
 }  # fmt: skip
 
 

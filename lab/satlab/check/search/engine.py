@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The search itself: draw conditions, evaluate them in parallel, shrink what has a fault. No clock, file or process.
+
+Trials are judged in the order of their numbers, whatever ends first: the same seed finds the same, only more of it in
+more time.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass
+
+from satlab.check.search import shrink
+from satlab.check.search.conditions import Changes, Space
+from satlab.check.search.judge import Kind
+from satlab.check.search.record import Finding, SearchRecord
+
+OTHER_SEEDS = 4
+"""With which a finding is repeated."""
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A condition's transfer: the fault, or None. `is_judged`: the reference could carry it. Other fields: Finding."""
+
+    kind: Kind | None
+    is_judged: bool = True
+    reason: str = ""
+    time_s: float | None = None
+    reference_s: float | None = None
+    wait_s: float | None = None
+
+
+Evaluate = Callable[[Changes, int], Evaluation]
+"""A condition and a seed; called from several threads."""
+
+
+class _HaltedError(Exception):
+    """The search must end, in the middle of something."""
+
+
+class Search:
+    """`may_continue` is asked before and during each evaluation. `save` is called when the record has changed.
+
+    `at_once`: trials that are evaluated at the same time.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        record: SearchRecord,
+        evaluate: Evaluate,
+        pool: Executor,
+        at_once: int,
+        may_continue: Callable[[], bool],
+        save: Callable[[Finding | None], None],
+    ) -> None:
+        self._space, self._record, self._evaluate = space, record, evaluate
+        self._pool, self._at_once, self._may_continue, self._save = pool, at_once, may_continue, save
+        self._seed = record.input.seed
+
+    def run(self) -> None:
+        """Search until `may_continue` says no. What an earlier part left unfinished comes first."""
+        try:
+            for finding in [one for one in self._record.findings if not one.is_shrunk]:
+                self._simplify(finding)
+            numbers = itertools.count(self._record.trials)
+            ahead: deque[tuple[int, Changes, Future[Evaluation]]] = deque()
+            while self._may_continue():
+                while len(ahead) < self._at_once:
+                    number = next(numbers)
+                    drawn = self._space.draw(self._seed, number)
+                    ahead.append((number, drawn, self._begin(drawn, self._seed + number)))
+                number, changes, future = ahead.popleft()
+                self._take(number, changes, self._end(future))
+        except _HaltedError:
+            pass
+        finally:
+            self._save(None)
+
+    def _begin(self, changes: Changes, seed: int) -> Future[Evaluation]:
+        return self._pool.submit(self._evaluate, changes, seed)
+
+    def _end(self, future: Future[Evaluation]) -> Evaluation:
+        """Wait for an evaluation. One that failed because the search ends is not a failure."""
+        while True:
+            if not self._may_continue():
+                raise _HaltedError
+            wait([future], POLL_S)
+            if not future.done():
+                continue
+            try:
+                found = future.result()
+            except Exception:
+                if not self._may_continue():
+                    raise _HaltedError from None
+                raise
+            self._record.evaluations += 1
+            return found
+
+    def _has(self, kind: Kind, changes: Changes, seed: int) -> Evaluation | None:
+        """Evaluate a condition; None if it does not have the fault."""
+        found = self._end(self._begin(changes, seed))
+        return found if found.kind == kind else None
+
+    def _take(self, number: int, changes: Changes, found: Evaluation) -> None:
+        """Record a trial. What interrupts it before its fault is recorded leaves it to be repeated."""
+        finding = None
+        if found.kind is not None:
+            known = self._known(found.kind, changes, self._seed + number)
+            if known is None:
+                finding = Finding(kind=found.kind, changes=dict(changes), seed=self._seed + number, trial=number)
+                _describe(finding, found)
+                self._record.findings.append(finding)
+            else:
+                known.seen += 1
+        self._record.trials = number + 1
+        self._record.not_judged += not found.is_judged
+        self._save(None)
+        if finding is not None:
+            self._simplify(finding)
+
+    def _known(self, kind: Kind, changes: Changes, seed: int) -> Finding | None:
+        """Return the finding that a fault is due to: without the values of that finding, the fault vanishes."""
+        for finding in self._record.findings:
+            if finding.kind != kind or not finding.changes.keys() <= changes.keys():
+                continue
+            without = {name: value for name, value in changes.items() if name not in finding.changes}
+            if not finding.changes or not self._has(kind, self._space.effective(without), seed):
+                return finding
+        return None
+
+    def _simplify(self, finding: Finding) -> None:
+        """Shrink a finding; join it with an earlier one of the same quantities, or repeat it with other seeds."""
+
+        def holds(changes: Changes) -> bool:
+            found = self._has(finding.kind, changes, finding.seed)
+            if found is not None:
+                _describe(finding, found)
+            return found is not None
+
+        def keep(changes: Changes) -> None:
+            finding.changes = dict(changes)
+            self._save(None)
+
+        keep(shrink.shrink(self._space, finding.changes, holds, keep))
+        for earlier in self._record.findings:
+            if earlier is finding:
+                break
+            if earlier.kind == finding.kind and earlier.changes.keys() == finding.changes.keys():
+                earlier.seen += finding.seen
+                self._record.findings.remove(finding)
+                return
+        others = [self._begin(finding.changes, finding.seed + other) for other in range(1, OTHER_SEEDS + 1)]
+        finding.repeats = sum(self._end(future).kind == finding.kind for future in others)
+        finding.repeats_of, finding.is_shrunk = OTHER_SEEDS, True
+        self._save(finding)
+
+
+def _describe(finding: Finding, found: Evaluation) -> None:
+    finding.reason = found.reason
+    finding.time_s, finding.reference_s, finding.wait_s = found.time_s, found.reference_s, found.wait_s

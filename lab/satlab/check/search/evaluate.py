@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evaluate a condition under the virtual clock: the reference's transfer, then that of the stack under test."""
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from satlab.check import case_link, physics
+from satlab.check.backend.virtual_clock import VirtualClock
+from satlab.check.case_link import CaseLink
+from satlab.check.samples import Sample
+from satlab.check.search import judge
+from satlab.check.search.conditions import Changes, Space
+from satlab.check.search.engine import Evaluation
+from satlab.check.search.judge import Limits, Observed
+from satlab.check.search.record import Finding
+from satlab.check.suite import Suite
+from satlab.common.errors import ConfigError
+
+LONGEST_S = 3600.0
+"""Virtual time of a transfer; the limit of suites."""
+GRACE_S = 30.0
+REFERENCE_FACTOR = 20
+"""A reference that takes longer than this times the arithmetic is not waited for."""
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """`reference` None: arithmetic. Files are in folders below `work`, removed after each evaluation."""
+
+    space: Space
+    stack: VirtualClock
+    reference: VirtualClock | None
+    limits: Limits
+    work: Path
+
+    def __call__(self, changes: Changes, seed: int) -> Evaluation:
+        """Return what is wrong with a condition. Raises as VirtualClock.sample."""
+        folder = Path(tempfile.mkdtemp(dir=self.work))
+        try:
+            return self._evaluate(changes, seed, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _evaluate(self, changes: Changes, seed: int, folder: Path) -> Evaluation:
+        suite = self.space.suite_of(changes, seed=seed, timeout_s=LONGEST_S)
+        [case] = suite.cases
+        try:
+            link = case_link.build(suite, case, folder / "profiles")
+        except ConfigError:
+            if not changes:
+                raise
+            return Evaluation(None, is_judged=False)  # no such link, such as a queue that holds no packet
+        values = self.space.base | dict(changes)
+        rate_mbps = link.forward_mbps if case.direction == "download" else link.return_mbps
+        allowed_s = judge.allowed_wait_s(values, rate_mbps, self.limits)
+        reference_s = judge.arithmetic_s(_floor_s(suite, link), values, rate_mbps)
+        if self.reference is not None:
+            limit_s = min(LONGEST_S, REFERENCE_FACTOR * reference_s + GRACE_S)
+            found, _ = self._observed(self.reference, changes, seed, limit_s, link, folder)
+            if judge.fault(found, None, allowed_s, self.limits) or found.time_s is None:
+                return Evaluation(None, is_judged=False)
+            reference_s = found.time_s
+        if reference_s / self.limits.share + allowed_s + GRACE_S > LONGEST_S:
+            return Evaluation(None, is_judged=False)
+        timeout_s = limit_of(reference_s, allowed_s, self.limits)
+        found, sample = self._observed(self.stack, changes, seed, timeout_s, link, folder)
+        if sample.status == "unsupported":
+            return Evaluation(None, is_judged=False, reason=sample.reason)
+        kind = judge.fault(found, reference_s, allowed_s, self.limits)
+        return Evaluation(kind, True, found.reason, found.time_s, reference_s, found.wait_s)
+
+    def suite_of(self, finding: Finding, name: str) -> Suite:
+        """Return a finding as a suite: one sample with its seed, which misses its target while the fault persists."""
+        plain = self.space.suite_of(finding.changes, seed=finding.seed, timeout_s=LONGEST_S)
+        folder = Path(tempfile.mkdtemp(dir=self.work))
+        try:
+            link = case_link.build(plain, plain.cases[0], folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        rate_mbps = link.forward_mbps if plain.cases[0].direction == "download" else link.return_mbps
+        allowed_s = judge.allowed_wait_s(self.space.base | finding.changes, rate_mbps, self.limits)
+        return self.space.suite_of(
+            finding.changes,
+            seed=finding.seed,
+            timeout_s=limit_of(finding.reference_s or 0.0, allowed_s, self.limits),
+            target_s=target_of(finding, allowed_s, self.limits),
+            name=name,
+        )
+
+    def _observed(
+        self, clock: VirtualClock, changes: Changes, seed: int, timeout_s: float, link: CaseLink, folder: Path
+    ) -> tuple[Observed, Sample]:
+        suite = self.space.suite_of(changes, seed=seed, timeout_s=timeout_s)
+        [case] = suite.cases
+        sample = clock.sample(suite, case, link, seed, folder)
+        time_s = sample.times_s[-1] if sample.status == "ok" else None
+        outcome = folder / f"{case.id}-{seed}.outcome.json"
+        wait_s = None
+        if outcome.is_file():
+            document = json.loads(outcome.read_text())
+            start_s = document["transfers"][-1]["started_s"]
+            end_s = start_s + document["transfers"][-1]["duration_s"]
+            wait_s = judge.longest_wait_s(document["samples"], start_s, end_s)
+        return Observed(sample.status, sample.reason, time_s, wait_s), sample
+
+
+def limit_of(reference_s: float, allowed_wait_s: float, limits: Limits) -> float:
+    """Return the time limit of a condition, s: enough for what is slow or stalls to be seen."""
+    return round(reference_s / limits.share + allowed_wait_s + GRACE_S, 3)
+
+
+def target_of(finding: Finding, allowed_wait_s: float, limits: Limits) -> float:
+    """Return the target that a finding's case misses as long as the fault persists, s.
+
+    A transfer that dies misses any. One that stalls would have been faster by what its wait exceeds the allowed one.
+    """
+    if finding.kind == "stalls" and finding.time_s is not None and finding.wait_s is not None:
+        return round(finding.time_s - (finding.wait_s - allowed_wait_s), 3)
+    return round((finding.reference_s or LONGEST_S) / limits.share, 3)
+
+
+def _floor_s(suite: Suite, link: CaseLink) -> float:
+    """Return the shortest possible time of a suite's only case, s (physics.py)."""
+    [case] = suite.cases
+    before = 0 if case.sends_early_data else 1
+    crossing = 1.0 if case.direction == "download" else 0.5
+    payload_bytes = suite.marks_mb[-1] * 1e6
+    return physics.floors_of(link, case).least_ms(before + crossing, payload_bytes, case.direction) / 1e3

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Searches of quinn under the virtual clock: a planted window, its suite, a signal, and what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from satlab.check import check_run
+from satlab.check.check_run import CheckRequest
+from satlab.check.search import record, search_run
+from satlab.check.search.search_run import SearchRequest
+from satlab.cli import app
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus
+
+QUIET = ProgressLog(quiet=True)
+SUITE = {
+    "schema": "satlab/suite/1", "name": "brief", "source": "the test", "link": {"rtt_ms": 650, "queue_bdp": 1.0},
+    "marks_mb": [1.0], "cases": [{"id": "medium", "forward_mbps": 20, "return_mbps": 5, "targets_s": [None]}],
+}  # fmt: skip
+SMALL = {"stream_receive_window": 65_536}
+"""A tenth of a MB a second at 650 ms: the case itself is slow."""
+
+
+def request(tmp_path: Path, **fields: Any) -> SearchRequest:
+    file = tmp_path / "brief.yml"
+    file.write_text(yaml.safe_dump(SUITE))
+    check = CheckRequest(str(file), out=tmp_path / "runs", jobs=2, **fields)
+    return SearchRequest(check, wall_s=60, largest_mb=2, most_findings=1)
+
+
+def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fixed(tmp_path: Path) -> None:
+    asked = request(tmp_path, client=SMALL, seed=5)
+    found = search_run.run(asked, QUIET)
+    [slow] = found.record.findings
+    assert (
+        slow.kind == "slow"
+        and slow.is_shrunk
+        and slow.changes == {}
+        and slow.trial == 0
+        and slow.repeats == slow.repeats_of == 4
+    )
+    assert found.record.input.reference == "quinn" and found.record.trials == 1
+    assert slow.suite is not None and not (found.folder / "work").exists()
+    suite = found.folder / slow.suite
+    check = CheckRequest(str(suite), out=tmp_path / "checks", client=SMALL)
+    again = check_run.run(check, QUIET)
+    [sample] = again.samples["medium"]
+    assert (sample.seed, sample.times_s, again.status) == (5, (slow.time_s,), ExitStatus.FAILED)
+    fixed = check_run.run(replace(check, client={}, out=tmp_path / "fixed"), QUIET)
+    assert fixed.status == ExitStatus.OK and fixed.samples["medium"][0].times_s == (slow.reference_s,)
+
+
+def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
+    request(tmp_path)
+    argv = [
+        sys.executable, "-m", "satlab", "check", "--suite", str(tmp_path / "brief.yml"), "--search", "--search-mb", "2",
+        "--out", str(tmp_path / "runs"), "--json",
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": paths.PYTHONPATH}
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(argv, env=environment, stdout=pipe, stderr=pipe, text=True)
+    end = time.monotonic() + 60
+    while not (trials_in(tmp_path) >= 2 or time.monotonic() > end):
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    output, messages = child.communicate(timeout=30)
+    assert (child.returncode, output) == (ExitStatus.INTERRUPTED, "") and "--resume" in messages
+    [folder] = (tmp_path / "runs").iterdir()
+    before = trials_in(tmp_path)
+    done = CliRunner().invoke(app, [*argv[3:], "--resume", str(folder), "--search-time", "4"])
+    assert done.exit_code in (ExitStatus.OK, ExitStatus.FAILED), done.output
+    document = json.loads(done.stdout)
+    assert document["trials"] > before >= 2 and document["real_s"] > 4
+
+
+def trials_in(tmp_path: Path) -> int:
+    files = list((tmp_path / "runs").glob(f"*/{record.FILE}"))
+    return int(json.loads(files[0].read_text())["trials"]) if files else 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"cases": ("large", "medium")}, "around one case"),
+        ({"cases": ("no",)}, "suite etosat"),
+        ({"suite": "interop", "cases": ("handshake",)}, "no payload to vary"),
+        ({"resume": Path("/nowhere")}, "search.json"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        search_run.run(SearchRequest(CheckRequest(**({"out": tmp_path} | fields))), QUIET)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--search", "--runs", "3"],
+        ["--search", "--junit", "x.xml"],
+        ["--search", "--client-cmd", "cat", "--server-cmd", "cat"],
+        ["--search-time", "5"],
+        ["--search", "--search-share", "2"],
+    ],
+)
+def test_options_that_do_not_fit_a_search_are_refused(options: list[str]) -> None:
+    assert CliRunner().invoke(app, ["check", *options]).exit_code == ExitStatus.USAGE
