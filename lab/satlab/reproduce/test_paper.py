@@ -221,7 +221,7 @@ def test_preset_d_is_judged_and_a_transfer_that_did_not_end_exceeds_its_bound() 
     times = {"2": 2.9, "10": 4.9, "100": 9.9}
 
     def usual(cell: str) -> float:
-        return 10.1 if cell == "why/lossless-wide/large/100" else times[cell.rpartition("/")[2]]
+        return 10.1 if cell == "why/lossless/large/100" else times[cell.rpartition("/")[2]]
 
     def verdicts(seconds: Callable[[str], float | None]) -> dict[str, flow_results.Judgement]:
         return {one.conclusion.id: one for one in judged(seconds).judgements}
