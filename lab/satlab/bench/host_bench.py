@@ -65,6 +65,7 @@ def measure(log: ProgressLog) -> dict[str, Any]:
         "timer_p99_us": round(wakes.late.p99_us or 0.0, 1),
         "took_s": round(time.monotonic() - began, 1),
     }
+    _file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomically(_file(), json.dumps(result, indent=1) + "\n")
     return result
 
@@ -91,6 +92,4 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _file() -> Path:
-    folder = paths.state_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder / f"host-{os.uname().nodename}.json"
+    return paths.state_folder() / f"host-{os.uname().nodename}.json"

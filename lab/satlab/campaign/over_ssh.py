@@ -29,6 +29,8 @@ AWAY_S = 60.0
 """A host that was lost is not asked again for so long while another one is there."""
 SPARE_S = 2 * STOP_S + CONNECT_S + ALIVE_S * ALIVE_COUNT
 """What an attempt takes at the most beyond its deadline: the slot's last command, connecting, a silent host."""
+SLOT_POLL_S = 0.5
+"""Between looks for a free slot, which read the task's attempts."""
 MAX_BYTES = 8 << 30
 MAX_FILES = 100_000
 
@@ -62,21 +64,27 @@ class OverSsh:
     @contextlib.contextmanager
     def _slot(self, task: Task, within_s: float, stop: threading.Event) -> Iterator[tuple[SshHost, int] | None]:
         """Hold a free slot; None when `stop` came first."""
-        (self.folder.path / "hosts").mkdir(exist_ok=True)
+        self._slots.mkdir(exist_ok=True)
         until = time.monotonic() + within_s
-        while not stop.wait(processes.POLL_S):
-            for host in self._in_order(task):
-                for number in range(host.slots):
-                    with contextlib.ExitStack() as stack:
-                        try:
-                            stack.enter_context(locked(self._slots / f"{host.name}-{number}.lock", 0))
-                        except HostError:
-                            continue
-                        yield host, number
-                        return
-            if time.monotonic() > until:
-                raise HostError(f"no host had a free slot within {within_s:.0f} s", "end other campaigns on the hosts")
-        yield None
+        with contextlib.ExitStack() as stack:
+            while not stop.is_set():
+                places = [(host, number) for host in self._in_order(task) for number in range(host.slots)]
+                if found := next((place for place in places if self._took(place, stack)), None):
+                    yield found
+                    return
+                if time.monotonic() > until:
+                    hint = "end other campaigns on the hosts"
+                    raise HostError(f"no host had a free slot within {within_s:.0f} s", hint)
+                stop.wait(SLOT_POLL_S)
+            yield None
+
+    def _took(self, place: tuple[SshHost, int], stack: contextlib.ExitStack) -> bool:
+        """Hold a slot until the stack ends, if it is free."""
+        try:
+            stack.enter_context(locked(self._slots / f"{place[0].name}-{place[1]}.lock", 0))
+        except HostError:
+            return False
+        return True
 
     @property
     def _slots(self) -> Path:

@@ -78,6 +78,13 @@ class Plan(Strict):
         """Return the time of all tasks one after the other, s."""
         return sum(task.estimate_s for task in self.tasks)
 
+    def task(self, name: str) -> Task:
+        """Return the task of an id. Raises ConfigError."""
+        found = next((task for task in self.tasks if task.id == name), None)
+        if found is None:
+            raise ConfigError(f"{name} is not a task of the plan", hint="satlab campaign plan lists them")
+        return found
+
     def text(self) -> str:
         """Return the contents of plan.json; equal plans have equal texts."""
         return self.model_dump_json(by_alias=True, indent=1) + "\n"

@@ -76,10 +76,7 @@ def _read(stdin: BinaryIO) -> tuple[Request, Plan, Task]:
     plan = plans.parse(text, "stdin", request.plan_sha256)
     if plan.satlab_version != __version__:
         raise ConfigError(f"the plan is of satlab {plan.satlab_version}, this host has {__version__}", hint="update it")
-    task = next((task for task in plan.tasks if task.id == request.task), None)
-    if task is None:
-        raise ConfigError(f"{request.task} is not a task of the plan", hint="satlab campaign plan lists them")
-    return request, plan, task
+    return request, plan, plan.task(request.task)
 
 
 def _stop_at_end(stdin: BinaryIO, stop: threading.Event) -> None:

@@ -15,7 +15,7 @@ from satlab.campaign.attempt import STOP_S, Measure
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.plan import Plan, Task
 from satlab.campaign.record import Attempt, TaskRecord
-from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 
 REPEATED = (ExitStatus.UNCALIBRATED, ExitStatus.HOST)
@@ -40,11 +40,7 @@ class Worker:
                 was lost; nothing is left of that attempt.
         """
         plan = plans.load(self.folder.plan_file, self.plan_sha256)
-        task = next((task for task in plan.tasks if task.id == name), None)
-        if task is None:
-            raise ConfigError(
-                f"{name} is not a task of {self.folder.plan_file}", hint="satlab campaign plan lists them"
-            )
+        task = plan.task(name)
         place = self.folder.of(task)
         place.mkdir(parents=True, exist_ok=True)
         with locked(place / ".lock", plan.deadline_s + 2 * STOP_S) as lock:
