@@ -6,6 +6,7 @@ import fcntl
 import functools
 import os
 import re
+import resource
 import subprocess
 from collections.abc import Generator
 from datetime import timedelta
@@ -100,6 +101,37 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         os.close(shared)
+
+
+# --- what tests cost ------------------------------------------------------------------------------------------------
+
+SHOWN_TESTS = 15
+
+
+def cpu_s() -> float:
+    """Return the CPU time of this process and of its children that have ended, s."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    before = cpu_s()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("cpu_s", cpu_s() - before))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which tests took most CPU time: on few cores they are what the suite's duration comes from."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    costs = [(dict(report.user_properties).get("cpu_s", 0.0), report) for report in reports if report.when == "call"]
+    if len(costs) <= SHOWN_TESTS:
+        return
+    terminalreporter.section(f"CPU time of calls: {sum(cost for cost, _ in costs):.0f} s, the largest")
+    for cost, report in sorted(costs, key=lambda entry: -entry[0])[:SHOWN_TESTS]:
+        terminalreporter.line(f"{cost:.1f} s of CPU, {report.duration:.1f} s: {report.nodeid}")
 
 
 # --- skips ----------------------------------------------------------------------------------------------------------

