@@ -2,11 +2,14 @@
 """The cost of sandboxes."""
 
 import os
+from pathlib import Path
 from statistics import median
 
 import pytest
 
 from satlab.bench import confinement
+from satlab.common import paths
+from satlab.common.console import ProgressLog
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -16,6 +19,15 @@ def test_a_start_in_a_sandbox_is_short() -> None:
     cost = median(found["sandbox"]) - median(found["without"])
     print(f"a sandbox takes {cost:.1f} ms")
     assert 0 < cost < 10 * confinement.START_LIMIT_MS
+
+
+@pytest.mark.net
+@pytest.mark.skipif(os.geteuid() != 0 or not paths.SATLINK.exists(), reason="needs root and the programs")
+def test_a_run_is_measured_with_and_without_sandboxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quic = {"QUIC": ("quic", {"pep": "none", "duration": "2"}, "goodput_bps")}
+    monkeypatch.setattr(confinement, "RUNS", quic)
+    found = confinement.measure(1, 2, tmp_path, ProgressLog(quiet=True))
+    assert all(found["goodput_bps"][kind] for kind in ("sandbox", "without")), found
 
 
 def test_medians_are_compared_with_their_spread() -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from satlab import __version__
-from satlab.common.console import printable
+from satlab.common.console import for_tables, printable
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.link.option_model import Group, Option, Options, options_of
 
@@ -171,9 +171,7 @@ def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, c
     elif csv:
         report.write_csv(frames, sys.stdout)
     else:
-        from rich.console import Console
-
-        console = Console()
+        console = for_tables()
         for table in report.terminal_tables(frames):
             console.print(table)
         for folder in folders:

@@ -100,8 +100,12 @@ class LabHost:
         return layers.argv(argv) if layers else argv
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
-        """Return what a job that has ended used; `argv` begins with what `enter_argv` returned for it."""
-        return sandbox.read_report(_report(Path(argv[argv.index(str(paths.SATBOX)) + 2])))
+        """Return what a job that has ended used; `argv` begins with what `enter_argv` returned for it.
+
+        None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
+        """
+        satbox = str(paths.SATBOX)
+        return sandbox.read_report(_report(Path(argv[argv.index(satbox) + 2]))) if satbox in argv else None
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
         """Return what a job that makes tunnels has more: the TUN device, and a folder for wireguard-go's sockets."""

@@ -2,16 +2,16 @@
 """Published figures next to those of flows, and the paper's conclusions judged."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-from rich.console import Console
 from rich.table import Table
 
+from satlab.common.console import for_tables
 from satlab.common.files import write_atomically
 from satlab.reproduce.flow_campaign import FlowCampaign, Run
 from satlab.reproduce.flow_figures import FIGURES, RELATIVE
@@ -289,17 +289,21 @@ def write(results: FlowResults, folder: Path) -> Path:
 
 def show(results: FlowResults) -> None:
     """Print tables on stdout."""
-    console = Console()
-    table = Table(*COLUMNS, title="Comparison with the paper")
-    for one in results.comparisons:
-        table.add_row(*one.row(results.paper.phases))
-    console.print(table)
+    console = for_tables()
+    rows = [one.row(results.paper.phases) for one in results.comparisons]
+    used = [number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)]
+    lines = [[row[number] for number in used] for row in rows]
+    console.print(_table("Comparison with the paper", [COLUMNS[number] for number in used], lines))
     for grid in results.grids:
-        shown = Table(*grid.head, title=grid.title)
-        for cells in grid.rows:
-            shown.add_row(*cells)
-        console.print(shown)
+        console.print(_table(grid.title, grid.head, grid.rows))
     verdicts = Table("Conclusion", "Verdict", "Evidence", title="The paper's conclusions")
     for judgement in results.judgements:
         verdicts.add_row(judgement.conclusion.text, judgement.verdict, "; ".join(judgement.evidence))
     console.print(verdicts)
+
+
+def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(*head, title=title)
+    for row in rows:
+        table.add_row(*row)
+    return table

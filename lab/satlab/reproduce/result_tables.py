@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from satlab.common.console import for_tables
 from satlab.common.files import write_atomically
 from satlab.reproduce import results
 from satlab.reproduce.results import STEP_S, FigureComparison, Results
@@ -80,7 +80,7 @@ def _csv(rows: Iterable[dict[str, Any]]) -> str:
 
 def show(measured: Results) -> None:
     """Print tables on stdout."""
-    console = Console()
+    console = for_tables()
     console.print(_lines("Comparison with the paper", [*measured.pages, *measured.bulk]))
     table = Table("Conclusion (GEO)", "loss %", "verdict", "95 % interval", "n", title="The paper's conclusions")
     for one in measured.conclusions:

@@ -2,19 +2,18 @@
 """The tables of a check, for a terminal, a pull request (Markdown) and the HTML page."""
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison, TargetVerdict
+from satlab.common.console import for_tables
 
 SHORT_TEXT_COLUMNS = ("case", "verdict", "main cause", "grew most")
 TEXT_COLUMNS = (*SHORT_TEXT_COLUMNS, "source", "symptom or warning", "seeds")
@@ -34,7 +33,7 @@ class Section:
 
 def show(check: CheckResult) -> None:
     """Print all tables, and the path of the page, on stdout."""
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = for_tables()
     for section in sections(check):
         console.print(_terminal_table(section))
     console.print(f"{check.folder}/check.html, {pace(check)}", soft_wrap=True)
