@@ -95,6 +95,41 @@ def test_a_failure_on_either_side_fails_both(clone: Path, failing: str) -> None:
     assert "SCHED_IDLE" in done.stdout, "what the other side said is shown"
 
 
+def test_a_newer_checkout_of_the_same_sources_is_not_built_again(clone: Path) -> None:
+    """CI restores programs from a cache into a fresh checkout, whose files are newer."""
+    programs = [clone / "target/release" / name for name in ("satlink", "satbox", "satvirtual")]
+    stub = clone / ".cargo/bin"
+    for folder in (stub, clone / "target/release"):
+        folder.mkdir(parents=True)
+    for name in ("cargo", "rustc"):
+        (stub / name).write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo {name} 1.99.0 || touch "{clone}/built"\n')
+        (stub / name).chmod(0o755)
+    sums = "".join(
+        f"{hashlib.sha256((clone / name).read_bytes()).hexdigest()}  {name}\n" for name in ("Cargo.lock", "Cargo.toml")
+    )
+    for program in programs:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        os.utime(program, (0, 0))
+        stamp = clone / f".satlab/release-{program.name}.sources"
+        stamp.write_text(f"{hashlib.sha256(sums.encode()).hexdigest()}  -\n")
+    later = (clone / "satlab").stat().st_mtime + 3600
+    stamp = clone / ".satlab/packages-lockstep"
+    stamp.touch()
+    os.utime(stamp, (later, later))
+
+    def install() -> None:
+        argv = [str(clone / "satlab"), "--install", "lockstep"]
+        subprocess.run(argv, env=os.environ | {"HOME": str(clone)}, check=True, timeout=60)
+
+    install()
+    assert not (clone / "built").exists()
+    with (clone / "Cargo.toml").open("a") as file:
+        file.write("# changed\n")
+    install()
+    assert (clone / "built").exists()
+
+
 def test_what_measures_waits_for_the_tests_on_the_host(tmp_path: Path) -> None:
     """`make python` runs pytest below flock(1), as here; what it leaves running does not hold the lock."""
     recipe = subprocess.run(["make", "-n", "python"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout

@@ -90,6 +90,34 @@ def test_ngtcp2_passes_and_repeats_are_identical(tmp_path: Path) -> None:
         assert outcome(found, case) == outcome(again, case), case
 
 
+def test_quiche_takes_the_virtual_time_and_repeats_are_identical(tmp_path: Path) -> None:
+    """quiche reads the clock itself: the adapter replaces it. The second connection sends 0-RTT data."""
+    program = paths.PROGRAMS / "examples" / "quiche-lockstep"
+    if not program.is_file():
+        pytest.skip(f"{program} is missing: an example of the crate satperf with its feature quiche")
+    cases = ("down", "up", "again", "lossy")
+    found, again = (check(tmp_path, str(program), str(program), *cases, out=out) for out in ("a", "b"))
+    for case in cases:
+        [one] = found.samples[case]
+        assert (one.status, one.reason) == ("ok", ""), case
+        assert one.times_s[1] is not None and one.floors_s[1] < one.times_s[1] < 60 and one.spent_s is not None
+        assert outcome(found, case) == outcome(again, case), case
+    [first], [second] = found.samples["down"], found.samples["again"]
+    assert second.time_to_first_byte_ms is not None and first.time_to_first_byte_ms is not None
+    assert 600 < first.time_to_first_byte_ms - second.time_to_first_byte_ms < 700
+    assert (found.samples["lossy"][0].lost_packets or 0) > 0 == first.lost_packets
+
+
+def test_quiche_and_aioquic_transfer_to_each_other(tmp_path: Path) -> None:
+    """quiche takes the interface's certificates, of aioquic as a server and as a client."""
+    program = paths.PROGRAMS / "examples" / "quiche-lockstep"
+    if not program.is_file():
+        pytest.skip(f"{program} is missing: an example of the crate satperf with its feature quiche")
+    for out, pair in (("a", (str(program), AIOQUIC)), ("b", (AIOQUIC, str(program)))):
+        [one] = check(tmp_path, *pair, "down", out=out).samples["down"]
+        assert (one.status, one.reason) == ("ok", ""), pair
+
+
 def script(text: str) -> str:
     return f"sh -c {shlex.quote(text)}"
 

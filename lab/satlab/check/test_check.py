@@ -204,6 +204,15 @@ def test_a_failed_connection_fails_its_case() -> None:
     assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
 
 
+@pytest.mark.parametrize(("statuses", "result"), [(("failed",) * 2, "fail"), (("ok", "failed"), "to be determined")])
+def test_a_case_without_a_target_fails_if_nothing_arrives(statuses: tuple[Status, ...], result: str) -> None:
+    """A first run without a baseline would be green otherwise, and its check a baseline that accepts anything."""
+    case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(None,))
+    samples = [one("a", None if status == "failed" else 1.0, status=status) for status in statuses]
+    [found] = verdict.against_targets(small(), [case], {"a": samples})
+    assert found.result == result
+
+
 def judged(*samples: Sample) -> verdict.TargetVerdict:
     [found] = verdict.against_targets(small(), small().cases, {"a": samples})
     return found

@@ -82,6 +82,8 @@ def _against_target(
     spread = interval(times, median)
     died = tuple(sorted({one.reason for one in counted if one.status in ("failed", "unsupported")}))
     result = _result(target, is_met=not died and target is not None and spread.high <= target)
+    if counted and all(one.status == "failed" for one in counted):
+        result = "fail"  # also without a target: a baseline of nothing would accept anything
     if any(one.status == "unsupported" for one in counted):
         result = "unsupported"
     elif not is_measurable(samples):

@@ -224,7 +224,7 @@ def _prepared(request: "CheckRequest", pairs: "Sequence[External | LockstepPair]
             "--virtual-client and --virtual-server exclude other programs and --clock real", hint="omit these"
         )
     if len(virtual) == len(pairs) and request.clock == "virtual":
-        needs.ensure("virtual", *(("lab",) if pairs else ()))
+        needs.ensure("lockstep" if pairs else "virtual")
         if pairs and lockstep.needs_root():
             needs.root(SANDBOX)
         return request

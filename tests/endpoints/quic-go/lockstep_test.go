@@ -36,7 +36,9 @@ const (
 	period   = 251
 	window   = 64 << 20         // flow control: more than 250 Mbit/s times 650 ms
 	tick     = time.Millisecond // no one can ask synctest for its next timer
-	most     = 1000             // datagrams of a message
+	latest   = 32               // a timer is late by at most this part of the time since the last datagram
+	longest  = 20 * time.Millisecond
+	most     = 1000 // datagrams of a message
 	idle     = 10 * time.Minute
 )
 
@@ -133,6 +135,7 @@ type endpoint struct {
 	mutex  sync.Mutex
 	report report
 	number int
+	active int64 // ns: when a datagram came or went last
 }
 
 func (e *endpoint) sends() bool { return (e.Role == "client") == (e.Direction == "upload") }
@@ -364,7 +367,7 @@ func (e *endpoint) step(zero time.Time, s step, arrived [][]byte) (answer, [][]b
 	synctest.Wait()
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	made := answer{Timer: s.Now + tick.Nanoseconds(), Datagrams: []head{}, Report: e.report}
+	made := answer{Datagrams: []head{}, Report: e.report}
 	if e.report.Sender != nil {
 		state := *e.report.Sender
 		made.Report.Sender = &state
@@ -373,6 +376,10 @@ func (e *endpoint) step(zero time.Time, s step, arrived [][]byte) (answer, [][]b
 	for _, data := range sent {
 		made.Datagrams = append(made.Datagrams, head{len(data)})
 	}
+	if s.Start || len(arrived) > 0 || len(sent) > 0 {
+		e.active = s.Now
+	}
+	made.Timer = s.Now + min(max((s.Now-e.active)/latest, tick.Nanoseconds()), longest.Nanoseconds())
 	return made, sent
 }
 
