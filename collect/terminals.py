@@ -143,6 +143,7 @@ class _Side(_Open):
 class _Link(_Open):
     forward: _Side
     return_: _Side = Field(alias="return")
+    terminals: tuple[_Open, ...] = ()
 
 
 class _Plan(_Open):
@@ -165,7 +166,8 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
     """Return how evenly clients shared the link in transfers at the same time, by direction and transport.
 
     `fairness_jain_ratio` is Jain's index of their goodputs, failed if one of these is; `goodput_share_bps` the
-    equal part of each of as many terminals by the frame arithmetic. None where one client alone had transfers.
+    equal part of each of as many terminals by the frame arithmetic, where terminals are equal. None where one client
+    alone had transfers.
     """
     times = {str(job.job_instance_id): (job.start_unix_s, job.stop_unix_s) for job in jobs}
     groups: dict[tuple[str, str], dict[str, Record]] = {}
@@ -210,7 +212,7 @@ def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
     at most that, as the plan does not foresee how packets fill these slots.
     """
     plan = read_json(run_dir, "plan.json", _PLAN)
-    if isinstance(plan, Unreadable):
+    if isinstance(plan, Unreadable) or plan.link.terminals:
         return []
     count = int(labels["terminals"])
     side = plan.link.forward if labels["direction"] == "download" else plan.link.return_

@@ -96,8 +96,14 @@ FEATURES: dict[str, tuple[Edits, ...]] = {
     "several terminals": ((("*", "</terminals>", host(5, "</terminals>")), in_place_of(ST, "cra", 10000, 3000)),),
     "Premium group": (((TOPOLOGY, ">Standard<", ">Premium<"), (ST, ">Standard<", ">Premium<")),),
     "several gateways or spots": ((("*", "</gateways>", host(10, "</gateways>")),),),
-    "two forward carriers": (((TOPOLOGY, "</forward_band>", carrier("ACM", "1") + "</forward_band>"),),),
-    "two DAMA carriers": (((TOPOLOGY, "</return_band>", carrier("DAMA", "3-12") + "</return_band>"),),),
+    "two forward carriers of one group": (((TOPOLOGY, "</forward_band>", carrier("ACM", "1") + "</forward_band>"),),),
+    "two DAMA carriers of one group": (((TOPOLOGY, "</return_band>", carrier("DAMA", "3-12") + "</return_band>"),),),
+    "carriers of another group": (
+        (
+            (TOPOLOGY, "</forward_band>", carrier("ACM", "1").replace("Standard", "Premium") + "</forward_band>"),
+            (TOPOLOGY, "</return_band>", carrier("DAMA", "3-12").replace("Standard", "Premium") + "</return_band>"),
+        ),
+    ),
     "802.1ad on the LAN": ((in_place_of(ST, "lan_frame_type", "Ethernet", "802.1ad"),),),
     "802.1Q or 802.1ad on the satellite": tuple(
         (in_place_of(ST, "sat_frame_type", "Ethernet", kind),) for kind in ("802.1Q", "802.1ad")

@@ -34,7 +34,7 @@ summary of the run; with `t_s` it is one sample of a series. `stat` is a label t
 *Clock*: whose time or count it is. Made from `collect/metrics.yml` by `make generate`.
 """
 Layer = Mapping[str, Mapping[str, Any]]
-"""Changes by pattern of file names: path below `root` -> text, or what is added; and `from`, the base file."""
+"""Changes by pattern of file names: path below `root` -> text, or what is added (or a list); and `from`, the base."""
 
 
 def files() -> Iterator[tuple[Path, str]]:
@@ -101,7 +101,9 @@ def _apply(model: ET.Element, changes: Mapping[str, Any], place: str) -> None:
             (element,) = model.findall(f"root/{parent}")
             names = [child.tag for child in element]
             index = names.index(value["after"]) + 1 if "after" in value else len(names)
-            element.insert(index, _element(last, value["add"]))
+            added = value["add"] if isinstance(value["add"], list) else [value["add"]]
+            for number, each in enumerate(added, index):
+                element.insert(number, _element(last, each))
             continue
         found = model.findall(f"root/{path}")
         if not found:

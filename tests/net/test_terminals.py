@@ -79,8 +79,8 @@ def up(lab_id: str, satlink: Path) -> Iterator[Up]:
     lab.down(lab_id)
 
 
-def rtts_ms(the_lab: Lab, node: str, to: str = SERVER, count: int = 5) -> list[float]:
-    argv = [*the_lab.enter_argv(node), "ping", "-n", "-c", str(count), "-i", "0.2", "-W", "1", to]
+def rtts_ms(the_lab: Lab, node: str, to: str = SERVER, count: int = 5, options: tuple[str, ...] = ()) -> list[float]:
+    argv = [*the_lab.enter_argv(node), "ping", "-n", "-c", str(count), "-i", "0.2", "-W", "1", *options, to]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
 
@@ -134,6 +134,47 @@ def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: 
     assert wait(lambda: terminals_of(the_lab, "forward")[2]["dropped_packets"] > 1000, 5)
     counted = terminals_of(the_lab, "forward")
     assert counted[1]["dropped_packets"] == counted[3]["dropped_packets"] == 0
+
+
+@pytest.fixture
+def of_profile(lab_id: str, satlink: Path) -> Iterator[Lab]:
+    """A lab with the terminals of geo-terminals: ST 1, ST 4 in a fade, ST 5 of another category."""
+    options = LinkOptions(profile="geo-terminals")
+    ids = options.terminal_ids(satlink)
+    assert ids == (4, 5)
+    yield Lab.up(lab_id, options.topology(ids), options.request(terminals=ids), satlink=satlink)
+    lab.down(lab_id)
+
+
+def test_p276_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_profile: Lab) -> None:
+    plan = of_profile.plan
+    assert [one.id for one in plan.terminals] == [1, 4, 5]
+    for client in clients(of_profile.topology):
+        found = rtts_ms(of_profile, client)
+        assert len(found) == 5, client
+        assert min(found) >= plan.rtt_ms.configured, client
+    *_, sample = MetricsFile(Path(of_profile.config.metrics)).samples()
+    modcods = {one["terminal"]: one["modcod_id"] for one in sample["forward"]["terminals"]}
+    waveforms = {one["terminal"]: one["modcod_id"] for one in sample["return"]["terminals"]}
+    # Es/N0 of 18.0, 10.6 and 18.0 dB, with a margin of 1 dB on the forward link.
+    assert (modcods, waveforms) == ({1: 28, 2: 18, 3: 28}, {1: 12, 2: 9, 3: 12})
+
+
+def test_p279_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> None:
+    path = Path(of_profile.config.control or "")
+    control.change(path, LinkSet(direction="forward", terminal=1, modcod=1))
+    to = of_profile.topology.nodes["client"].address
+    argv = [*of_profile.enter_argv("server"), sys.executable, "-c", BLAST, to, "9"]
+    with subprocess.Popen(argv) as flood:
+        assert wait(lambda: terminals_of(of_profile, "forward").get(1, {}).get("dropped_packets", 0) > 100, 8)
+        # EF has a FIFO of its own in front of that of the flood, which holds seconds.
+        marked, plain = (
+            rtts_ms(of_profile, "server", to, count=3, options=options) for options in (("-Q", "184"), ("-W", "5"))
+        )
+        flood.kill()
+    assert len(marked) == 3
+    assert max(marked) < of_profile.plan.rtt_ms.configured + 400
+    assert not plain or min(plain) > max(marked) + 300
 
 
 def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:

@@ -5,6 +5,7 @@
 
 mod adapt;
 pub mod bundle;
+pub mod carriers;
 pub mod config;
 pub mod demand;
 pub mod direction;

@@ -2,13 +2,14 @@
 //! From configuration and profile to the four links.
 
 use dvb::modcod::FrameSize;
-use link::{Carrier, LinkConfig, Reception};
+use link::{Carrier, Classes, LinkConfig, Reception};
 use profile::{Profile, Qos};
 
 use crate::adapt::{acm, first_modcod, forward_acm, waveforms};
 use crate::config::Config;
 use crate::demand;
 use crate::direction::{Direction, Limit, Queue, bdp_bytes};
+use crate::network;
 use crate::set::Target;
 use crate::timing::Timing;
 
@@ -48,6 +49,7 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         reception: reception(profile.forward_es_n0_db(1), st.minimal_es_n0_db),
         acm: forward_acm(profile, config.opensand_defects),
         signalling: demand::signalling(config.timing, profile),
+        classes: classes(config, profile),
         ..radio(forward, &config.forward, forward_queue, seed(0))
     };
     let demand = demand::demand(&config.others, profile, &forward);
@@ -71,10 +73,21 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     ]
 }
 
+/// Classes and FIFOs of the gateway where its frames have tags: each FIFO holds its capacity and no more than the queue. With
+/// the defects of `OpenSAND` all packets are without a tag.
+fn classes(config: &Config, profile: &Profile) -> Option<Classes> {
+    let qos = &profile.gw_qos;
+    let packets = qos.fifos.iter().map(|fifo| fifo.capacity_packets.into());
+    (qos.is_tagged && !config.opensand_defects).then(|| Classes {
+        packets: packets.collect(),
+        of_dscp: qos.fifo_of_dscp(),
+    })
+}
+
 /// Queues of the satellite link: as configured; with the defects of `OpenSAND` its FIFOs, which are those of packets without
 /// a tag.
 fn queues(config: &Config, profile: &Profile) -> [Queue; 2] {
-    let count = config.terminal_count();
+    let count = network::sharing(config, profile);
     let given = [config.forward.queue, config.return_link.queue].map(|it| it.of_part(count));
     if !config.opensand_defects {
         return given;
@@ -171,6 +184,30 @@ pub(crate) fn direction_seed(seed: u64, direction: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn p279_the_forward_link_has_the_gateway_s_classes_where_its_frames_have_tags() {
+        let value = crate::testing::example("geo");
+        let mut config = crate::config::parse_alone(&value.to_string()).unwrap();
+        let mut profile = profile::load(&config.profile).unwrap();
+        assert!(
+            links(&config, &profile)
+                .iter()
+                .all(|it| it.classes.is_none())
+        );
+        profile.gw_qos.is_tagged = true;
+        let [forward, others @ ..] = links(&config, &profile);
+        assert!(others.iter().all(|it| it.classes.is_none()));
+        let classes = forward.classes.unwrap();
+        // NM, EF, SIG, AF, BE; EF, AF41, CS1 and best effort by their class selectors.
+        assert_eq!(classes.packets, [1000, 3000, 1000, 2000, 6000]);
+        assert_eq!(
+            [46, 34, 8, 0].map(|dscp: usize| classes.of_dscp[dscp]),
+            [1, 3, 4, 4]
+        );
+        config.opensand_defects = true;
+        assert_eq!(links(&config, &profile)[0].classes, None);
+    }
 
     #[test]
     fn directions_have_seeds_of_their_own() {

@@ -2,12 +2,14 @@
 //! The terminals of a profile with packets of their own: their links, and the carriers that they share.
 
 use dvb::dama::Arithmetic;
-use link::{Classes, LinkConfig, LinkError, SharedForward, SharedReturn};
-use profile::{Profile, Qos};
+use link::{LinkConfig, LinkError, SharedForward, SharedReturn};
+use profile::Profile;
 
+use crate::carriers::Carriers;
 use crate::config::Config;
 use crate::demand;
 use crate::links::links;
+use crate::scheduled::{self, Variation};
 use crate::served::Served;
 use crate::terminals::Subnets;
 
@@ -16,31 +18,107 @@ use crate::terminals::Subnets;
 pub struct Terminal {
     /// Id in the profile; of equal terminals their index.
     pub id: u8,
+    /// Its group: terminals of one group share carriers.
+    pub group: String,
     /// From the gateway.
     pub forward: LinkConfig,
     /// To the gateway.
     pub back: LinkConfig,
 }
 
-/// What a profile has that further terminals cannot share, one line each.
+/// What a profile has that further terminals cannot share, and what of its terminals is not there; one line each.
 #[must_use]
 pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
-    let delays = [
-        &profile.gw_physical.delay,
-        &profile.st_profile.physical.delay,
-    ];
-    let varies = delays.iter().any(|it| it.step_ns().is_some());
-    let refused = varies && !config.terminals.is_empty();
-    let fault = "terminals: the delay of the profile varies, and a shared return carrier keeps its own (set a constant delay)";
-    refused.then(|| fault.to_owned()).into_iter().collect()
+    if config.terminals.is_empty() {
+        return Vec::new();
+    }
+    let of_ids = check_ids(config, profile).into_iter();
+    of_ids
+        .chain(check_delays(&of_platform(config, profile)))
+        .collect()
 }
 
-/// The profile of a terminal among as many equal ones as `config` has, without the other terminals of the platform.
+/// Terminals of the profile are named once each, all of them.
+fn check_ids(config: &Config, profile: &Profile) -> Option<String> {
+    let mut given: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
+    let mut expected: Vec<u8> = profile.of_spot().map(|it| it.id).collect();
+    given.sort_unstable();
+    expected.sort_unstable();
+    let is_right = given.is_empty() || given == expected;
+    (!is_right).then(|| {
+        format!(
+            "terminals: {given:?} are named, and the profile has {expected:?} in addition to ST {} (name each of them once)",
+            profile.st.id
+        )
+    })
+}
+
+/// Terminals of a group have the same constant delay: they share a return carrier, whose plans count from it.
+fn check_delays(platform: &[(u8, Profile)]) -> Option<String> {
+    let varies = |seen: &Profile| {
+        let parts = [&seen.gw_physical.delay, &seen.st_profile.physical.delay];
+        parts.iter().any(|it| it.step_ns().is_some())
+    };
+    if platform.iter().any(|(_, seen)| varies(seen)) {
+        return Some("terminals: the delay of the profile varies, and a shared return carrier keeps its own (set a constant delay)".to_owned());
+    }
+    let mut pairs = platform.iter().enumerate().flat_map(|(index, one)| {
+        let earlier = platform[..index].iter();
+        earlier.map(move |other| (other, one))
+    });
+    let ((other, _), (id, _)) = pairs.find(|((_, other), (_, one))| {
+        one.group() == other.group() && one.one_way_delay_ns != other.one_way_delay_ns
+    })?;
+    Some(format!(
+        "terminals: ST {id} has another delay than ST {other}, and they share a return carrier (set the same delay)"
+    ))
+}
+
+/// The ST and the further terminals of a configuration, each with the profile as it sees it; without further ones those of the
+/// ST's carriers.
+fn of_platform(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
+    let seen = |id| Some((id, profile.of(id)?));
+    if config.terminals.is_empty() {
+        return profile.terminals_of_carriers().filter_map(seen).collect();
+    }
+    if has_own_profiles(config) {
+        let further = config.terminals.iter().filter_map(|it| it.id);
+        return (std::iter::once(profile.st.id).chain(further))
+            .filter_map(seen)
+            .collect();
+    }
+    let equals = 0..config.terminal_count() as u8;
+    equals.map(|index| (index, equal(profile, index))).collect()
+}
+
+/// The terminals where each has its own profile, the ST first; none where they are equal.
+pub(crate) fn own_profiles(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
+    if has_own_profiles(config) {
+        return of_platform(config, profile);
+    }
+    Vec::new()
+}
+
+/// Number of terminals of a configuration that share carriers with the ST of `profile`, this one included.
+pub(crate) fn sharing(config: &Config, profile: &Profile) -> usize {
+    if has_own_profiles(config) {
+        return 1 + profile.sharing().count();
+    }
+    config.terminal_count()
+}
+
+/// The further terminals of a configuration are those of the profile.
+fn has_own_profiles(config: &Config) -> bool {
+    config.terminals.iter().any(|it| it.id.is_some())
+}
+
+/// The profile of a terminal among as many equal ones as `config` has, without the other terminals of the platform; where
+/// these are the further ones, the profile as it is.
 ///
 /// Its constant rate is that of the profile, or an equal part of what the carrier holds beyond requests where that is less.
 #[must_use]
 pub fn of_equals(config: &Config, mut profile: Profile) -> Profile {
-    if config.terminals.is_empty() {
+    if config.terminals.is_empty() || has_own_profiles(config) {
         return profile;
     }
     let own = profile.st.id;
@@ -63,20 +141,13 @@ pub fn of_equals(config: &Config, mut profile: Profile) -> Profile {
     profile
 }
 
-/// The terminals of the ST's carriers, the ST first: what `config` adds to the profile is the same for each. Where `config`
-/// has further terminals, these and no others, equal to the ST.
+/// The terminals, the ST first: those of [`Config::terminals`], without any those of the ST's carriers. What `config` adds to
+/// the profile is the same for each.
 ///
-/// The return link has demand assignment, also where all rates are constant. The forward link has the gateway's classes if
-/// its frames have tags.
+/// The return link has demand assignment, also where all rates are constant. The plans on a forward carrier are those of its
+/// group, whichever of its terminals asks for slots.
 #[must_use]
 pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
-    let seen = |id| Some((id, profile.of(id)?));
-    let mut platform: Vec<_> = profile.terminals_of_carriers().filter_map(seen).collect();
-    if !config.terminals.is_empty() {
-        let equals = 0..config.terminal_count() as u8;
-        platform = equals.map(|index| (index, equal(profile, index))).collect();
-    }
-    let terminals = platform.into_iter();
     let terminal = |((id, profile), index): ((u8, Profile), u64)| {
         let config = Config {
             // Each terminal has losses of its own.
@@ -86,17 +157,25 @@ pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
         };
         let [forward, back, ..] = links(&config, &profile);
         let demand = Some(demand::of_terminal(&profile, &forward));
-        let classes = Some(&profile.gw_qos).filter(|it| it.is_tagged).map(classes);
         Terminal {
             id,
-            forward: LinkConfig { classes, ..forward },
+            group: profile.group().to_owned(),
+            forward,
             back: LinkConfig { demand, ..back },
         }
     };
-    terminals.zip(0..).map(terminal).collect()
+    let platform = of_platform(config, profile).into_iter();
+    let mut terminals: Vec<_> = platform.zip(0..).map(terminal).collect();
+    for index in 0..terminals.len() {
+        let group = terminals[index].group.clone();
+        let mut sharing = terminals.iter().filter(|it| it.group == group);
+        let signalling = sharing.find_map(|it| it.forward.signalling);
+        terminals[index].forward.signalling = signalling;
+    }
+    terminals
 }
 
-/// The carriers at work, terminals by their index in [`terminals`], all of the same weight.
+/// The carriers of one group at work, terminals by their index in `terminals`, all of the same weight.
 ///
 /// # Errors
 /// The terminals cannot share carriers: with the timing of `OpenSAND`, or with different delays.
@@ -117,26 +196,48 @@ fn equal(profile: &Profile, index: u8) -> Profile {
     profile
 }
 
-/// Forward and return carrier of a configuration with further terminals, at work.
+/// Forward and return carriers of a configuration with further terminals, at work: a pair for each group.
 ///
 /// # Errors
 /// The terminals cannot share carriers.
 pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkError> {
     let terminals = terminals(config, profile);
-    let (forward, back) = carriers(&terminals)?;
+    let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (index, terminal) in terminals.iter().enumerate() {
+        match groups.iter_mut().find(|(name, _)| *name == terminal.group) {
+            Some((_, members)) => members.push(index),
+            None => groups.push((&terminal.group, vec![index])),
+        }
+    }
+    let (mut forward, mut back) = (Vec::new(), Vec::new());
+    for (_, members) in groups {
+        let own: Vec<_> = members.iter().map(|&it| terminals[it].clone()).collect();
+        let (down, up) = carriers(&own)?;
+        forward.push((down, members.clone()));
+        back.push((up, members));
+    }
     let subnets = Subnets::new(&config.terminals);
     Ok([
-        Served::Forward(Box::new(forward), terminals.len(), subnets),
-        Served::Return(Box::new(back), terminals.len()),
+        Served::Forward(Carriers::new(forward), subnets),
+        Served::Return(Carriers::new(back)),
     ])
 }
 
-fn classes(qos: &Qos) -> Classes {
-    let packets = qos.fifos.iter().map(|fifo| fifo.capacity_packets.into());
-    Classes {
-        packets: packets.collect(),
-        of_dscp: qos.fifo_of_dscp(),
+/// What varies by itself of the links of a configuration, in the order of [`crate::directions::DIRECTIONS`]: of each terminal
+/// by its own profile.
+#[must_use]
+pub fn variations(config: &Config, profile: &Profile) -> [Vec<Variation>; 4] {
+    if !has_own_profiles(config) {
+        return scheduled::variations(profile);
     }
+    let mut all = [const { Vec::new() }; 4];
+    for (index, (_, seen)) in own_profiles(config, profile).into_iter().enumerate() {
+        let own = scheduled::of_terminal(&seen, Some(index), true);
+        for (direction, more) in all.iter_mut().zip(own) {
+            direction.extend(more);
+        }
+    }
+    all
 }
 
 #[cfg(test)]

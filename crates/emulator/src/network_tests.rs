@@ -270,3 +270,185 @@ fn terminals_of_opensand_s_timing_cannot_share() {
     let found = of("geo-dama", |value| value["timing"] = json!("opensand"));
     assert_eq!(carriers(&found).err(), Some(LinkError::Shared));
 }
+
+/// A configuration whose further terminals are those of the profile with these ids.
+fn own(name: &str, ids: &[u8]) -> (Config, Profile) {
+    let mut value = example(name);
+    let further = (2..).zip(ids).map(|(number, id)| {
+        json!({"netns": format!("/run/netns/st-{number}"), "tun": "sat0", "subnet": format!("198.18.{}.0/24", 64 + number), "id": id})
+    });
+    value["terminals"] = further.collect();
+    (parse(&value.to_string()).unwrap(), profile(name))
+}
+
+#[test]
+fn p276_each_terminal_has_the_links_of_its_own_profile() {
+    let (config, profile) = own("geo-terminals", &[4, 5]);
+    assert_eq!(check(&config, &profile), [""; 0]);
+    let profile = of_equals(&config, profile);
+    let found = terminals(&config, &profile);
+    let of: Vec<_> = found.iter().map(|it| (it.id, it.group.as_str())).collect();
+    assert_eq!(of, [(1, "Standard"), (4, "Standard"), (5, "Premium")]);
+    let es_n0 = |it: &Terminal| it.forward.reception.unwrap().es_n0_db;
+    // Two legs of 21 dB are 17.99 dB, and with 10 dB off the one of the terminal 10.59 dB.
+    let found_db: Vec<_> = found
+        .iter()
+        .map(|it| (es_n0(it) * 100.0).round() / 100.0)
+        .collect();
+    assert_eq!(found_db, [17.99, 10.59, 17.99]);
+    let ids = found.iter().map(|it| match it.forward.carrier {
+        link::Carrier::Forward {
+            symbol_rate,
+            modcod,
+            ..
+        } => (symbol_rate, modcod.id),
+        _ => panic!("not a forward carrier"),
+    });
+    // With a margin of 1 dB.
+    assert_eq!(
+        ids.collect::<Vec<_>>(),
+        [(10_000_000, 28), (10_000_000, 18), (5_000_000, 28)]
+    );
+    let cra = found
+        .iter()
+        .map(|it| it.back.demand.as_ref().unwrap().agreement.cra_kbps);
+    assert_eq!(cra.collect::<Vec<_>>(), [512, 256, 512]);
+    let classes = found.iter().map(|it| it.forward.classes.is_some());
+    assert_eq!(classes.collect::<Vec<_>>(), [true; 3]);
+}
+
+#[test]
+fn p276_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
+    for ids in [&[4][..], &[4, 6], &[4, 4], &[1, 4]] {
+        let (config, profile) = own("geo-terminals", ids);
+        let [fault] = &check(&config, &profile)[..] else {
+            panic!("{ids:?}");
+        };
+        assert!(fault.contains("the profile has [4, 5]"), "{fault}");
+    }
+    let (config, mut profile) = own("geo-terminals", &[4, 5]);
+    let delayed = |profile: &mut Profile, id: u8| {
+        let mut terminals = profile.terminals.iter_mut();
+        let terminal = terminals.find(|it| it.id == id).unwrap();
+        terminal.profile.physical.delay = profile::Delay::Constant { ms: 20 };
+    };
+    // Another group has a return carrier of its own.
+    delayed(&mut profile, 5);
+    assert_eq!(check(&config, &profile), [""; 0]);
+    assert!(served(&config, &profile).is_ok());
+    delayed(&mut profile, 4);
+    let faults = check(&config, &profile);
+    assert!(
+        faults[0].contains("ST 4 has another delay than ST 1"),
+        "{faults:?}"
+    );
+}
+
+#[test]
+fn p277_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
+    let (config, profile) = own("geo-terminals", &[4, 5]);
+    let [mut forward, mut back] = served(&config, &profile).unwrap();
+    let packets = [0, 1, 2].map(packet_for);
+    let down = shares(&mut forward, 10, |now, link| {
+        for packet in packets.iter().flat_map(|it| [it; 3]) {
+            link.offer(now, 9, packet);
+        }
+    });
+    let up = shares(&mut back, 10, |now, link| {
+        for (terminal, packet) in packets.iter().enumerate() {
+            link.offer(now, terminal, packet);
+        }
+    });
+    let mbps = |bytes: u64| bytes as f64 * 8.0 / 10e6;
+    // The carrier of 10 Mbaud has 44.5 Mbit/s in MODCOD 28, and 26.4 in 18. Two terminals have the same airtime each; the
+    // carrier of 5 Mbaud is the third's alone.
+    let [clear, faded, alone] = [0, 1, 2].map(|it| mbps(down[it]));
+    assert!((20.5..22.3).contains(&clear), "{clear}");
+    assert!((12.0..13.2).contains(&faded), "{faded}");
+    assert!((20.5..22.3).contains(&alone), "{alone}");
+    // Each up to its own constant rate and its requests of 4 Mbit/s, and volumes.
+    assert!((0..3).all(|it| mbps(up[it]) > 3.0), "{up:?}");
+    for served in [&mut forward, &mut back] {
+        let state = served.state(11_000 * MS);
+        for one in &state.terminals {
+            let it = &one.counters;
+            let passed = it.packets_out + it.packets_dropped + it.packets_lost + one.queue.1;
+            assert!(it.packets_in >= passed, "{it:?}");
+            assert_eq!(it.packets_lost, 0);
+        }
+    }
+}
+
+#[test]
+fn p277_variations_are_those_of_each_terminal() {
+    let (config, mut profile) = own("geo-terminals", &[4, 5]);
+    let fade = |db: f64| profile::Attenuation::OnOff {
+        on: 1,
+        off: 1,
+        amplitude_db: db,
+    };
+    assert!(variations(&config, &profile).iter().all(Vec::is_empty));
+    profile.terminals[1].profile.physical.downlink.attenuation = fade(5.0);
+    profile.terminals[2].profile.physical.uplink.attenuation = fade(7.0);
+    let found = variations(&config, &profile);
+    let of =
+        |index: usize| -> Vec<_> { found[index].iter().map(|it| it.start(0).terminal).collect() };
+    assert_eq!(of(0), [Some(1)]);
+    // The plans of the one in the forward fade, and the bursts of the other.
+    assert_eq!(of(1), [Some(1), Some(2)]);
+}
+
+/// A stream of pseudo-random numbers (Knuth's MMIX generator): upper bits.
+fn random(seed: &mut u64) -> u64 {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+#[test]
+fn p278_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another() {
+    let (config, profile) = own("geo-terminals", &[4, 5]);
+    for seed in 1..6 {
+        let mut state = seed;
+        for (index, mut served) in (0..).zip(served(&config, &profile).unwrap()) {
+            let mut out = Vec::new();
+            let mut offered = [0_u64; 3];
+            let mut released = [0_u64; 3];
+            for now in (0..30_000 * MS).step_by(MS as usize) {
+                let is_over = now >= 4_000 * MS;
+                // Bursts of any length to any of them, then silence so that all queues run empty.
+                let count = if is_over { 0 } else { random(&mut state) % 8 };
+                for _ in 0..count {
+                    let terminal = (random(&mut state) % 3) as usize;
+                    let mut packet = packet_for(terminal);
+                    packet.truncate(60 + (random(&mut state) % 1441) as usize);
+                    packet[9] = terminal as u8;
+                    packet[1] = ((random(&mut state) % 64) << 2) as u8;
+                    served.offer(now, terminal, &packet);
+                    offered[terminal] += 1;
+                }
+                let change = |db: f64| link::Change::Attenuation(db);
+                if is_over && now % (1_000 * MS) == 0 {
+                    served.set(now, None, &change(0.0)).unwrap();
+                } else if !is_over && random(&mut state) % 500 == 0 {
+                    let terminal = (random(&mut state) % 3) as usize;
+                    let fade = change((random(&mut state) % 25) as f64);
+                    served.set(now, Some(terminal), &fade).unwrap();
+                }
+                while let Some((_, terminal)) = served.pop(now, &mut out) {
+                    assert_eq!(usize::from(out[9]), terminal);
+                    released[terminal] += 1;
+                }
+            }
+            let end = served.state(30_000 * MS);
+            for (terminal, one) in end.terminals.iter().enumerate() {
+                let it = &one.counters;
+                let seen = (it.packets_in, it.packets_out, one.queue);
+                assert_eq!(seen, (offered[terminal], released[terminal], (0, 0)));
+                let known = it.packets_out + it.packets_dropped + it.packets_lost;
+                assert_eq!(known, it.packets_in, "{index} {terminal}: {it:?}");
+            }
+        }
+    }
+}

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::demand;
 use crate::direction::{IP_PACKET_BYTES, bdp_bytes};
 use crate::links::{links, rtt_ns};
+use crate::network;
 use crate::timing::Timing;
 use crate::units::ms;
 
@@ -37,7 +38,23 @@ pub struct Plan {
     return_link: Segment<Bursts>,
     terrestrial_one_way_delay_ms: f64,
     rtt_ms: RttMs,
+    terminals: Vec<OfTerminal>,
     advice: Vec<String>,
+}
+
+/// A terminal with a profile of its own, at the start.
+#[derive(Debug, Serialize)]
+struct OfTerminal {
+    terminal: usize,
+    id: u8,
+    group: String,
+    forward_modcod: String,
+    forward_es_n0_db: f64,
+    forward_rate_bps: f64,
+    return_waveform: String,
+    return_es_n0_db: f64,
+    cra_kbps: u64,
+    cra_slots: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -179,8 +196,36 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
             mean: ms(rtt.mean),
             max: ms(rtt.max),
         },
+        terminals: terminals(config, profile),
         advice: advice(config, profile, &forward, &back),
     })
+}
+
+/// The terminals where each has a profile of its own; none where there is one or they are equal. The rate is that of the
+/// carrier in the terminal's MODCOD, as if it had all of it.
+fn terminals(config: &Config, profile: &Profile) -> Vec<OfTerminal> {
+    let own = network::own_profiles(config, profile);
+    let of = |(number, (id, seen)): (usize, (u8, Profile))| {
+        let [forward, ..] = links(config, &seen);
+        OfTerminal {
+            terminal: number,
+            id,
+            group: seen.group().to_owned(),
+            forward_modcod: first_modcod(&seen, false).to_string(),
+            forward_es_n0_db: rounded_db(seen.forward_es_n0_db(1)),
+            forward_rate_bps: forward.carrier.rate_bps().unwrap_or(0.0),
+            return_waveform: seen.return_link.waveform.to_string(),
+            return_es_n0_db: rounded_db(seen.return_es_n0_db(1)),
+            cra_kbps: seen.return_link.cra_kbps,
+            cra_slots: demand::slots(config.timing, &seen).cra,
+        }
+    };
+    (1..).zip(own).map(of).collect()
+}
+
+/// Thousandths of a dB: more digits would be noise of the logarithm.
+fn rounded_db(db: f64) -> f64 {
+    (db * 1e3).round() / 1e3
 }
 
 /// Demand assignment of the return link; `None` without.
@@ -263,8 +308,7 @@ fn segment<Frames>(
         symbol_rate_baud,
         modcod_id,
         modcod,
-        // Thousandths of a dB: more digits would be noise of the logarithm.
-        es_n0_db: (es_n0_db * 1e3).round() / 1e3,
+        es_n0_db: rounded_db(es_n0_db),
         rate_bps: link.carrier.rate_bps().unwrap_or(0.0),
         one_way_delay_ms: ms(link.delay),
         queue_bytes: queue_bytes(&link.queue),
@@ -388,6 +432,26 @@ mod tests {
             rtt("configured") < rtt("min") && rtt("min") < rtt("mean") && rtt("mean") < rtt("max")
         );
         assert!(rtt("max") < rtt("configured") + 3.0, "{}", rtt("max"));
+    }
+
+    #[test]
+    fn terminals_with_profiles_of_their_own_are_listed() {
+        let schema = include_str!("../../../schemas/link-plan.schema.json");
+        let plan = planned("geo-terminals", |value| {
+            let further = |n: u8, id: u8| json!({"netns": format!("/run/netns/st-{n}"), "tun": "sat0", "subnet": format!("198.18.{}.0/24", 64 + n), "id": id});
+            value["terminals"] = json!([further(2, 4), further(3, 5)]);
+        });
+        assert_eq!(schema_faults(schema, &plan), [""; 0]);
+        let found = |name: &str| -> Vec<Value> {
+            let all = plan["terminals"].as_array().unwrap().iter();
+            all.map(|it| it[name].clone()).collect()
+        };
+        assert_eq!(found("terminal"), [1, 2, 3]);
+        assert_eq!(found("id"), [1, 4, 5]);
+        assert_eq!(found("group"), ["Standard", "Standard", "Premium"]);
+        assert_eq!(found("forward_es_n0_db"), [17.99, 10.586, 17.99]);
+        assert_eq!(found("cra_kbps"), [512, 256, 512]);
+        assert_eq!(planned("geo-dama", |_| {})["terminals"], json!([]));
     }
 
     #[test]

@@ -115,8 +115,17 @@ pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
     let subnets = further
         .iter()
         .filter_map(|it| Subnet::parse(it["subnet"].as_str()?));
-    if terminals::overlap(subnets.collect()) {
+    let subnets6 = further
+        .iter()
+        .filter_map(|it| Subnet::parse6(it["subnet6"].as_str()?));
+    if terminals::overlap(subnets.collect()) || terminals::overlap(subnets6.collect()) {
         faults.push("terminals: two subnets overlap (set one of its own for each)".into());
+    }
+    let ids: Vec<_> = further.iter().filter_map(|it| it["id"].as_u64()).collect();
+    if !ids.is_empty() && ids.len() < further.len() {
+        faults.push(
+            "terminals: some have an id of the profile (set one for each, or leave it out of all: equal to the ST)".into(),
+        );
     }
     if config["st"].is_null() {
         faults.push(

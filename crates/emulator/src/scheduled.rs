@@ -123,6 +123,8 @@ pub struct Applied {
 pub struct Variation {
     profile: Arc<Profile>,
     what: What,
+    /// Index of the terminal of this profile; `None`: it is that of all.
+    terminal: Option<usize>,
     /// Its time 0, since the start of all directions.
     zero: Nanos,
 }
@@ -139,6 +141,15 @@ enum What {
 /// What varies by itself, in the order of [`crate::directions::DIRECTIONS`].
 #[must_use]
 pub fn variations(profile: &Profile) -> [Vec<Variation>; 4] {
+    of_terminal(profile, None, profile.is_on_demand())
+}
+
+/// The same of the terminal with this index, whose profile this is. `has_plans`: its slots come with plans.
+pub(crate) fn of_terminal(
+    profile: &Profile,
+    terminal: Option<usize>,
+    has_plans: bool,
+) -> [Vec<Variation>; 4] {
     let profile = Arc::new(profile.clone());
     let (gw, st) = (&profile.gw_physical, &profile.st_profile.physical);
     let varies = |legs: [&Leg; 2]| legs.into_iter().any(|leg| !leg.is_constant());
@@ -148,6 +159,7 @@ pub fn variations(profile: &Profile) -> [Vec<Variation>; 4] {
     let of = |what: What| Variation {
         profile: Arc::clone(&profile),
         what,
+        terminal,
         zero: 0,
     };
     let some = |is_there: bool, what| is_there.then(|| of(what));
@@ -155,7 +167,7 @@ pub fn variations(profile: &Profile) -> [Vec<Variation>; 4] {
     let forward = [some(fades, What::ForwardEsN0), some(delay, What::Delay)];
     let back = [
         some(varies([&st.uplink, &gw.downlink]), What::ReturnEsN0),
-        some(fades && profile.is_on_demand(), What::PlanEsN0),
+        some(fades && has_plans, What::PlanEsN0),
         some(delay, What::Delay),
     ];
     [
@@ -201,6 +213,7 @@ impl Variation {
         let requested = requested.map(|(name, value)| (name.to_owned(), Value::from(value)));
         Scheduled {
             variation: Some(self.clone()),
+            terminal: self.terminal,
             requested: requested.into_iter().collect(),
             ..Scheduled::new(self.zero.saturating_add(elapsed), change, Origin::Profile)
         }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a direction carries packets with: a link of one terminal, or a carrier that several share.
+//! What a direction carries packets with: a link of one terminal, or carriers that several share.
 
 use link::{
     Carrier, Change, Counters, LinkConfig, LinkError, Nanos, Reception, SharedForward,
     SharedReturn, Stage,
 };
 
+use crate::carriers::Carriers;
 use crate::terminals::Subnets;
 
-/// A direction, with the number of its terminals. A terminal is named by its index, the ST is 0.
+/// A direction. A terminal is named by its index, the ST is 0.
 pub enum Served {
     /// The link of one terminal, or a part of it.
     Alone(Box<dyn Stage>),
     /// From the gateway: packets find their terminal by their destination.
-    Forward(Box<SharedForward>, usize, Subnets),
+    Forward(Carriers<SharedForward>, Subnets),
     /// To the gateway.
-    Return(Box<SharedReturn>, usize),
+    Return(Carriers<SharedReturn>),
 }
 
 /// What a terminal of a shared carrier did since the start.
@@ -57,11 +58,13 @@ impl Served {
     pub(crate) fn offer(&mut self, now: Nanos, from: usize, packet: &[u8]) {
         match self {
             Self::Alone(link) => link.offer(now, packet),
-            Self::Forward(link, _, subnets) => {
-                link.push(now, subnets.terminal_of(packet), packet);
+            Self::Forward(links, subnets) => {
+                let (link, terminal) = links.of_mut(subnets.terminal_of(packet));
+                link.push(now, terminal, packet);
             }
-            Self::Return(link, _) => {
-                link.push(now, from, packet);
+            Self::Return(links) => {
+                let (link, terminal) = links.of_mut(from);
+                link.push(now, terminal, packet);
             }
         }
     }
@@ -70,8 +73,8 @@ impl Served {
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         match self {
             Self::Alone(link) => link.pop(now, out).map(|due| (due, 0)),
-            Self::Forward(link, ..) => link.pop(now, out),
-            Self::Return(link, _) => link.pop(now, out),
+            Self::Forward(links, _) => links.pop(now, out),
+            Self::Return(links) => links.pop(now, out),
         }
     }
 
@@ -84,14 +87,21 @@ impl Served {
     ) -> Result<(), LinkError> {
         let count = match self {
             Self::Alone(link) => return link.set(now, change),
-            Self::Forward(_, count, _) | Self::Return(_, count) => *count,
+            Self::Forward(links, _) => links.count(),
+            Self::Return(links) => links.count(),
         };
         let of = terminal.map_or(0..count, |index| index..(index + 1).min(count));
         for index in of {
             match self {
                 Self::Alone(_) => {}
-                Self::Forward(link, ..) => link.set(now, index, change)?,
-                Self::Return(link, _) => link.set(now, index, change)?,
+                Self::Forward(links, _) => {
+                    let (link, own) = links.of_mut(index);
+                    link.set(now, own, change)?;
+                }
+                Self::Return(links) => {
+                    let (link, own) = links.of_mut(index);
+                    link.set(now, own, change)?;
+                }
             }
         }
         Ok(())
@@ -101,11 +111,11 @@ impl Served {
     pub(crate) fn next_event(&self) -> Option<Nanos> {
         match self {
             Self::Alone(link) => link.next_event(),
-            Self::Forward(link, ..) => link.next_event(),
+            Self::Forward(links, _) => links.next_event(),
             // A plan is made after the moment that it is due at.
-            Self::Return(link, _) => {
-                let plan = link.next_plan().saturating_add(1);
-                Some(link.next_event().map_or(plan, |event| event.min(plan)))
+            Self::Return(links) => {
+                let plans = links.iter().map(|link| link.next_plan().saturating_add(1));
+                links.next_event().into_iter().chain(plans).min()
             }
         }
     }
@@ -114,8 +124,17 @@ impl Served {
     pub(crate) fn patience(&mut self) -> Nanos {
         match self {
             Self::Alone(link) => link.patience(),
-            Self::Forward(link, ..) => link.config(0).delay / 2,
-            Self::Return(link, _) => link.terminal(0).patience(),
+            Self::Forward(links, _) => {
+                let delays = (0..links.count()).map(|it| {
+                    let (link, own) = links.of(it);
+                    link.config(own).delay
+                });
+                delays.min().unwrap_or(0) / 2
+            }
+            Self::Return(links) => {
+                let (link, own) = links.of_mut(0);
+                link.terminal(own).patience()
+            }
         }
     }
 
@@ -137,34 +156,41 @@ impl Served {
                 },
                 terminals: Vec::new(),
             },
-            Self::Forward(link, count, _) => {
-                let of = |it| OfTerminal::new(&link.counters(it), link.queue(it), link.config(it));
-                let carrier = link.carrier_counters();
-                together((0..*count).map(of).collect(), |sum| Counters {
+            Self::Forward(links, _) => {
+                let of = |it| {
+                    let (link, own) = links.of(it);
+                    OfTerminal::new(&link.counters(own), link.queue(own), link.config(own))
+                };
+                let mut carriers = Counters::default();
+                links
+                    .iter()
+                    .for_each(|link| carriers += link.carrier_counters());
+                together((0..links.count()).map(of).collect(), |sum| Counters {
                     // What the frames held, whoever they were for.
-                    frames_sent: carrier.frames_sent,
-                    frame_bytes_available: carrier.frame_bytes_available,
-                    frame_bytes_used: carrier.frame_bytes_used,
-                    frames_by_id: carrier.frames_by_id,
-                    signalling_bytes: carrier.signalling_bytes,
-                    packets_marked: carrier.packets_marked,
+                    frames_sent: carriers.frames_sent,
+                    frame_bytes_available: carriers.frame_bytes_available,
+                    frame_bytes_used: carriers.frame_bytes_used,
+                    frames_by_id: carriers.frames_by_id,
+                    signalling_bytes: carriers.signalling_bytes,
+                    packets_marked: carriers.packets_marked,
                     ..sum
                 })
             }
-            Self::Return(link, count) => {
+            Self::Return(links) => {
+                let count = links.count();
                 let mut of = |it| {
-                    let (counters, queue) = (link.counters(now, it), link.queue(it));
-                    OfTerminal::new(&counters, queue, link.terminal(it).config())
+                    let (link, own) = links.of_mut(it);
+                    let (counters, queue) = (link.counters(now, own), link.queue(own));
+                    OfTerminal::new(&counters, queue, link.terminal(own).config())
                 };
-                let terminals: Vec<_> = (0..*count).map(&mut of).collect();
-                let one = terminals
-                    .first()
-                    .map_or_else(Counters::default, |it| it.counters);
+                let terminals: Vec<_> = (0..count).map(&mut of).collect();
+                // Each terminal counts those of its carrier; the carriers have the same superframes.
+                let firsts: Vec<_> = links.firsts().map(|it| terminals[it].counters).collect();
+                let superframes = firsts.first().map_or(0, |it| it.superframes);
                 together(terminals, |sum| Counters {
-                    // Each terminal counts those of the carrier.
-                    superframes: one.superframes,
-                    slots_free: one.slots_free,
-                    slots_signalling: one.slots_signalling,
+                    superframes,
+                    slots_free: firsts.iter().map(|it| it.slots_free).sum(),
+                    slots_signalling: firsts.iter().map(|it| it.slots_signalling).sum(),
                     ..sum
                 })
             }

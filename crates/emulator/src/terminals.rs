@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Further terminals of `link.json`: where their packets come from, and which of them a packet is for.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -9,10 +9,11 @@ use thiserror::Error;
 
 use crate::port::Port;
 
-/// Byte of an IPv4 packet at which the destination starts.
-const DESTINATION: usize = 16;
+/// Bytes of an IPv4 packet that hold the destination, and of an IPv6 packet.
+const DESTINATION: std::ops::Range<usize> = 16..20;
+const DESTINATION_6: std::ops::Range<usize> = 24..40;
 
-/// A terminal next to the ST.
+/// A terminal in addition to the ST.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Fields")]
 pub struct Further {
@@ -20,6 +21,10 @@ pub struct Further {
     pub port: Port,
     /// Its LAN: packets to these addresses are for it.
     pub subnet: Subnet,
+    /// The same of IPv6, if the LAN has it.
+    pub subnet6: Option<Subnet>,
+    /// Its id in the profile; `None`: it is equal to the ST.
+    pub id: Option<u8>,
 }
 
 #[derive(Deserialize)]
@@ -28,6 +33,8 @@ struct Fields {
     netns: PathBuf,
     tun: String,
     subnet: String,
+    subnet6: Option<String>,
+    id: Option<u8>,
 }
 
 impl TryFrom<Fields> for Further {
@@ -40,30 +47,48 @@ impl TryFrom<Fields> for Further {
                 tun: fields.tun,
             },
             subnet: Subnet::parse(&fields.subnet).ok_or(NotASubnet)?,
+            subnet6: match fields.subnet6 {
+                Some(text) => Some(Subnet::parse6(&text).ok_or(NotASubnet)?),
+                None => None,
+            },
+            id: fields.id,
         })
     }
 }
 
 /// A text that is not a subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("not an IPv4 subnet, e.g. 198.18.66.0/24")]
+#[error("not a subnet, e.g. 198.18.66.0/24 or 2001:2:0:1242::/64")]
 pub struct NotASubnet;
 
-/// An IPv4 subnet.
+/// A subnet of IPv4 or IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subnet {
-    first: u32,
-    last: u32,
+    first: u128,
+    last: u128,
 }
 
 impl Subnet {
-    /// Reads `ADDRESS/LENGTH`, the address without host bits.
+    /// Reads `ADDRESS/LENGTH` of IPv4, the address without host bits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let first = u32::from(address.parse::<Ipv4Addr>().ok()?);
         let length: u32 = length.parse().ok().filter(|it| (1..=32).contains(it))?;
         let hosts = u32::MAX.checked_shr(length).unwrap_or(0);
+        Self::of(first.into(), hosts.into())
+    }
+
+    /// The same of IPv6.
+    #[must_use]
+    pub fn parse6(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/')?;
+        let first = u128::from(address.parse::<Ipv6Addr>().ok()?);
+        let length: u32 = length.parse().ok().filter(|it| (1..=128).contains(it))?;
+        Self::of(first, u128::MAX.checked_shr(length).unwrap_or(0))
+    }
+
+    fn of(first: u128, hosts: u128) -> Option<Self> {
         (first & hosts == 0).then_some(Self {
             first,
             last: first | hosts,
@@ -83,6 +108,8 @@ pub(crate) fn overlap(mut subnets: Vec<Subnet>) -> bool {
 pub struct Subnets {
     /// Subnets in order, with the index of their terminal.
     by_address: Vec<(Subnet, usize)>,
+    /// The same of IPv6.
+    by_address6: Vec<(Subnet, usize)>,
 }
 
 impl Subnets {
@@ -90,22 +117,31 @@ impl Subnets {
     #[must_use]
     pub fn new(further: &[Further]) -> Self {
         let mut by_address: Vec<_> = further.iter().map(|it| it.subnet).zip(1..).collect();
+        let of6 = |(it, index): (&Further, usize)| Some((it.subnet6?, index));
+        let mut by_address6: Vec<_> = further.iter().zip(1..).filter_map(of6).collect();
         by_address.sort_unstable();
-        Self { by_address }
+        by_address6.sort_unstable();
+        Self {
+            by_address,
+            by_address6,
+        }
     }
 
     /// Index of the terminal that a packet is for: what is for no other is for the ST, 0.
     #[must_use]
     pub fn terminal_of(&self, packet: &[u8]) -> usize {
-        let destination = packet.get(DESTINATION..DESTINATION + 4);
-        let Some(&[a, b, c, d]) = destination.filter(|_| packet[0] >> 4 == 4) else {
+        let (subnets, place) = match packet.first().map(|byte| byte >> 4) {
+            Some(4) => (&self.by_address, DESTINATION),
+            Some(6) => (&self.by_address6, DESTINATION_6),
+            _ => return 0,
+        };
+        let Some(destination) = packet.get(place) else {
             return 0;
         };
-        let address = u32::from_be_bytes([a, b, c, d]);
-        let after = self
-            .by_address
-            .partition_point(|(subnet, _)| subnet.first <= address);
-        let before = after.checked_sub(1).map(|index| self.by_address[index]);
+        let with_byte = |address: u128, &byte: &u8| address << 8 | u128::from(byte);
+        let address = destination.iter().fold(0, with_byte);
+        let after = subnets.partition_point(|(subnet, _)| subnet.first <= address);
+        let before = after.checked_sub(1).map(|index| subnets[index]);
         before
             .filter(|(subnet, _)| address <= subnet.last)
             .map_or(0, |(_, terminal)| terminal)
@@ -123,6 +159,8 @@ mod tests {
                 tun: "sat0".to_owned(),
             },
             subnet: Subnet::parse(subnet).unwrap(),
+            subnet6: None,
+            id: None,
         }
     }
 
@@ -147,6 +185,36 @@ mod tests {
             assert_eq!(subnets.terminal_of(odd), 0);
         }
         assert_eq!(Subnets::default().terminal_of(&packet([1, 2, 3, 4])), 0);
+    }
+
+    #[test]
+    fn packets_of_ipv6_go_to_the_terminal_of_their_destination() {
+        let all = [66_u8, 67].map(|byte| Further {
+            subnet6: Subnet::parse6(&format!("2001:2:0:12{byte:x}::/64")),
+            ..further(&format!("198.18.{byte}.0/24"))
+        });
+        let subnets = Subnets::new(&all);
+        let of = |group: u16, host: u16| {
+            let mut packet = vec![0x60; 40];
+            let to = Ipv6Addr::new(0x2001, 2, 0, group, 0, 0, 0, host);
+            packet[24..].copy_from_slice(&to.octets());
+            subnets.terminal_of(&packet)
+        };
+        assert_eq!(
+            (of(0x1242, 2), of(0x1243, 0), of(0x1243, 0xffff)),
+            (1, 2, 2)
+        );
+        assert_eq!((of(0x1201, 2), of(0x1244, 2)), (0, 0));
+        assert_eq!(subnets.terminal_of(&[0x60; 39]), 0);
+        assert_eq!(subnets.terminal_of(&packet([198, 18, 67, 2])), 2);
+        for text in [
+            "2001:2::1/64",
+            "2001:2::/0",
+            "2001:2::/129",
+            "198.18.66.0/24",
+        ] {
+            assert_eq!(Subnet::parse6(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub(crate) fn faults(
             "socket-address" => refuse_unless(text.parse::<SocketAddr>().is_ok()),
             "windows" => refuse_unless(rules::is_in_order(value)),
             "ipv4-subnet" => refuse_unless(Subnet::parse(text).is_some()),
+            "ipv6-subnet" => refuse_unless(Subnet::parse6(text).is_some()),
             "loss-trace" => traces.check(place, text, faults),
             "bursts" => rules::bursts(place, value, faults),
             "chain" => rules::chain(place, value, faults),

@@ -41,7 +41,7 @@ pub(crate) struct Assigning {
     others: Vec<Background>,
     /// Requests for the planner of a shared carrier, by time of arrival.
     requests: VecDeque<(Nanos, Request)>,
-    plans: VecDeque<(Nanos, Plan, Vec<Nanos>)>,
+    plans: VecDeque<Arrival>,
     /// Plans for the own terminal where it is in another process, as datagrams.
     outgoing: VecDeque<Vec<u8>>,
     next_superframe: Nanos,
@@ -49,6 +49,34 @@ pub(crate) struct Assigning {
     starts: Vec<Nanos>,
     /// Free bursts and those for requests in the plan that counts for the next superframe.
     rest: (u32, u32),
+}
+
+/// A plan on its way to the terminals.
+#[derive(Debug)]
+struct Arrival {
+    /// When it is there.
+    at: Nanos,
+    /// Bursts of the own terminal; `None`: the plan is lost for it.
+    own: Option<Grant>,
+    /// Bursts of the others, by id.
+    others: BTreeMap<u8, Grant>,
+    /// Free bursts, and those for requests.
+    rest: (u32, u32),
+    /// Starts of the bursts of the own terminal, as in [`Superframe`].
+    starts: Vec<Nanos>,
+}
+
+impl Arrival {
+    /// A plan of all terminals in one process.
+    fn of_all(at: Nanos, plan: Plan) -> Self {
+        Self {
+            at,
+            own: plan.grants.get(&OWN).copied(),
+            rest: (plan.free, plan.signalling),
+            others: plan.grants,
+            starts: Vec::new(),
+        }
+    }
 }
 
 /// What happened.
@@ -122,7 +150,7 @@ impl Assigning {
         let mut gateway = has_planner.then(|| Gateway::new(carrier, delay, rates, &agreements));
         // Up to the arrival of the first plan those count that were made before.
         let early = gateway.iter_mut().flat_map(|it| it.early_plans(delay));
-        let plans = early.map(|(at, plan)| (at, plan, Vec::new())).collect();
+        let plans = early.map(|(at, plan)| Arrival::of_all(at, plan)).collect();
         Some(Self {
             carrier,
             plan_path: PlanPath::new(&demand.plans, config.seed),
@@ -190,7 +218,7 @@ impl Assigning {
             requests.map(|(id, it)| first(it.map(Terminal::next_event), Due::Request(id)));
         let fixed = [
             first(gateway.map(Gateway::next_plan), Due::Plan),
-            first(self.plans.front().map(|it| it.0), Due::AtTerminals),
+            first(self.plans.front().map(|it| it.at), Due::AtTerminals),
         ];
         let superframe = [(self.next_superframe, Due::Superframe)];
         for other in fixed.into_iter().chain(requests).chain(superframe) {
@@ -243,7 +271,7 @@ impl Assigning {
             plan.grants.remove(&OWN);
         }
         let at = now.saturating_add(delay);
-        self.plans.push_back((at, plan, Vec::new()));
+        self.plans.push_back(Arrival::of_all(at, plan));
         if is_lost {
             Step::PlanLost
         } else {
@@ -257,31 +285,26 @@ impl Assigning {
     }
 
     /// A plan of another process takes effect at `at`.
-    pub(crate) fn receive_plan(&mut self, at: Nanos, grant: Grant, (free, signalling): (u32, u32)) {
-        let plan = Plan {
-            superframe: 0,
-            grants: BTreeMap::from([(OWN, grant)]),
-            free,
-            signalling,
-        };
+    pub(crate) fn receive_plan(&mut self, at: Nanos, grant: Grant, rest: (u32, u32)) {
         self.keep_apart(at);
-        self.plans.push_back((at, plan, Vec::new()));
+        self.share_plan(at, grant, rest, Vec::new());
     }
 
     /// A plan of the planner of a shared carrier takes effect at `at`; `starts` as in [`Superframe`].
     pub(crate) fn share_plan(
         &mut self,
         at: Nanos,
-        (grant, free, signalling): (Grant, u32, u32),
+        grant: Grant,
+        rest: (u32, u32),
         starts: Vec<Nanos>,
     ) {
-        let plan = Plan {
-            superframe: 0,
-            grants: BTreeMap::from([(OWN, grant)]),
-            free,
-            signalling,
-        };
-        self.plans.push_back((at, plan, starts));
+        self.plans.push_back(Arrival {
+            at,
+            own: Some(grant),
+            others: BTreeMap::new(),
+            rest,
+            starts,
+        });
     }
 
     /// The oldest request for the planner of a shared carrier, and when it arrives.
@@ -309,16 +332,16 @@ impl Assigning {
     }
 
     fn apply_plan(&mut self, now: Nanos) {
-        let Some((_, plan, starts)) = self.plans.pop_front() else {
+        let Some(plan) = self.plans.pop_front() else {
             return;
         };
-        if let (Some(own), Some(&grant)) = (&mut self.own, plan.grants.get(&OWN)) {
+        if let (Some(own), Some(grant)) = (&mut self.own, plan.own) {
             own.assign(now, grant);
-            self.starts = starts;
-            self.rest = (plan.free, plan.signalling);
+            self.starts = plan.starts;
+            self.rest = plan.rest;
         }
         for (id, other) in (OWN + 1..=u8::MAX).zip(&mut self.others) {
-            if let Some(&grant) = plan.grants.get(&id) {
+            if let Some(&grant) = plan.others.get(&id) {
                 other.terminal.assign(now, grant);
             }
         }

@@ -102,9 +102,10 @@ impl Framed {
     /// Start and end of an opening.
     #[inline]
     fn span(&self, opening: u64) -> (Nanos, Nanos) {
-        let (start, end) = self.grid.span(opening);
-        let shift = self.starts.get(opening as usize).map_or(0, |at| at - start);
-        (start + shift, end.saturating_add(shift))
+        match (self.starts.get(opening as usize), self.grid.burst()) {
+            (Some(&start), Some(burst)) => (start, start.saturating_add(burst)),
+            _ => self.grid.span(opening),
+        }
     }
 
     /// First opening that starts at or after `time`.

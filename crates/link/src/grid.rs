@@ -81,6 +81,11 @@ impl Grid {
         (start, end)
     }
 
+    /// Time on air of a burst; `None`: up to the start of the next frame.
+    pub(crate) const fn burst(&self) -> Option<Nanos> {
+        self.burst
+    }
+
     /// First opening that starts at or after `time`.
     pub(crate) fn first_from(&self, time: Nanos) -> u64 {
         let time = time.saturating_sub(self.origin);

@@ -197,8 +197,8 @@ impl SharedReturn {
                 core.ledger.counters.plans_lost += 1;
             } else if let Some(assigning) = &mut core.assigning {
                 let starts = starts.get_mut(index).map(std::mem::take);
-                let of_all = (grant, plan.free, plan.signalling);
-                assigning.share_plan(at, of_all, starts.unwrap_or_default());
+                let rest = (plan.free, plan.signalling);
+                assigning.share_plan(at, grant, rest, starts.unwrap_or_default());
             }
         }
         (0..self.terminals.len()).for_each(|index| self.announce(index));

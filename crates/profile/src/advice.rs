@@ -40,10 +40,17 @@ pub(crate) fn advice(profile: &Profile) -> Vec<String> {
 
 /// Where the FIFOs of the profile are.
 fn queues(profile: &Profile) -> &'static str {
-    if profile.is_on_demand() {
-        "FIFOs and classes of the ST are used; those of the GW by OpenSAND alone: satlink has one forward queue"
-    } else {
-        "FIFO capacities and classes are used by OpenSAND alone; satlink has one queue per direction"
+    match (profile.is_on_demand(), profile.gw_qos.is_tagged) {
+        (true, true) => "FIFOs and classes of the ST and of the GW are used",
+        (true, false) => {
+            "FIFOs and classes of the ST are used; those of the GW by OpenSAND alone: satlink has one forward queue"
+        }
+        (false, true) => {
+            "FIFOs and classes of the GW are used; those of the ST by OpenSAND alone: satlink has one return queue"
+        }
+        (false, false) => {
+            "FIFO capacities and classes are used by OpenSAND alone; satlink has one queue per direction"
+        }
     }
 }
 

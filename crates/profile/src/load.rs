@@ -285,8 +285,9 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     let forward = radio::forward(&files, ends, &settings, faults);
     let return_link = radio::return_link(&files, ends, &settings, faults);
     let (entities, return_link) = (entities?, return_link?);
-    let terminals = terminal::terminals(topology, &entities, &st_profile, &further)?;
-    terminal::check_sum(st, &terminals, entities.st.id, &return_link, faults);
+    let (profiles, radio) = ((&st_profile, &further[..]), (&gw_physical, &settings));
+    let terminals = terminal::terminals(topology, &entities, profiles, radio)?;
+    terminal::check_sums(st, &terminals, entities.st.id, &return_link, faults);
     Some(Profile {
         sha256: String::new(),
         terminals,

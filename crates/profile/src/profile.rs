@@ -55,7 +55,7 @@ impl Profile {
         self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged
     }
 
-    /// The same platform with another terminal of the ST's carriers in place of the ST; `None`: there is no such terminal.
+    /// The same platform with another terminal of the ST's spot in place of the ST; `None`: there is no such terminal.
     ///
     /// Its MODCOD and waveform are the most efficient that its own `Es/N0` reaches, the most robust where it reaches none.
     #[must_use]
@@ -63,14 +63,17 @@ impl Profile {
         if id == self.st.id {
             return Some(self.clone());
         }
-        let terminal = self.sharing().find(|it| it.id == id)?;
+        let terminal = self.of_spot().find(|it| it.id == id)?;
+        let (forward, return_link) = if terminal.group == self.group() {
+            (self.forward.clone(), self.return_link.clone())
+        } else {
+            terminal.carriers.clone()?
+        };
         let mut profile = Self {
-            st: Host {
-                id,
-                emu_address: terminal.emu_address,
-                mac: terminal.mac,
-            },
+            st: terminal.host(),
             st_profile: terminal.profile.clone(),
+            forward,
+            return_link,
             ..self.clone()
         };
         profile.one_way_delay_ns = profile.one_way_delay_at(0);
@@ -84,6 +87,21 @@ impl Profile {
             .return_link
             .retune(return_db, margin_db, dama.cra_kbps);
         Some(profile)
+    }
+
+    /// Group of the ST.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        let own = self.terminals.iter().find(|it| it.id == self.st.id);
+        own.map_or("", |own| &own.group)
+    }
+
+    /// The terminals of the ST's spot but for the ST, whatever their group, in the order of the platform.
+    pub fn of_spot(&self) -> impl Iterator<Item = &Terminal> {
+        let own = self.terminals.iter().find(|it| it.id == self.st.id);
+        let gateway_id = own.map(|own| own.gateway_id);
+        let others = self.terminals.iter().filter(|it| it.id != self.st.id);
+        others.filter(move |it| Some(it.gateway_id) == gateway_id)
     }
 
     /// Ids of the terminals of the ST's carriers, the ST first.

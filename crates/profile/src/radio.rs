@@ -201,11 +201,15 @@ fn centi_db(db: f64) -> i16 {
     (db * 100.0).round() as i16
 }
 
-/// The spot of the ST and the first of its carriers that serves the group of the ST.
-fn own_carrier<'a>(files: &Files<'a>, band: &str) -> Option<(Place<'a>, Place<'a>)> {
-    let membership = membership(files.topology, files.st_id)?;
+/// The spot of a terminal and the first of its carriers that serves the group of the terminal.
+fn own_carrier<'a>(
+    topology: &Place<'a>,
+    terminal_id: Option<u8>,
+    band: &str,
+) -> Option<(Place<'a>, Place<'a>)> {
+    let membership = membership(topology, terminal_id)?;
     let group = membership.group.text()?;
-    let spots = files.topology.items("frequency_plan/spots");
+    let spots = topology.items("frequency_plan/spots");
     let spot = spots
         .into_iter()
         .find(|spot| spot.value("assignments/gateway_id") == Some(membership.gateway_id))?;
@@ -225,7 +229,7 @@ pub(crate) fn forward(
 ) -> Option<Forward> {
     let (es_n0_db, _) = steady_es_n0_db([ends.gw, ends.st]);
     check_gate(files.st, ends.st.minimal_es_n0_db, es_n0_db, faults);
-    let (spot, carrier) = own_carrier(files, "forward_band")?;
+    let (spot, carrier) = own_carrier(files.topology, files.st_id, "forward_band")?;
     let efficiency = |id| Some(ModCod::by_id(id)?.efficiency(FrameSize::Normal, false));
     let rows = files.topology.items("wave_forms/dvb_s2");
     let limits = (es_n0_db, settings.forward_margin_db);
@@ -233,13 +237,63 @@ pub(crate) fn forward(
     Some(Forward {
         symbol_rate: symbol_rate(&spot, &carrier, "forward")?,
         modcod: modcod(&rows, id)?,
-        modcods: carrier_ids(&carrier)
-            .into_iter()
-            .filter_map(|id| modcod(&rows, id))
-            .collect(),
+        modcods: modcods(&rows, &carrier),
         es_n0_db,
         tick_ns: settings.forward_frame_ns,
     })
+}
+
+/// All MODCODs that a carrier allows, by id.
+fn modcods(rows: &[Place<'_>], carrier: &Place<'_>) -> Vec<ModCod> {
+    let ids = carrier_ids(carrier).into_iter();
+    ids.filter_map(|id| modcod(rows, id)).collect()
+}
+
+/// All waveforms that a carrier allows, by id, with the thresholds of the profile's table.
+fn waveforms(rows: &[Place<'_>], carrier: &Place<'_>) -> Vec<Waveform> {
+    let of_id = |id: u8| {
+        Some(Waveform {
+            threshold_centi_db: centi_db(threshold_db(rows, id)?),
+            ..Waveform::by_id(id)?
+        })
+    };
+    let ids = carrier_ids(carrier).into_iter();
+    ids.filter_map(of_id).collect()
+}
+
+/// The carriers of a terminal's group, tuned to its own `Es/N0` as [`crate::Profile::of`] has it; `None`: its spot has none
+/// that can be read.
+pub(crate) fn of_terminal(
+    topology: &Place<'_>,
+    terminal_id: u8,
+    physical: [&Physical; 2],
+    settings: &Settings,
+    cra_kbps: u32,
+) -> Option<(Forward, Return)> {
+    let of = |band: &str| own_carrier(topology, Some(terminal_id), band);
+    let ((spot, down), (_, up)) = (of("forward_band")?, of("return_band")?);
+    let modcods = modcods(&topology.items("wave_forms/dvb_s2"), &down);
+    let waveforms = waveforms(&topology.items("wave_forms/dvb_rcs2"), &up);
+    let (forward_db, return_db) = steady_es_n0_db(physical);
+    let mut forward = Forward {
+        symbol_rate: symbol_rate(&spot, &down, "forward")?,
+        modcod: *modcods.first()?,
+        modcods,
+        es_n0_db: forward_db,
+        tick_ns: settings.forward_frame_ns,
+    };
+    forward.retune(forward_db, settings.forward_margin_db);
+    let mut back = Return {
+        symbol_rate: symbol_rate(&spot, &up, "return")?,
+        waveform: *waveforms.first()?,
+        waveforms,
+        es_n0_db: return_db,
+        superframe_ns: settings.superframe_ns,
+        cra_kbps: cra_kbps.into(),
+        slots: 0,
+    };
+    back.retune(return_db, settings.return_margin_db, cra_kbps);
+    Some((forward, back))
 }
 
 /// The return carrier with its granted slots, `None` after a fault.
@@ -251,28 +305,20 @@ pub(crate) fn return_link(
 ) -> Option<Return> {
     let (_, es_n0_db) = steady_es_n0_db([ends.gw, ends.st]);
     check_gate(files.gw, ends.gw.minimal_es_n0_db, es_n0_db, faults);
-    let (spot, carrier) = own_carrier(files, "return_band")?;
+    let (spot, carrier) = own_carrier(files.topology, files.st_id, "return_band")?;
     let efficiency = |id| Some(Waveform::by_id(id)?.efficiency());
     let rows = files.topology.items("wave_forms/dvb_rcs2");
     let limits = (es_n0_db, settings.return_margin_db);
     let id = best_id(&carrier, &rows, limits, efficiency, faults)?;
-    let of_id = |id: u8| {
-        Some(Waveform {
-            threshold_centi_db: centi_db(threshold_db(&rows, id)?),
-            ..Waveform::by_id(id)?
-        })
-    };
-    let waveform = of_id(id)?;
+    let waveforms = waveforms(&rows, &carrier);
+    let waveform = *waveforms.iter().find(|it| it.id == id)?;
     let symbol_rate = symbol_rate(&spot, &carrier, "return")?;
     let superframe_ns = settings.superframe_ns;
     let slots = grant(files.st, symbol_rate, superframe_ns, waveform, faults)?;
     Some(Return {
         symbol_rate,
         waveform,
-        waveforms: carrier_ids(&carrier)
-            .into_iter()
-            .filter_map(of_id)
-            .collect(),
+        waveforms,
         es_n0_db,
         superframe_ns,
         cra_kbps: files.st.value("access/dama/cra")?,

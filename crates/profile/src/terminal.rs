@@ -3,13 +3,13 @@
 
 use std::net::Ipv4Addr;
 
-use crate::access::{self, Dama, Encapsulation};
+use crate::access::{self, Dama, Encapsulation, Settings};
 use crate::document::Place;
 use crate::entities::{Entities, Host};
 use crate::fault::Faults;
 use crate::physical::{self, Physical};
 use crate::qos::{self, Qos};
-use crate::radio::{Return, cra_slots, slot_limit};
+use crate::radio::{self, Forward, Return, cra_slots, slot_limit};
 use crate::spots::membership;
 use crate::topology;
 
@@ -41,6 +41,20 @@ pub struct Terminal {
     pub group: String,
     /// Its own profile, or the one of `profile_st.xml`.
     pub profile: StProfile,
+    /// The carriers of its group, tuned to its own `Es/N0`; `None`: its spot has none that can be read.
+    pub carriers: Option<(Forward, Return)>,
+}
+
+impl Terminal {
+    /// Its id and addresses.
+    #[must_use]
+    pub const fn host(&self) -> Host {
+        Host {
+            id: self.id,
+            emu_address: self.emu_address,
+            mac: self.mac,
+        }
+    }
 }
 
 /// Reads the profile of an ST; `None` after a fault.
@@ -85,26 +99,31 @@ pub(crate) fn check_further(
 pub(crate) fn terminals(
     topology: &Place<'_>,
     entities: &Entities,
-    own: &StProfile,
-    further: &[(u8, StProfile)],
+    (own, further): (&StProfile, &[(u8, StProfile)]),
+    (gw_physical, settings): (&Physical, &Settings),
 ) -> Option<Vec<Terminal>> {
     let terminal = |host: &Host| {
         let membership = membership(topology, Some(host.id))?;
         let profile = further.iter().find(|(id, _)| *id == host.id);
+        let profile = profile.map_or(own, |(_, profile)| profile).clone();
+        let (physical, cra_kbps) = ([gw_physical, &profile.physical], profile.dama.cra_kbps);
+        let carriers = radio::of_terminal(topology, host.id, physical, settings, cra_kbps);
         Some(Terminal {
             id: host.id,
             emu_address: host.emu_address,
             mac: host.mac,
             gateway_id: membership.gateway_id,
             group: membership.group.text()?.to_owned(),
-            profile: profile.map_or(own, |(_, profile)| profile).clone(),
+            profile,
+            carriers,
         })
     };
     entities.terminals.iter().map(terminal).collect()
 }
 
-/// The constant rates of all terminals of the ST's carrier are within what it holds, counted in the ST's waveform.
-pub(crate) fn check_sum(
+/// The constant rates of the terminals of each carrier are within what it holds, counted in the waveform of the ST, and of
+/// another group in that of its first terminal.
+pub(crate) fn check_sums(
     st: &Place<'_>,
     terminals: &[Terminal],
     st_id: u8,
@@ -114,6 +133,26 @@ pub(crate) fn check_sum(
     let Some(own) = terminals.iter().find(|it| it.id == st_id) else {
         return;
     };
+    check_sum(st, terminals, own, carrier, faults);
+    let mut groups = vec![&own.group];
+    for other in terminals
+        .iter()
+        .filter(|it| it.gateway_id == own.gateway_id)
+    {
+        if let (false, Some((_, back))) = (groups.contains(&&other.group), &other.carriers) {
+            check_sum(st, terminals, other, back, faults);
+            groups.push(&other.group);
+        }
+    }
+}
+
+fn check_sum(
+    st: &Place<'_>,
+    terminals: &[Terminal],
+    own: &Terminal,
+    carrier: &Return,
+    faults: &mut Faults,
+) {
     let sharing = terminals
         .iter()
         .filter(|it| it.gateway_id == own.gateway_id && it.group == own.group);

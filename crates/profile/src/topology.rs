@@ -19,7 +19,7 @@ pub(crate) fn check(topology: &Place<'_>, entities: Option<&Entities>, faults: &
     refuse_many(topology, "frequency_plan/spots", faults);
     for spot in &spots {
         for band in ["forward_band", "return_band"] {
-            refuse_many(spot, band, faults);
+            refuse_many_of_a_group(spot, band, faults);
         }
         spot.items("forward_band")
             .iter()
@@ -40,6 +40,25 @@ fn refuse_many(place: &Place<'_>, path: &str, faults: &mut Faults) {
         place
             .nearest(path)
             .refuse(faults, reason, "keep one <item>");
+    }
+}
+
+/// `OpenSAND` divides the traffic of a group among its carriers; satlink has one of each group.
+fn refuse_many_of_a_group(spot: &Place<'_>, band: &str, faults: &mut Faults) {
+    let carriers = spot.items(band);
+    let mut groups: Vec<_> = (carriers.iter())
+        .map(|it| it.text_at("group").unwrap_or_default())
+        .collect();
+    groups.sort_unstable();
+    let mut pairs = groups.iter().zip(groups.iter().skip(1));
+    if let Some((group, _)) = pairs.find(|(group, next)| group == next) {
+        let reason = format!(
+            "{} items, several of the group {}: more than one of a group is {UNSUPPORTED}",
+            carriers.len(),
+            group
+        );
+        spot.nearest(band)
+            .refuse(faults, reason, "keep one <item> of each group");
     }
 }
 

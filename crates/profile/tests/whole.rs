@@ -549,3 +549,82 @@ fn hostile_values_never_panic() {
         }
     }
 }
+
+fn ids<'a>(terminals: impl Iterator<Item = &'a profile::Terminal>) -> Vec<u8> {
+    terminals.map(|it| it.id).collect()
+}
+
+#[test]
+fn p277_terminals_of_several_categories_have_carriers_of_their_own() {
+    let profile = profile::load(&shipped("geo-terminals")).unwrap_or_else(|it| panic!("{it}"));
+    assert_eq!(ids(profile.of_spot()), [4, 5]);
+    assert_eq!(ids(profile.sharing()), [4]);
+    let seen = [1, 4, 5].map(|id| profile.of(id).unwrap());
+    let rates = seen
+        .each_ref()
+        .map(|it| (it.forward.symbol_rate, it.return_link.symbol_rate));
+    assert_eq!(
+        rates,
+        [
+            (10_000_000, 16_000_000),
+            (10_000_000, 16_000_000),
+            (5_000_000, 4_000_000)
+        ]
+    );
+    let chosen = seen
+        .each_ref()
+        .map(|it| (it.forward.modcod.id, it.return_link.waveform.id));
+    assert_eq!(chosen, [(28, 12), (18, 9), (28, 12)]);
+    assert_eq!(
+        seen.each_ref().map(Profile::group),
+        ["Standard", "Standard", "Premium"]
+    );
+    // From each of them the others look the same.
+    assert_eq!(seen[2].of(4).unwrap().forward, seen[1].forward);
+    assert_eq!(ids(seen[2].sharing()), [] as [u8; 0]);
+    assert_eq!(profile.of(6), None);
+}
+
+#[test]
+fn several_carriers_of_one_group_are_refused_and_rates_of_each_group_are_summed() {
+    let dir = TempDir::new().unwrap();
+    for entry in fs::read_dir(shipped("geo-terminals")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let edit = |name: &str, from: &str, to: &str| {
+        let path = dir.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{name}: {from}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+    };
+    // 4 Mbaud hold 197 bursts of 194 bytes in 26.5 ms: 11.5 Mbit/s.
+    edit("profile_st5.xml", "<cra>512<", "<cra>12000<");
+    let faults = profile::load(dir.path()).unwrap_err().to_string();
+    assert!(faults.contains("all terminals of Premium need"), "{faults}");
+    edit("profile_st5.xml", "<cra>12000<", "<cra>512<");
+    edit(
+        "topology.xml",
+        "<bandwidth>6250</bandwidth>",
+        "<bandwidth>6251</bandwidth>",
+    );
+    assert!(profile::load(dir.path()).is_ok());
+    let item = "<item><bandwidth>6250</bandwidth><type>ACM</type><wave_form>1</wave_form><group>Premium</group></item>";
+    edit(
+        "topology.xml",
+        "</forward_band>",
+        &format!("{item}</forward_band>"),
+    );
+    let faults = profile::load(dir.path()).unwrap_err();
+    assert_eq!(
+        elements(&faults),
+        ["frequency_plan/spots/item[1]/forward_band"],
+        "{faults}"
+    );
+    assert!(
+        faults
+            .to_string()
+            .contains("more than one of a group is not supported"),
+        "{faults}"
+    );
+}

@@ -65,16 +65,24 @@ pub fn summary(profile: &Profile) -> String {
     )
 }
 
-/// The terminals of the ST's carriers with their rates, a line each; none where the ST is alone. Figures of `OpenSAND`'s own
+/// The terminals of the ST's spot with their rates, a line each; none where the ST is alone. Figures of `OpenSAND`'s own
 /// arithmetic are in brackets.
 #[must_use]
 pub fn terminals(profile: &Profile) -> Vec<String> {
-    if profile.sharing().next().is_none() {
+    let further: Vec<_> = profile.of_spot().map(|it| it.id).collect();
+    if further.is_empty() {
         return Vec::new();
     }
-    let seen = profile.terminals_of_carriers();
+    let seen = std::iter::once(profile.st.id).chain(further);
     let seen = seen.filter_map(|id| profile.of(id));
-    seen.map(|it| terminal(&it)).collect()
+    let line = |it: Profile| {
+        let line = terminal(&it);
+        if it.group() == profile.group() {
+            return line;
+        }
+        format!("{line}, carriers of {}", it.group())
+    };
+    seen.map(line).collect()
 }
 
 fn terminal(profile: &Profile) -> String {

@@ -15,7 +15,7 @@ use emulator::config::{Config, Port};
 use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
 use emulator::served::Served;
-use emulator::{links, network, scheduled};
+use emulator::{links, network};
 use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use linux::Signals;
 use profile::Profile;
@@ -186,7 +186,7 @@ fn controller<'a>(
     Controller {
         config,
         targets: links::targets(config, profile),
-        variations: scheduled::variations(profile),
+        variations: network::variations(config, profile),
         mailboxes,
         state,
         has_started: false,

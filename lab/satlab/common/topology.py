@@ -159,12 +159,16 @@ class Machines(_Model):
 
 
 class Topology(_Model):
-    """The whole of `lab.yml`; nodes are in the order of the path. `machines` matter to the VM lab alone."""
+    """The whole of `lab.yml`; nodes are in the order of the path. `machines` matter to the VM lab alone.
+
+    `ipv6`: the embedded lab's nodes have addresses of IPv6, too (`common/ipv6.py`).
+    """
 
     schema_: Literal["satlab/lab/1"] = Field(alias="schema")
     networks: dict[Name, Network] = _named()
     nodes: dict[Name, Node] = _named()
     machines: Machines | None = None
+    ipv6: bool = False
 
     def node_of(self, role: Role) -> str:
         """Return the name of the only node with `role` (client, st, sat, gw or server)."""

@@ -15,7 +15,7 @@ from satlab.common import paths, scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.topology import Topology
-from satlab.experiment import influx, job_layers, manifest, quiet_host
+from satlab.experiment import influx, job_layers, manifest, over_ipv6, quiet_host
 from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.run_id import new_run_id
@@ -130,14 +130,18 @@ def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
 
 def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; changes nothing."""
-    lab = request.link.topology()
+    ids = request.link.terminal_ids()
+    lab = request.link.topology(ids)
     # A job's name decides its capabilities: those of shipped jobs are not given to others of the same name.
     jobs = descriptor.all_jobs(request.jobs)
     entities = lab.nodes if request.entities is None else request.entities
     warnings: list[Fault] | None = [] if request.jobs else None
-    terminals, endless = request.link.terminals, request.endless
+    terminals, endless = request.link.terminals or 1 + len(ids), request.endless
     loaded = scenario.load(request.scenario, jobs, entities, endless=endless, warnings=warnings, terminals=terminals)
-    bound = scenario.bind(loaded, request.settings)
+    is_ipv6 = request.link.ip == "6"
+    bound = scenario.bind(loaded, over_ipv6.settings(loaded, request.settings, lab) if is_ipv6 else request.settings)
+    if is_ipv6:
+        over_ipv6.check(bound)
     _check_entities(bound, entities)
     granted = grants.load(request.privileges) if request.privileges else {}
     for page in pages():
@@ -146,7 +150,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         influx.Database.of(request.influx)
     run_id = request.run_id or new_run_id(bound.name, request.link.profile)
     folder = RunFolder(request.runs / run_id)
-    link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request")
+    link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request", terminals=ids)
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, lab, paths.SATLINK)

@@ -4,6 +4,7 @@
 The models mirror `schemas/link-config.schema.json`, and read their limits from it.
 """
 
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,7 +21,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from satlab.common import netns_names, terminals
+from satlab.common import ipv6, netns_names, terminals
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
 from satlab.link.limits import limits
@@ -247,10 +248,12 @@ class Attachment(LinkModel):
     tun: Annotated[str, limits("st.tun")]
 
 
-class Further(Attachment):
-    """A further terminal, equal to the ST: its TUN, and the subnet of its LAN."""
+class Further(_Sparse, Attachment):
+    """A further terminal: its TUN, the subnets of its LAN, and its id in the profile; None: it is equal to the ST."""
 
     subnet: Annotated[str, limits("terminals.subnet")]
+    subnet6: Annotated[str | None, limits("terminals.subnet6")] = None
+    id: Annotated[int | None, limits("terminals.id")] = None
 
 
 class Probes(LinkModel):
@@ -323,8 +326,10 @@ class LinkRequest:
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
     replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
     lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
-    `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's loader
-    accepts of a profile although it is wrong. `opensand_defects`, with that timing: the losses and FIFOs of 8.2.0.
+    `terminals` are the profile's ids of the further terminals of the topology, in their order; none: these are equal to
+    the ST. `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's
+    loader accepts of a profile although it is wrong. `opensand_defects`, with that timing: the losses and FIFOs of
+    8.2.0.
     """
 
     profile: Path
@@ -344,6 +349,7 @@ class LinkRequest:
     probes: str | None = None
     lan_loss: float = 0.0
     lenient: bool = False
+    terminals: tuple[int, ...] = ()
 
 
 def build_config(
@@ -395,16 +401,25 @@ def build_config(
             control=str(control) if control else None,
             timeline=request.timeline,
             others=request.others,
-            terminals=_further(topology, lab_id) if st else (),
+            terminals=_further(topology, lab_id, request.terminals) if st else (),
         )
     except ValidationError as error:
         raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
 
 
-def _further(topology: Topology, lab_id: str) -> tuple[Further, ...]:
+def _further(topology: Topology, lab_id: str, ids: tuple[int, ...]) -> tuple[Further, ...]:
+    further = terminals.further(topology)
+    if ids and len(ids) != len(further):
+        raise ConfigError(f"the profile has {len(ids)} further terminals, the topology {len(further)}")
     return tuple(
-        Further(netns=str(netns_names.path(lab_id, one.st)), tun=terminals.SAT, subnet=str(one.subnet))
-        for one in terminals.further(topology)
+        Further(
+            netns=str(netns_names.path(lab_id, one.st)),
+            tun=terminals.SAT,
+            subnet=str(one.subnet),
+            subnet6=str(ipv6.subnet(one.subnet)) if topology.ipv6 else None,
+            id=number,
+        )
+        for one, number in itertools.zip_longest(further, ids)
     )
 
 

@@ -5,18 +5,18 @@ Command line, web form, the root helper's verb and the printed command line foll
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.common.paths import LAB_FILE, PROFILES
+from satlab.common.paths import LAB_FILE, PROFILES, SATLINK
 from satlab.common.terminals import MOST as MOST_TERMINALS
 from satlab.common.terminals import with_terminals
 from satlab.common.topology import Topology, load
-from satlab.link import control
+from satlab.link import control, opensand
 from satlab.link.config import (
     DEFAULT_BDP,
     Aqm,
@@ -53,7 +53,7 @@ class PathOptions(Options):
         str,
         Help(
             "Profile",
-            "The satellite link: geo, leo, geo-acm, geo-dama, or a folder of OpenSAND 8.2 XML.",
+            "The satellite link: geo, leo, geo-acm, geo-dama, geo-terminals, or a folder of OpenSAND 8.2 XML.",
             "Link",
             metavar="PROFILE",
             short="p",
@@ -213,15 +213,24 @@ class LocalOptions(Options):
     """Options of the command line alone: files and addresses of the caller, further terminals, the client's LAN."""
 
     terminals: Annotated[
-        int,
+        int | None,
         Field(ge=1, le=MOST_TERMINALS),
         Help(
             "Terminals",
-            "Terminals that share the satellite link, equal ones; each has a client: client, client-2, ...",
+            "Terminals that share the satellite link, equal to the profile's ST; default: those of the profile. "
+            "Each has a client: client, client-2, ...",
             "Link",
             metavar="N",
         ),
-    ] = 1
+    ] = None
+    ip: Annotated[
+        Literal["4", "6", "both"],
+        Help(
+            "IP versions",
+            "Addresses of the lab's nodes; 6: both versions, and scenarios reach their server over IPv6.",
+            "Link",
+        ),
+    ] = "4"
     lenient: Annotated[
         bool,
         Help(
@@ -285,9 +294,29 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
             raise ConfigError(f"profile {self.profile}: no such folder", hint=hint)
         return folder
 
-    def topology(self) -> Topology:
-        """Return the topology of `lab.yml` with these terminals. Raises ConfigError."""
-        return with_terminals(load(LAB_FILE), self.terminals)
+    def terminal_ids(self, satlink: Path = SATLINK) -> tuple[int, ...]:
+        """Return the profile's ids of the further terminals that a lab has, each with the profile's values.
+
+        None where their number is given: these are equal to the ST. None with OpenSAND as emulator or its timing, and
+        with a collector of probes: there the lab has the packets of one terminal.
+
+        Raises:
+            ConfigError: the profile is not usable.
+            HostError: satlink does not answer.
+        """
+        alone = self.emulator == "opensand" or self.timing == "opensand" or self.probes is not None
+        if self.terminals is not None or alone:
+            return ()
+        described = opensand.describe(self.profile_folder().resolve(), satlink)
+        return tuple(further.entity_id for further in described.further_sts)
+
+    def topology(self, ids: Sequence[int] | None = None) -> Topology:
+        """Return the topology of `lab.yml` with these terminals; raises as `terminal_ids`, which `ids` is."""
+        further = self.terminal_ids() if ids is None else ids
+        found = load(LAB_FILE)
+        if self.ip != "4":
+            found = found.model_copy(update={"ipv6": True})
+        return with_terminals(found, self.terminals or 1 + len(further))
 
     def request(
         self,
@@ -295,8 +324,12 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
         metrics: Path | None = None,
         logs: Path | None = None,
         timeline_starts: Literal["at-once", "on-request"] = "at-once",
+        terminals: Sequence[int] = (),
     ) -> LinkRequest:
-        """Return the link's request; both directions get the same queue and loss processes. Raises ConfigError."""
+        """Return the link's request; both directions get the same queue and loss processes. Raises ConfigError.
+
+        `terminals` are the profile's ids of further terminals.
+        """
         if self.emulator == "opensand":
             self._refuse_what_opensand_cannot()
         direction = Direction(
@@ -320,6 +353,7 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
             probes=self.probes,
             lan_loss=self.lan_loss,
             lenient=self.lenient,
+            terminals=tuple(terminals),
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:

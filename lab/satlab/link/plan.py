@@ -99,6 +99,21 @@ class RttPlan(LinkModel):
     max: float
 
 
+class TerminalPlan(LinkModel):
+    """A terminal with a profile of its own, at the start; `forward_rate_bps` is the whole carrier's in its MODCOD."""
+
+    terminal: int
+    id: int
+    group: str
+    forward_modcod: str
+    forward_es_n0_db: float
+    forward_rate_bps: float
+    return_waveform: str
+    return_es_n0_db: float
+    cra_kbps: int
+    cra_slots: int
+
+
 class LinkPlan(LinkModel):
     """The figures of a link from the frame arithmetic: the expected values of measurements."""
 
@@ -112,6 +127,7 @@ class LinkPlan(LinkModel):
     return_: ReturnPlan = Field(validation_alias=RETURN, serialization_alias="return")
     terrestrial_one_way_delay_ms: float
     rtt_ms: RttPlan
+    terminals: tuple[TerminalPlan, ...] = ()
     advice: tuple[str, ...]
 
     def to_json(self) -> str:

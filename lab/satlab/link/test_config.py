@@ -10,6 +10,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault, HostError
+from satlab.common.terminals import with_terminals
 from satlab.common.topology import load
 from satlab.experiment import validate
 from satlab.link import satlink
@@ -25,6 +26,7 @@ PLAN = {
     "seed": 1,
     "terrestrial_one_way_delay_ms": 40.0,
     "rtt_ms": {"configured": 580.0, "min": 581.0, "mean": 590.0, "max": 600.0},
+    "terminals": [],
     "advice": ["a BDP of 1.2 holds one window"],
 }
 _BOTH = {"symbol_rate_baud": 8e6, "modcod_id": 7, "modcod": "QPSK 3/4", "es_n0_db": 9.0, "rate_bps": 1e7}
@@ -83,6 +85,23 @@ def test_what_is_asked_reaches_the_configuration() -> None:
     assert document["return"] == {"queue": {"bdp": 2.0}, "loss": {"ratio": 0.0, "unit": "packet"}}
     assert document["terrestrial_one_way_delay_ms"] == 0.0
     assert (document["metrics"], document["seed"], document["run_id"]) == ("/runs/x/raw/link.jsonl", 7, "x")
+
+
+def test_further_terminals_have_their_ids_of_the_profile() -> None:
+    topology = with_terminals(load(), 3)
+
+    def further(*ids: int) -> list[dict[str, Any]]:
+        request = LinkRequest(profile=Path("/profiles/geo"), terminals=ids)
+        document = json.loads(build_config(topology, "demo", request, metrics=Path("/run/link.jsonl")).to_json())
+        jsonschema.validate(document, schema("link-config"))
+        found: list[dict[str, Any]] = document["terminals"]
+        return found
+
+    assert [one["id"] for one in further(4, 5)] == [4, 5]
+    assert [one["subnet"] for one in further(4, 5)] == ["198.18.66.0/24", "198.18.67.0/24"]
+    assert all("id" not in one for one in further())
+    with pytest.raises(ConfigError, match="1 further terminals"):
+        further(4)
 
 
 def test_opensand_takes_the_satellite_segment_from_satlink() -> None:

@@ -50,6 +50,19 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_given(tmp_path: Path) -> None:
+    further = {"entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04"}
+    files = {"path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml"}
+    program = satlink(tmp_path, description(further={"st4": further | files}))
+    assert LinkOptions().terminal_ids(program) == (4,)
+    for options in ({"terminals": 1}, {"terminals": 3}, {"timing": "opensand"}, {"probes": "127.0.0.1:5361"}):
+        assert LinkOptions.of(**options).terminal_ids(program) == ()
+    assert list(LinkOptions().topology((4,)).nodes)[-2:] == ["st-2", "client-2"]
+    assert LinkOptions(terminals=1).topology() == TOPOLOGY
+    with pytest.raises(HostError):
+        LinkOptions().terminal_ids(tmp_path / "missing")
+
+
 def satlink(folder: Path, answer: dict[str, Any]) -> Path:
     (folder / "answer").write_text(json.dumps(answer))
     file = folder / "satlink"

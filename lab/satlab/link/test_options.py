@@ -109,6 +109,7 @@ def test_every_option_survives_the_printed_command_line() -> None:
         },
         **{"queue": "9packets", "aqm": "codel", "aqm_target_ms": 8.0, "aqm_interval_ms": 9.0, "ecn": True},
         **{"lenient": True, "lan_loss": 0.2, "timeline": Path("a.json"), "probes": "127.0.0.1:5361", "terminals": 3},
+        **{"ip": "6"},
     }
     chosen = LinkOptions(**others)
     assert [o.name for o in options_of(LinkOptions) if getattr(chosen, o.name) == o.default] == []

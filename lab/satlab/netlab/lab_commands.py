@@ -19,13 +19,20 @@ from satlab.netlab.lab import Lab, LabStatus
 
 def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     """Bring a lab up and leave it up."""
+    ids = options.terminal_ids()
     with log.step(f"lab {lab_id} up") as step:
-        found = Lab.up(lab_id, options.topology(), options.request())
+        found = Lab.up(lab_id, options.topology(ids), options.request(terminals=ids))
         step.outcome = "was up already" if found.found else "done"
     plan = found.plan
-    if options.terminals > 1:
-        names = ", ".join(terminals.clients(found.topology))
-        log.line(f"  {options.terminals} terminals, return rate and round trip of each: {names}")
+    names = terminals.clients(found.topology)
+    if plan.terminals:
+        for name, one in zip(names, plan.terminals, strict=True):
+            log.line(
+                f"  {name}: ST {one.id}, {one.group}, forward {one.forward_modcod} at {one.forward_es_n0_db:.1f} dB, "
+                f"return {one.return_waveform} at {one.return_es_n0_db:.1f} dB, {one.cra_kbps} kbit/s constant"
+            )
+    elif len(names) > 1:
+        log.line(f"  {len(names)} terminals, return rate and round trip of each: {', '.join(names)}")
     log.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
     log.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
     if found.config.emulator == "opensand":

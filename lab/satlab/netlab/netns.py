@@ -27,7 +27,7 @@ from typing import Any, ParamSpec, TypeVar
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
-from satlab.common import paths
+from satlab.common import ipv6, paths
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
@@ -132,7 +132,7 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
         in_bulk, networks = batch.nodes(topology), batch.networks(topology)
         nodes = [node for node in topology.nodes if node not in in_bulk]
         for node in nodes:
-            inside(lab_id, node, _prepare)
+            inside(lab_id, node, _prepare, topology.ipv6)
         for number, (network, config) in enumerate(topology.networks.items()):
             ends = [end for end in topology.ends(network) if end.node not in in_bulk]
             if network in networks:
@@ -147,16 +147,24 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
                     inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
             elif taps:
                 _join_at_sat(lab_id, topology, network)
-        plan = routes(topology)
-        for node in nodes:
-            inside(lab_id, node, _address, topology, node, emulation=taps is not None)
-            inside(lab_id, node, _add_routes, plan[node])
-            set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
-        for node in in_bulk:
-            lines = batch.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
-            inside(lab_id, node, _apply, name(lab_id, node), lines)
+        _add_addresses(lab_id, topology, emulation=taps is not None)
         if taps:
             _add_neighbours(lab_id, topology, taps)
+
+
+def _add_addresses(lab_id: str, topology: Topology, *, emulation: bool) -> None:
+    """Add addresses and routes, those of IPv6 after those of IPv4."""
+    plan, in_bulk = routes(topology), batch.nodes(topology)
+    for node in (node for node in topology.nodes if node not in in_bulk):
+        inside(lab_id, node, _address, topology, node, emulation=emulation)
+        inside(lab_id, node, _add_routes, plan[node])
+        set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
+    for node in in_bulk:
+        lines = batch.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
+        inside(lab_id, node, _apply, name(lab_id, node), lines, topology.ipv6)
+    for node in topology.nodes if topology.ipv6 else ():
+        lines = ipv6.lines(topology, node, plan[node], DEFAULT_CONGCTL)
+        inside(lab_id, node, _batch, name(lab_id, node), lines, "-6")
 
 
 def _create(lab_id: str, nodes: list[str]) -> None:
@@ -337,25 +345,30 @@ def _host_errors(what: str) -> Iterator[None]:
 # --- steps that run inside a namespace ------------------------------------------------------------------------------
 
 
-def _set_sysctls() -> None:
-    for key, value in _SYSCTLS.items():
+def _set_sysctls(values: Mapping[str, str]) -> None:
+    for key, value in values.items():
         file = Path("/proc/sys/net") / key
         if file.exists():  # a kernel without IPv6 has nothing to turn off
             file.write_text(value)
 
 
-def _apply(namespace: str, lines: list[str]) -> None:
-    """Set up a namespace whole, by one process: it starts in the namespace that this thread has entered."""
-    _set_sysctls()
+def _apply(namespace: str, lines: list[str], has_ipv6: bool) -> None:
+    """Set up a namespace whole."""
+    _set_sysctls(_SYSCTLS | (ipv6.SYSCTLS if has_ipv6 else {}))
+    _batch(namespace, lines)
+
+
+def _batch(namespace: str, lines: list[str], *options: str) -> None:
+    """Carry out lines of `ip` by one process: it starts in the namespace that this thread has entered."""
     text = "\n".join(lines) + "\n"
-    done = subprocess.run(["ip", "-batch", "-"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = " ".join(done.stderr.split())[:200]
         raise HostError(f"{namespace}: ip -batch: {said}", "is another program changing this namespace? Try again")
 
 
-def _prepare() -> None:
-    _set_sysctls()
+def _prepare(has_ipv6: bool = False) -> None:
+    _set_sysctls(_SYSCTLS | (ipv6.SYSCTLS if has_ipv6 else {}))
     with IPRoute() as ip:
         ip.link("set", index=_index(ip, "lo"), state="up")
 

@@ -38,8 +38,10 @@ def machines(topology: Topology) -> Machines:
     """Return the part of lab.yml that the VM lab needs.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or the file asks for IPv6.
     """
+    if topology.ipv6:
+        raise ConfigError(f"{LAB_FILE}: the VM lab has no IPv6", hint="leave ipv6 out; the embedded lab has it")
     if topology.machines is None:
         raise ConfigError(f"{LAB_FILE}: has no machines", hint="the VM lab needs them: see schemas/lab.schema.json")
     return topology.machines

@@ -39,6 +39,19 @@ struct Entry {
     /// First superframe that the request does not reach.
     rbdc_until: u64,
     vbdc_bursts: u32,
+    /// Bursts of the constant rate, of the requested one and of FCA: they stay for many superframes.
+    cra: u32,
+    rbdc: u32,
+    fca: u32,
+}
+
+impl Entry {
+    /// Bursts of its rates in its waveform.
+    fn count(&mut self, fca_kbps: u32) {
+        self.cra = self.carrier.bursts_of_rate(self.share.cra_kbps);
+        self.rbdc = self.carrier.bursts_of_rate(self.rbdc_kbps);
+        self.fca = self.carrier.bursts_of_rate(fca_kbps);
+    }
 }
 
 /// Divides the bursts of a carrier: CRA, then RBDC, VBDC and FCA.
@@ -64,20 +77,26 @@ impl Planner {
 
     /// Logs a terminal on, or anew: its requests are forgotten.
     pub fn logon(&mut self, id: u8, share: Share) {
-        let entry = Entry {
+        let mut entry = Entry {
             carrier: self.carrier,
             share,
             rbdc_kbps: 0,
             rbdc_until: 0,
             vbdc_bursts: 0,
+            cra: 0,
+            rbdc: 0,
+            fca: 0,
         };
+        entry.count(self.fca_kbps);
         self.terminals.insert(id, entry);
     }
 
     /// A terminal sends another waveform of the same length from now on.
     pub fn retune(&mut self, id: u8, waveform: Waveform) {
-        if let Some(entry) = self.terminals.get_mut(&id) {
+        let entry = self.terminals.get_mut(&id);
+        if let Some(entry) = entry.filter(|it| it.carrier.waveform != waveform) {
             entry.carrier.waveform = waveform;
+            entry.count(self.fca_kbps);
         }
     }
 
@@ -87,6 +106,7 @@ impl Planner {
             return false;
         };
         entry.rbdc_kbps = request.rbdc_kbps.min(entry.share.rbdc_max_kbps);
+        entry.count(self.fca_kbps);
         entry.rbdc_until = self.superframe + u64::from(entry.share.duration);
         let before = if request.is_absolute {
             0
@@ -110,14 +130,13 @@ impl Planner {
             free -= given.iter().sum::<u32>();
             given
         };
-        let cra = divide(&|entry| entry.carrier.bursts_of_rate(entry.share.cra_kbps));
+        let cra = divide(&|entry| entry.cra);
         let rbdc = divide(&|entry| {
             let alive = self.superframe < entry.rbdc_until;
-            let kbps = if alive { entry.rbdc_kbps } else { 0 };
-            entry.carrier.bursts_of_rate(kbps)
+            if alive { entry.rbdc } else { 0 }
         });
         let vbdc = divide(&|entry| entry.vbdc_bursts);
-        let fca = divide(&|entry| entry.carrier.bursts_of_rate(self.fca_kbps));
+        let fca = divide(&|entry| entry.fca);
         let mut grants = BTreeMap::new();
         for (index, (&id, entry)) in self.terminals.iter_mut().enumerate() {
             entry.vbdc_bursts -= vbdc[index];

@@ -27,13 +27,45 @@ pub fn slots(carrier: &Carrier, bursts: &[u32]) -> Vec<Slot> {
             terminal,
         }));
     }
-    slots.sort_unstable();
+    let mut slots = by_start(slots, carrier.superframe);
     let mut free = 0;
     for slot in &mut slots {
         slot.start = slot.start.max(free);
         free = slot.start + burst_ns;
     }
     slots
+}
+
+/// The same in order of start and terminal, by a counting sort: slots are hundreds, and spread over the superframe.
+fn by_start(slots: Vec<Slot>, superframe: u64) -> Vec<Slot> {
+    // A power of two of ns to a place, so that there are about as many places as slots.
+    let width = (superframe / (slots.len() as u64).max(1)).max(1).ilog2();
+    let place = |slot: &Slot| (slot.start >> width) as usize;
+    let mut ends = vec![0_usize; (superframe >> width) as usize + 1];
+    for slot in &slots {
+        ends[place(slot)] += 1;
+    }
+    let mut sum = 0;
+    for end in &mut ends {
+        sum += *end;
+        *end = sum;
+    }
+    let mut sorted = slots.clone();
+    // From behind, so that slots of one place keep their order.
+    for slot in slots.into_iter().rev() {
+        let end = &mut ends[place(&slot)];
+        *end -= 1;
+        sorted[*end] = slot;
+    }
+    // Almost in order: what is left is within a place, and short.
+    for index in 1..sorted.len() {
+        let mut at = index;
+        while at > 0 && sorted[at] < sorted[at - 1] {
+            sorted.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+    sorted
 }
 
 #[cfg(test)]
@@ -51,6 +83,30 @@ mod tests {
             superframe: SUPERFRAME,
             waveform: Waveform::by_id(12).unwrap(),
             arithmetic: Arithmetic::Standard,
+        }
+    }
+
+    #[test]
+    fn slots_are_sorted_by_start_and_terminal() {
+        for bursts in [
+            &[][..],
+            &[0],
+            &[1],
+            &[3, 3, 3],
+            &[0, 7, 0, 790, 1],
+            &[12; 65],
+            &[1; 791],
+        ] {
+            let slot = |(terminal, &count): (usize, &u32)| {
+                (0..u64::from(count)).map(move |index| Slot {
+                    start: index * SUPERFRAME / u64::from(count),
+                    terminal,
+                })
+            };
+            let mut expected: Vec<_> = bursts.iter().enumerate().flat_map(slot).collect();
+            let found = by_start(expected.clone(), SUPERFRAME);
+            expected.sort_unstable();
+            assert_eq!(found, expected);
         }
     }
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What `--ip 6` makes of a scenario."""
+
+import pytest
+
+from satlab.common import paths
+from satlab.common.errors import ConfigError
+from satlab.common.topology import load
+from satlab.experiment import over_ipv6
+from satlab.openbach import descriptor, scenario
+from satlab.openbach.model import Scenario
+
+LAB = load()
+
+
+def loaded(name: str) -> Scenario:
+    return scenario.load(paths.SCENARIOS / f"{name}.json", descriptor.all_jobs(()), LAB.nodes)
+
+
+def test_the_server_of_a_scenario_is_reached_over_ipv6() -> None:
+    bulk = loaded("bulk_tcp")
+    found = over_ipv6.settings(bulk, {"duration": "5"}, LAB)
+    assert found == {"duration": "5", "server_ip": "2001:2:0:1204::2"}
+    bound = scenario.bind(bulk, found)
+    over_ipv6.check(bound)
+    words = [str(word) for started in bound.jobs() for word in started.words]
+    assert words.count("2001:2:0:1204::2") == 2
+    assert "198.18.4.2" not in words
+    own = {"duration": "5", "server_ip": "198.18.4.2"}
+    assert over_ipv6.settings(bulk, own, LAB) == own
+
+
+def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
+    page = loaded("page_load")
+    bound = scenario.bind(page, {"protocol": "h3"})
+    with pytest.raises(ConfigError) as caught:
+        over_ipv6.check(bound)
+    assert [fault.place for fault in caught.value.faults] == ["satlab_page_load", "satlab_web_server"]
