@@ -52,7 +52,7 @@ def script(shell: Shell) -> str:
     """Return the script of a shell; zsh runs bash's one."""
     words, values = {"satlab": " ".join(_LAUNCHER)}, dict[str, str]()
     for path, current in _commands(typer.main.get_command(app)):
-        offered = [*getattr(current, "commands", {}), *(flag for each in current.params for flag in _flags(each))]
+        offered = [*_below(current), *(flag for each in current.params for flag in _flags(each))]
         words[path] = " ".join([*offered, *words.get(path, "").split()])
         values |= {
             f"{path} {flag}": text for each in current.params for flag in _flags(each) if (text := _choices(each))
@@ -69,8 +69,13 @@ def script(shell: Shell) -> str:
 
 def _commands(current: Any, path: str = "satlab") -> Iterator[tuple[str, Any]]:
     yield path, current
-    for name, below in getattr(current, "commands", {}).items():
+    for name, below in _below(current).items():
         yield from _commands(below, f"{path} {name}")
+
+
+def _below(current: Any) -> dict[str, Any]:
+    """Return the commands of a group, without those that only programs use."""
+    return {name: below for name, below in getattr(current, "commands", {}).items() if not below.hidden}
 
 
 def _flags(parameter: Any) -> list[str]:

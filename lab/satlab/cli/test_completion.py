@@ -31,6 +31,7 @@ def offered(*words: str) -> list[str]:
         (("satlab", "run", "--loss-unit", "f"), {"frame"}),
         (("satlab", "run", "--loss"), {"--loss", "--loss-unit", "--loss-model"}),
         (("satlab", "completion", "--h"), set()),
+        (("satlab", "campaign", "ta"), set()),
     ],
 )
 def test_bash_offers_commands_options_and_their_values(words: tuple[str, ...], expected: set[str]) -> None:
