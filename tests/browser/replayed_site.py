@@ -15,6 +15,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
+import collect
 from collect.fixtures import example_run
 from satlab import web
 from satlab.rootd.verbs import RunStatus, ScenarioRequest
@@ -103,6 +104,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Serve the pages on a free port of loopback."""
     folder = tmp_path_factory.mktemp("serve")
     recorded = example_run.write(folder, example_run.Example(loads={"h1": 3, "h3": 3}))
+    collect.gather(recorded).lazy().collect().write_parquet(recorded / "records.parquet")
     (recorded / "report").mkdir()
     (recorded / "report" / "index.html").write_text("<!doctype html><title>report</title><h1>A report</h1>")
     listener = socket.create_server(("127.0.0.1", 0))
