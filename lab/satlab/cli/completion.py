@@ -86,7 +86,7 @@ def _choices(parameter: Any) -> str:
     """Return the words that an option takes; '' where it takes any."""
     if "--profile" in parameter.opts:
         return " ".join(shipped_profiles(paths.PROFILES))
-    return " ".join(map(str, getattr(parameter.type, "choices", ())))
+    return " ".join(str(getattr(choice, "value", choice)) for choice in parameter.type_descriptor.choices or ())
 
 
 def _table(name: str, entries: dict[str, str]) -> str:
