@@ -83,7 +83,7 @@ def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chro
     runs.send_keys("1")
     chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
     until(lambda: "Running the scenario" in text(chrome), "progress", RUN_S)
-    until(lambda: chrome.find_elements(By.CSS_SELECTOR, "svg polyline"), "curves")
+    until(lambda: chrome.find_elements(By.CSS_SELECTOR, "svg .curve"), "curves")
     until(lambda: "Open the report" in text(chrome), "the end", RUN_S)
     page = text(chrome)
     assert "Finished Ok" in page, page

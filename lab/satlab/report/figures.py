@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from collect import PageLoad, Table
+from satlab.link import modcods
 from satlab.report import rows as read
 from satlab.report.rows import PAGE_METRICS, PageFigure, Row
 
 Json = dict[str, Any]
 Points = Sequence[tuple[float, float]]
 
+SINCE = "Time since the first job began (s)"
+"""The time zero of all plots over the time of a run."""
 COLOURS = ("--c1", "--c2", "--c3", "--c4", "--c5", "--c6")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "x")
@@ -102,10 +105,8 @@ class Bulk:
 
     @property
     def goodput_mbps(self) -> Points:
-        """Return payload at the receiver in Mbit/s; time runs from the start of the transfer."""
-        points = read.series(self.frame, "goodput_bps", transfer=self.transfer)
-        start = points[0][0] - 0.1 if points else 0.0
-        return [(t - start, value / 1e6) for t, value in points]
+        """Return payload at the receiver in Mbit/s; time runs from the start of the run's first job."""
+        return self.since_jobs("goodput_bps", 1e-6, transfer=self.transfer)
 
     def since_jobs(self, metric: str, scale: float, **labels: str) -> Points:
         """Return a scaled series; time runs from the start of the run's first job."""
@@ -131,7 +132,7 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
     capacity = bulks[0].capacity_bps
     top = 1.15 * max([(capacity or 0) / 1e6, *(float(value) for _, _, value in table)])
     layout = {
-        "xaxis": axis("Time since the transfer began (s)", rangemode="tozero"),
+        "xaxis": axis(SINCE, rangemode="tozero"),
         "yaxis": axis("Goodput (Mbit/s)", range=[0, round(top, 3)]),
         **({} if capacity is None else _level(capacity / 1e6, "y", f"link carries {capacity / 1e6:.2f} Mbit/s")),
     }
@@ -171,7 +172,7 @@ def window(bulk: Bulk, number: int) -> Figure | None:
 def stack(rows: Sequence[tuple[str, str, Points]]) -> tuple[list[Json], Json]:
     """Return data and layout of several series (name, unit, points), one below the other over one time axis."""
     last = f"y{len(rows)}" if len(rows) > 1 else "y"
-    layout: Json = {"xaxis": axis("Time since the first job began (s)", anchor=last), "showlegend": False}
+    layout: Json = {"xaxis": axis(SINCE, anchor=last), "showlegend": False}
     data, share = [], 1 / len(rows)
     for index, (name, unit, points) in enumerate(rows):
         suffix = "" if index == 0 else str(index + 1)
@@ -366,7 +367,7 @@ def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None
         return None
     data = [line(points, kind, style) for style, (kind, (_, points)) in enumerate(zip(kinds, columns, strict=True))]
     layout = {
-        "xaxis": axis("Time since the first job began (s)", rangemode="tozero"),
+        "xaxis": axis(SINCE, rangemode="tozero"),
         "yaxis": axis("Bursts per metrics interval", rangemode="tozero"),
     }
     caption = (
@@ -379,17 +380,26 @@ def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None
 
 @dataclass(frozen=True)
 class Fading:
-    """A run whose forward link may have changed: its name, start of its jobs (s), records, frames sent by MODCOD."""
+    """A run whose forward link may have changed: its name, start of its jobs (s), records, frames sent by MODCOD.
+
+    `forward`: the forward link's plan; empty without one.
+    """
 
     name: str
     jobs_start_s: float
     frame: Table
     frames_by_modcod: Mapping[str, float]
+    forward: Mapping[str, Any]
 
     def points(self, metric: str, scale: float = 1.0) -> Points:
         """Return a scaled series of the forward link; time runs from the start of the jobs."""
         found = read.series(self.frame, metric, direction="forward")
         return [(t - self.jobs_start_s, value * scale) for t, value in found if t >= self.jobs_start_s]
+
+    def capacity_mbps(self, modcod_ids: Points) -> Points:
+        """Return the rate that each MODCOD of a series carries, Mbit/s of frame payload."""
+        rates = [(t, modcods.forward_rate_bps(self.forward, int(number))) for t, number in modcod_ids]
+        return [(t, rate / 1e6) for t, rate in rates if rate is not None]
 
 
 def adaptation(run: Fading, number: int) -> Figure | None:
@@ -401,13 +411,15 @@ def adaptation(run: Fading, number: int) -> Figure | None:
     rows = [
         ("Es/N0, and what the MODCOD needs (dashed)", "dB", quality),
         ("MODCOD", "id", modcod),
-        ("Rate", "Mbit/s", run.points("link_rate_bps", 1e-6)),
+        ("Rate, and what the MODCOD carries (dashed)", "Mbit/s", run.points("link_rate_bps", 1e-6)),
         ("Frames lost", "frames", run.points("link_lost_frames")),
     ]
     data, layout = stack(rows)
     data.append(line(needed, "needed (dB)", 1, yaxis="y"))
     layout["yaxis"] = layout["yaxis"] | {"rangemode": "normal"}
-    for steps in (data[1], data[-1]):
+    capacity = run.capacity_mbps(modcod)
+    data.append(line(capacity, "capacity (Mbit/s)", 1, yaxis="y3"))
+    for steps in (data[1], data[-2], data[-1]):
         steps["line"] |= {"shape": "hv"}
     used = sorted(run.frames_by_modcod.items(), key=lambda pair: -pair[1])
     sent = ", ".join(f"{name} {count:,.0f}" for name, count in used)
@@ -437,7 +449,7 @@ def lateness(runs: Iterable[tuple[str, float, Table]], limit_us: float | None) -
     if not data:
         return None
     layout: Json = {
-        "xaxis": axis("Time since the first job began (s)", rangemode="tozero"),
+        "xaxis": axis(SINCE, rangemode="tozero"),
         "yaxis": axis("Release error, p99 (µs)", type="log"),
     }
     caption = "How late packets left the emulated link, 99th percentile per interval. Solid: forward, dotted: return."

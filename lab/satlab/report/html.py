@@ -2,6 +2,7 @@
 """Run folders to one HTML file that needs nothing else: no network, no second file, no inline script without a hash."""
 
 import base64
+import gzip
 import hashlib
 import json
 import os
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 import collect
 from satlab.common.errors import ConfigError
@@ -20,6 +20,8 @@ from satlab.report.figures import Figure
 from satlab.report.view import View, clean
 
 STATIC = Path(__file__).parent / "static"
+LIBRARY = STATIC / "plotly-cartesian-4.1.1.min.js.gz"
+"""Plotly's cartesian bundle (MIT licence): npm's package plotly.js-cartesian-dist-min 4.1.1, by gzip -9 -n."""
 
 
 def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) -> Path:
@@ -55,12 +57,13 @@ def render(what: View) -> str:
 
 def page(template: str, drawn: Sequence[Figure], **content: object) -> str:
     """Return the HTML of one of our templates with its figures, style and scripts in it."""
-    scripts = [_plotly(), (STATIC / "report.js").read_text()]
+    script = (STATIC / "report.js").read_text()
+    library, text = _library() if drawn else ("", "")
     return _environment().get_template(template).render(
-        policy=_policy(scripts),
+        policy=_policy([text, script] if drawn else [script]),
         style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
-        scripts=[Markup(script) for script in scripts],  # noqa: S704 - Plotly's file and our own
-        data=_data(drawn), **content,
+        script=Markup(script),  # noqa: S704 - our own file
+        library=library, data=_data(drawn) if drawn else "", **content,
     )  # fmt: skip
 
 
@@ -79,17 +82,15 @@ def _printable(value: object) -> object:
     return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _data(drawn: Sequence[Figure]) -> Markup:
-    """Return the figures as JSON that cannot end its script element: `<`, `>` and `&` are escaped."""
+def _data(drawn: Sequence[Figure]) -> str:
+    """Return the figures as JSON, compressed, in base64: nothing in it can end its script element."""
     content = {figure.key: figure.document for figure in drawn}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704 - escaped above
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Allow these scripts by their hashes and nothing else; styles come from this file and from Plotly."""
+    """Allow these scripts by their hashes and nothing else, the unpacked one, too; styles are ours and Plotly's."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
@@ -99,6 +100,7 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 @cache
-def _plotly() -> str:
-    script: str = get_plotlyjs()
-    return script.replace("\r\n", "\n")  # the parser does so, and hashes what it has then
+def _library() -> tuple[str, str]:
+    """Return Plotly's bundle compressed in base64, and its text. The page unpacks it: a report is below a megabyte."""
+    packed = LIBRARY.read_bytes()
+    return base64.b64encode(packed).decode(), gzip.decompress(packed).decode()

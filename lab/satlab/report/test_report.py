@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import base64
 import csv
+import gzip
 import hashlib
 import html
 import io
@@ -23,7 +24,9 @@ from collect.fixtures.example_run import Example
 from collect.records import Identity, Record, tables
 from satlab import report
 from satlab.common.errors import ConfigError
+from satlab.link import modcods
 from satlab.report import figures, published, view
+from satlab.report import html as report_html
 from satlab.report import rows as read
 from satlab.report.rows import Row
 from satlab.report.view import View, clean
@@ -124,9 +127,21 @@ def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> N
     (policy,) = [a["content"] or "" for t, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
     allowed = next(part for part in policy.split(";") if "script-src" in part)
     digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in found.scripts]
-    assert re.findall(r"'sha256-([^']+)'", allowed) == digests
+    library = base64.b64encode(hashlib.sha256(gzip.decompress(report_html.LIBRARY.read_bytes())).digest()).decode()
+    assert re.findall(r"'sha256-([^']+)'", allowed) == [library, *digests]
     assert "unsafe" not in allowed
     assert "default-src 'none'" in policy
+
+
+def test_the_library_is_the_one_that_was_published() -> None:
+    """The digest is that of plotly-cartesian.min.js of npm's package 4.1.1, compressed by gzip -9 -n."""
+    assert hashlib.sha256(report_html.LIBRARY.read_bytes()).hexdigest() == (
+        "d7eb3e363b08c539569af55384352fa83cb47801e04a79aa819d5c40570ce38d"
+    )
+
+
+def test_a_report_is_smaller_than_a_megabyte(runs: list[Path]) -> None:
+    assert len(page(runs).encode()) < 1_000_000
 
 
 def test_same_runs_result_in_the_same_bytes(runs: list[Path]) -> None:
@@ -149,6 +164,29 @@ def test_collected_figures_are_not_read_from_raw_files_again(runs: list[Path]) -
     assert f"{document.relative_to(runs[0])}: missing" in text
     assert row is not None
     assert row[0] in text.replace("\n", "")
+
+
+def test_plots_over_a_run_have_one_time_zero(runs: list[Path]) -> None:
+    """The first job of the example begins 0.3 s before its transfer reports, and the link is idle before it."""
+    fade(runs[0])
+    what = see(runs[0])
+    axes = {f.key: f.document["layout"]["xaxis"]["title"]["text"] for f in [*what.bulk_figures(), *what.link_figures()]}
+    assert set(axes.values()) == {figures.SINCE}
+    drawn = {f.key: f.document["data"] for f in what.bulk_figures()}
+    window = next(each for each in drawn["window-1"] if each["name"].startswith("Congestion window"))
+    assert window["x"][0] == pytest.approx(drawn["goodput"][0]["x"][0], abs=0.5), "the same interval of the transfer"
+
+
+def test_the_capacity_of_a_fading_link_follows_its_modcod(runs: list[Path]) -> None:
+    fade(runs[0])
+    adapted = see(runs[0]).link_figures()[0].document["data"]
+    used = next(set(each["y"]) for each in adapted if each["name"].startswith("MODCOD"))
+    capacity = next(each for each in adapted if each["name"].startswith("capacity"))
+    assert capacity["yaxis"] == "y3", "with the rate"
+    planned = example_run.link_plan("geo")["forward"]
+    rates = {modcods.forward_rate_bps(planned, int(number)) or 0.0 for number in used}
+    assert set(capacity["y"]) == {round(rate / 1e6, 4) for rate in rates}
+    assert planned["rate_bps"] not in rates, "the example fades to another MODCOD than the plan's"
 
 
 def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> None:
@@ -385,7 +423,7 @@ def test_t14_hostile_text_is_shown_as_text(runs: list[Path]) -> None:
         plant(run)
     text = page(runs, HOSTILE)
     found = elements(text)
-    assert len(found.scripts) == 2
+    assert len(found.scripts) == 1
     assert not [tag for tag, attributes in found.tags if tag in {"img", "b"} or "onerror" in attributes]
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", without_plotly(text))
     assert html.escape("<img src=x onerror=window.owned=1>") in text
@@ -393,7 +431,7 @@ def test_t14_hostile_text_is_shown_as_text(runs: list[Path]) -> None:
 
 
 def without_plotly(text: str) -> str:
-    return text[: text.rindex("<script>", 0, text.index("plotly.js v"))]
+    return text[: text.index('<script type="application/gzip"')]
 
 
 def test_hostile_text_cannot_steer_a_terminal(runs: list[Path]) -> None:

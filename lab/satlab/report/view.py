@@ -294,7 +294,8 @@ class View:
             for row in run.rows
             if row.metric == "link_modcod_frames" and row.labels["direction"] == "forward" and row.value is not None
         }
-        return figures.Fading(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, sent)
+        forward = (run.link or {}).get("forward", {})
+        return figures.Fading(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, sent, forward)
 
     def _lateness(self) -> Figure | None:
         limits = [row.value for row in self.rows if row.metric == "link_late_limit_us" and row.value is not None]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from satlab.common.files import write_atomically
+from satlab.common.statistics import MIN_RUNS
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 from satlab.reproduce import result_tables
@@ -41,6 +42,8 @@ NUMBERS = (3, 4, 5, 6, 7, 8, 9, 10)
 CONCLUSIONS = ("Conclusion", "Loss (%)", "Verdict", "95 % interval", "n")
 TOLERANCE = 0.10
 """Tolerance of a median: the paper's system and this one differ by more than their noise."""
+FAR = 0.25
+"""Deviation from which a median is marked."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,12 @@ class ReproductionPage:
         near = sum(abs(one.deviation or 0) <= TOLERANCE for one in lines)
         done = sum(len(result.runs) for result in self.measured.cells.values())
         planned = len(self.campaign.cells) * self.campaign.plan.runs
-        judged = [one.verdict for one in self.measured.conclusions if one.verdict != "not measured"]
         bad = sum(one.censored + one.failed for one in lines)
         off = sum(result.uncalibrated for result in self.measured.cells.values())
         return [
             (f"{done}/{planned}", "runs done, each in a fresh lab", ""),
             (f"{near}/{len(lines)}", "medians within 10 % of the published ones", ""),
-            (f"{judged.count('holds')}/{len(judged)}", "measured conclusions that hold", _state(judged)),
+            _verdicts_tile([one.verdict for one in self.measured.conclusions if one.verdict != "not measured"]),
             (str(bad), "samples cut off or failed, counted below", "bad" if bad else "good"),
             (str(off), "runs out of calibration: kept and counted", "bad" if off else "good"),
         ]
@@ -87,6 +89,21 @@ class ReproductionPage:
         """Return the bulk transfers' times likewise."""
         return _grouped([one for one in self.measured.bulk if one.n or one.failed])
 
+    def heat(self) -> tuple[tuple[str, ...], list[tuple[str, list[tuple[str, str]]]]]:
+        """Return the places (orbit and loss), and by measurement type and metric a (deviation, nearness) of each.
+
+        Nearness: `near` within `TOLERANCE`, `far` beyond `FAR`, else ''.
+        """
+        lines = [one for one in (*self.measured.pages, *self.measured.bulk) if one.deviation is not None]
+        places = [(orbit, loss) for orbit in ORBITS for loss in LOSSES]
+        places = [at for at in places if any((one.cell.orbit, one.cell.loss) == at for one in lines)]
+        found = {(one.cell.kind, one.metric, (one.cell.orbit, one.cell.loss)): one.deviation or 0.0 for one in lines}
+        rows = [
+            (f"{kind}, {metric}", [_nearness(found.get((kind, metric, at))) for at in places])
+            for kind, metric in dict.fromkeys((kind, metric) for kind, metric, _ in found)
+        ]
+        return tuple(f"{orbit.upper()}, {loss} % loss" for orbit, loss in places), rows
+
     def figures(self) -> list[Figure]:
         """Draw figure 2, one plot per orbit and loss that was measured."""
         drawn = (_curves(self.measured, orbit, loss) for orbit in ORBITS for loss in LOSSES)
@@ -102,6 +119,23 @@ def _telling(conclusions: Sequence[Conclusion]) -> list[Conclusion]:
     measured = {one.name for one in conclusions if one.runs}
     first = {one.name: one for one in reversed(conclusions)}
     return [one for one in conclusions if one.runs or (one.name not in measured and one is first[one.name])]
+
+
+def _nearness(deviation: float | None) -> tuple[str, str]:
+    if deviation is None:
+        return result_tables.NOTHING, ""
+    text = f"{deviation:+.0%}".replace("-", "\N{MINUS SIGN}")
+    return text, "near" if abs(deviation) <= TOLERANCE else "far" if abs(deviation) > FAR else ""
+
+
+def _verdicts_tile(judged: Sequence[str]) -> tuple[str, str, str]:
+    """Return the tile of the measured conclusions: without a decided one there is no count of those that hold."""
+    decided = [one for one in judged if one != "undecided"]
+    undecided = len(judged) - len(decided)
+    if judged and not decided:
+        return "undecided", f"all {undecided} measured conclusions: {MIN_RUNS} runs of each type are needed", ""
+    more = f"; {undecided} undecided" if undecided else ""
+    return f"{decided.count('holds')}/{len(decided)}", f"decided conclusions that hold{more}", _state(decided)
 
 
 def _state(verdicts: Sequence[str]) -> str:

@@ -368,6 +368,33 @@ def test_tables_and_page_are_written_and_follow_the_schema(tmp_path: Path) -> No
     assert (folder / "fig2.csv").read_text().count("\n") == 1 + 2 * 150
 
 
+def test_deviations_are_shown_by_place(tmp_path: Path) -> None:
+    made = filled(tmp_path)
+    page = reproduction_page.ReproductionPage(made, results.read(made))
+    places, rows = page.heat()
+    assert rows
+    assert all(len(cells) == len(places) for _, cells in rows)
+    for one in (*page.measured.pages, *page.measured.bulk):
+        if one.deviation is not None:
+            cells = dict(rows)[f"{one.cell.kind}, {one.metric}"]
+            text, nearness = cells[places.index(f"{one.cell.orbit.upper()}, {one.cell.loss} % loss")]
+            assert text[1:] == f"{abs(one.deviation):.0%}"
+            assert (nearness == "near") == (abs(one.deviation) <= 0.1)
+            assert (nearness == "far") == (abs(one.deviation) > 0.25)
+    assert '<table class="heat">' in reproduction_page.write(made, page.measured, tmp_path / "page.html").read_text()
+
+
+def test_too_few_runs_are_undecided_and_not_counted_as_failed(tmp_path: Path) -> None:
+    made = campaign(tmp_path, TCP, TCP_PEP, runs=1)
+    for cell in (TCP, TCP_PEP):
+        run_folder(made, Task(cell, 1), bulk(*[16e5] * 150))
+    page = reproduction_page.ReproductionPage(made, results.read(made))
+    tile = page.tiles()[2]
+    assert tile[0] == "undecided"
+    assert "5 runs of each type" in tile[1]
+    assert tile[2] == ""
+
+
 def test_an_empty_campaign_has_a_page_too(tmp_path: Path) -> None:
     made = campaign(tmp_path, H1)
     reproduction.report(made, ProgressLog(quiet=True))

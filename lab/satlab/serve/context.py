@@ -14,6 +14,7 @@ from satlab.serve.api_answers import ApiError
 from satlab.serve.catalog import Catalog
 from satlab.serve.inventory import Inventory
 from satlab.serve.logins import Logins
+from satlab.serve.marks import Marks
 from satlab.serve.queue import Helper, Queue
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
@@ -30,6 +31,7 @@ class Context:
     catalog: Catalog
     inventory: Inventory
     queue: Queue
+    marks: Marks
     logins: Logins
     topology: Topology
     clock: Callable[[], float]
@@ -46,6 +48,7 @@ def make_context(
         catalog=Catalog(store, clock),
         inventory=Inventory(store, topology, settings.jobs, settings.further_jobs),
         queue=Queue(store, helper, clock, settings.most_queued),
+        marks=Marks(store),
         logins=Logins(accounts, clock),
         topology=topology,
         clock=clock,

@@ -148,13 +148,32 @@ def archive(context: Context, instance: Instance, requested: Iterable[tuple[str,
     if size > most:
         what = f"The stored files have {size} bytes, an archive has at most {most}: request fewer statistics"
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
-    return _archive(context, instance, files)
+    return _archive(_members(context, instance, files))
 
 
-def _archive(context: Context, instance: Instance, files: list[tuple[str, Path]]) -> Iterator[bytes]:
+def folder_archive(context: Context, folder: Path) -> Iterator[bytes]:
+    """Return a run folder as a .tar.gz in pieces: regular files that this process may read, without links.
+
+    Raises ApiError: 413 if they have more than `Settings.archive_bytes` in all.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if _is_stored(path, folder)]
+    size, most = sum(path.stat().st_size for path in files), context.settings.archive_bytes
+    if size > most:
+        what = f"The files of the run have {size} bytes, an archive has at most {most}"
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
+    return _archive(_opened(folder, files))
+
+
+def _opened(folder: Path, files: Iterable[Path]) -> Iterator[tuple[str, IO[bytes]]]:
+    for path in files:
+        with path.open("rb") as content:
+            yield f"{folder.name}/{path.relative_to(folder)}", content
+
+
+def _archive(members: Iterable[tuple[str, IO[bytes]]]) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb") as outer:
-        for name, content in _members(context, instance, files):
+        for name, content in members:
             for piece in _tar_member(name, content):
                 outer.write(piece)
                 if buffer.tell():

@@ -28,7 +28,7 @@ POLL_S = 0.2
 MAX_PAUSE_S = 10.0
 """Longest pause between two tries of a queue that fails, s; it doubles from `POLL_S`."""
 MOST_ENDED = 2000
-"""Instances that have ended; older ones are forgotten at the next launch."""
+"""Instances that have ended and are not pinned; older ones are forgotten at the next launch."""
 MAX_ID = (1 << 63) - 1
 """Largest integer that SQLite holds."""
 LOST = "the server ended while it ran"
@@ -121,7 +121,7 @@ class Queue:
                 raise QueueFullError(f"{waiting} instances wait already", "stop some, or wait")
             connection.execute(
                 "DELETE FROM instances WHERE id IN (SELECT id FROM instances WHERE status NOT IN (?, ?)"
-                " ORDER BY id DESC LIMIT -1 OFFSET ?)",
+                " AND id NOT IN (SELECT instance FROM marks WHERE pinned = 1) ORDER BY id DESC LIMIT -1 OFFSET ?)",
                 (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING, MOST_ENDED),
             )
             number = self._store.reserve("scenario_instance", 1 + launch.subs)

@@ -14,7 +14,7 @@ class Settings:
     `hosts`: accepted values of the header Host, in lower case, with the port where it is not the scheme's default.
     `allowed`: further ones, by which a proxy before the service is called; its origins are http or https.
     `secure`: clients use TLS, so cookies are marked Secure and origins are https. `further_jobs`: the operator's folder
-    of jobs next to the shipped and uploaded ones.
+    of jobs next to the shipped and uploaded ones. `other_runs`: folder of the command line's runs, which are shown.
     `most_queued`: largest number of scenario instances that wait. `most_runs`: number of run folders that are kept; the
     oldest are removed first. `launch_bytes`: largest request of a launch, with the documents of all its scenarios.
     `body_bytes`, `body_s`: largest body of a request, and the time to send it. `archive_bytes`: largest total of the
@@ -26,6 +26,7 @@ class Settings:
     secure: bool = False
     allowed: frozenset[str] = frozenset()
     further_jobs: Path | None = None
+    other_runs: Path | None = None
     session_s: float = 12 * 3600
     most_queued: int = 250
     most_runs: int = 500

@@ -48,6 +48,12 @@ _MIGRATIONS = (
     CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
     INSERT INTO counters VALUES ('scenario_instance', 1), ('job_instance', 1);
     """,
+    """
+    CREATE TABLE marks (
+        instance INTEGER PRIMARY KEY REFERENCES instances ON DELETE CASCADE, note TEXT NOT NULL DEFAULT '',
+        pinned INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    """,
 )
 """Each brings the file from version N to N + 1 (PRAGMA user_version). A released one is never edited."""
 

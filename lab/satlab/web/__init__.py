@@ -10,15 +10,19 @@ from fastapi.responses import RedirectResponse
 from starlette.requests import Request
 
 from satlab.serve.request_guard import PAGES
-from satlab.web import ui_routes
+from satlab.web import list_routes, ui_routes
 from satlab.web.events import Listeners
 from satlab.web.live_link import Watcher
+from satlab.web.live_view import EarlierRuns
+from satlab.web.run_list import KeyFigures
 
 
 def mount(app: FastAPI) -> None:
     """Add the pages to the application; `/` redirects to them."""
-    app.state.watcher, app.state.listeners = Watcher(), Listeners()
-    app.include_router(ui_routes.router, prefix=PAGES)
+    app.state.watcher, app.state.listeners, app.state.key_figures = Watcher(), Listeners(), KeyFigures()
+    app.state.earlier_runs = EarlierRuns(app.state.context.queue)
+    for routes in (list_routes, ui_routes):
+        app.include_router(routes.router, prefix=PAGES)
 
     async def home(_: Request) -> RedirectResponse:
         return RedirectResponse(f"{PAGES}/", status_code=303)

@@ -12,6 +12,7 @@ from types import FrameType
 import uvicorn
 
 from satlab import web
+from satlab.common import paths
 from satlab.rootd.client import HelperClient
 from satlab.serve.app import create_app
 from satlab.serve.connections import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol
@@ -35,7 +36,8 @@ class _Server(uvicorn.Server):
 def serve(plan: ApiPlan) -> None:
     """Serve until SIGTERM or SIGINT."""
     secure = plan.certificate is not None
-    settings = Settings(plan.state, frozenset(plan.hosts), secure, frozenset(plan.allowed), plan.jobs)
+    hosts, allowed = frozenset(plan.hosts), frozenset(plan.allowed)
+    settings = Settings(plan.state, hosts, secure, allowed, plan.jobs, paths.ROOT / "runs")
     app = create_app(Store(settings.database), HelperClient(plan.helper), settings, pages=web.mount)
     config = uvicorn.Config(
         app,

@@ -4,10 +4,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 WIDTH, HEIGHT = 640.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 8.0, 10.0, 28.0
 """Size of the view box, and margins of the plot in it."""
+LIMIT = 0
+"""Number of the colour of a limit."""
 MIN_TOP = 1e-9
 """Smallest maximum that scales the y axis; below it the axis ends at 1."""
 
@@ -24,7 +27,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: name, number of its colour, points of an SVG polyline, last and largest value with unit."""
+    """One curve: name, number of its colour (`LIMIT`: a limit), points of an SVG polyline, last and largest value."""
 
     name: str
     colour: int
@@ -35,14 +38,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart over seconds. `marker`: start of the scenario, in view-box units."""
+    """A chart over seconds."""
 
     title: str
     unit: str
     lines: tuple[Line, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
-    marker: float | None
 
     @property
     def summary(self) -> str:
@@ -51,32 +53,43 @@ class Chart:
 
 
 def chart(
-    title: str, unit: str, curves: Sequence[tuple[str, Points]], marker_s: float | None = None, colour: int = 1
+    title: str,
+    unit: str,
+    curves: Sequence[tuple[str, Points]],
+    limit: tuple[str, Points] | None = None,
+    colours: Sequence[int] = (1, 2, 3, 4, 5, 6),
 ) -> Chart:
-    """Return a chart of curves of (time in s >= 0, value >= 0). `colour`: number of the first curve's colour."""
-    until = max([1.0, *(points[-1][0] for _, points in curves if points)])
-    top = max([*(value for _, points in curves for _, value in points), 0.0])
-    y_step = _step(top if top > MIN_TOP else 1.0, 4)
-    y_end = max(1, math.ceil(top / y_step - 1e-9)) * y_step
+    """Return a chart of curves of (time in s >= 0, value), each with the number of its colour.
+
+    `limit`: what bounds the first curve. The y axis contains 0.
+    """
+    numbered = list(zip(cycle(colours), curves, strict=False)) + (
+        [(LIMIT, limit)] if limit is not None and limit[1] else []
+    )
+    values = [value for _, (_, points) in numbered for _, value in points]
+    until = max([1.0, *(points[-1][0] for _, (_, points) in numbered if points)])
+    top, bottom = max([*values, 0.0]), min([*values, 0.0])
+    y_step = _step(top - bottom if top - bottom > MIN_TOP else 1.0, 4)
+    low = math.floor(bottom / y_step + 1e-9)
+    high = max(low + 1, math.ceil(top / y_step - 1e-9))
     x_step = _step(until, 6)
 
     def x(seconds: float) -> float:
         return LEFT + seconds / until * (WIDTH - LEFT - RIGHT)
 
     def y(value: float) -> float:
-        return TOP + (1 - value / y_end) * (HEIGHT - TOP - BOTTOM)
+        return TOP + (1 - (value / y_step - low) / (high - low)) * (HEIGHT - TOP - BOTTOM)
 
     lines = tuple(
         Line(name, number, " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points), *_last_and_most(points, unit))
-        for number, (name, points) in enumerate(curves, colour)
+        for number, (name, points) in numbered
     )
     return Chart(
         title,
         unit,
         lines,
         tuple(Tick(x(n * x_step), f"{n * x_step:g}") for n in range(math.floor(until / x_step + 1e-9) + 1)),
-        tuple(Tick(y(n * y_step), f"{n * y_step:g}") for n in range(round(y_end / y_step) + 1)),
-        None if marker_s is None or not 0 <= marker_s <= until else x(marker_s),
+        tuple(Tick(y(n * y_step), f"{n * y_step:g}") for n in range(low, high + 1)),
     )
 
 

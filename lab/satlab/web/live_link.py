@@ -4,6 +4,7 @@
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,75 @@ from typing import Any
 LINK = Path("raw") / "link.jsonl"
 MAX_BINS = 240
 FIRST_BIN_S = 0.5
-MAX_RUNS = 8
+MAX_RUNS = 32
 MAX_BYTES = 4 << 20
 """Bins of a curve, initial width of a bin, runs that are followed at once, bytes read at a time."""
 
-DIRECTIONS = ("forward", "return")
+SATELLITE = ("forward", "return")
+TERRESTRIAL = ("terrestrial_down", "terrestrial_up")
+DIRECTIONS = (*SATELLITE, *TERRESTRIAL)
+
+Points = list[tuple[float, float]]
 
 
 @dataclass
-class _Bin:
-    bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DIRECTIONS, 0))
+class Counts:
+    """What a direction did in a time: IP bytes out, largest queue in bytes, packets in, lost, dropped.
+
+    `modcod_id`, `es_n0_db`, `threshold_db`: at its end; None where the direction has none.
+    """
+
+    bytes: int = 0
     queue: int = 0
+    packets: int = 0
+    lost: int = 0
+    dropped: int = 0
+    modcod_id: int | None = None
+    es_n0_db: float | None = None
+    threshold_db: float | None = None
+
+    def add(self, later: "Counts") -> None:
+        """Add what happened directly after."""
+        self.bytes += later.bytes
+        self.queue = max(self.queue, later.queue)
+        self.packets += later.packets
+        self.lost += later.lost
+        self.dropped += later.dropped
+        if later.modcod_id is not None:
+            self.modcod_id = later.modcod_id
+        if later.es_n0_db is not None:
+            self.es_n0_db, self.threshold_db = later.es_n0_db, later.threshold_db
+
+
+_Bin = dict[str, Counts]
+
+
+def _counts(figures: dict[str, Any] | None) -> Counts:
+    if figures is None:  # another emulator carries the link
+        return Counts()
+    return Counts(
+        figures["out_bytes"],
+        figures["queue_bytes"],
+        figures.get("in_packets", 0),
+        figures.get("lost_packets", 0),
+        figures.get("dropped_packets", 0),
+        figures.get("modcod_id"),
+        figures.get("es_n0_db"),
+        figures.get("threshold_db"),
+    )
 
 
 @dataclass
 class Curves:
-    """Samples in bins of `width_s`; when there are too many bins, each two are merged."""
+    """Samples in bins of `width_s`; when there are too many bins, each two are merged.
+
+    `terminals`: how many share the satellite link; `measured`: directions that satlink carries.
+    """
 
     start_unix_s: float | None = None
     width_s: float = FIRST_BIN_S
+    terminals: int = 1
+    measured: set[str] = field(default_factory=set)
     _bins: dict[int, _Bin] = field(default_factory=dict)
 
     def add(self, sample: dict[str, Any]) -> None:
@@ -39,37 +90,56 @@ class Curves:
         if self.start_unix_s is None:
             self.start_unix_s = sample["t_unix_s"]
         number = int(max(0.0, sample["t_unix_s"] - self.start_unix_s) / self.width_s)
-        current = self._bins.setdefault(number, _Bin())
-        for direction in DIRECTIONS:
-            figures = sample[direction]
-            if figures is not None:  # null if another emulator carries the link
-                current.bytes[direction] += figures["out_bytes"]
-        if sample["forward"] is not None:
-            current.queue = max(current.queue, sample["forward"]["queue_bytes"])
+        self._put(number, {direction: _counts(sample.get(direction)) for direction in DIRECTIONS})
+        self.measured.update(direction for direction in DIRECTIONS if sample.get(direction) is not None)
+        self.terminals = max(1, len((sample.get("forward") or {}).get("terminals") or ()))
         while number >= MAX_BINS:
             self._halve()
             number //= 2
 
-    def rate_mbps(self, direction: str) -> list[tuple[float, float]]:
-        """Return (s since the first sample, Mbit/s of delivered IP packets), without the last, incomplete bin."""
-        scale = 8e-6 / self.width_s
-        return [((n + 0.5) * self.width_s, b.bytes[direction] * scale) for n, b in self._complete()]
+    def _put(self, number: int, new: _Bin) -> None:
+        current = self._bins.setdefault(number, {direction: Counts() for direction in DIRECTIONS})
+        for direction in DIRECTIONS:
+            current[direction].add(new[direction])
 
-    def queue_kb(self) -> list[tuple[float, float]]:
-        """Return (s since the first sample, largest forward queue in kB)."""
-        return [((n + 0.5) * self.width_s, b.queue / 1000) for n, b in self._complete()]
+    def rate_mbps(self, direction: str) -> Points:
+        """Return (s since the first sample, Mbit/s of delivered IP packets), without the last, incomplete bin."""
+        return self.points(direction, lambda counts: counts.bytes * 8e-6 / self.width_s)
+
+    def queue_kb(self, direction: str = "forward") -> Points:
+        """Return (s since the first sample, largest queue in kB)."""
+        return self.points(direction, lambda counts: counts.queue / 1000)
+
+    def missing(self, direction: str) -> Points:
+        """Return (s since the first sample, packets per s that were dropped or lost)."""
+        return self.points(direction, lambda counts: (counts.dropped + counts.lost) / self.width_s)
+
+    def points(self, direction: str, value: Callable[[Counts], float | None]) -> Points:
+        """Return (s since the first sample, value) of each complete bin that has one."""
+        found = (((n + 0.5) * self.width_s, value(each[direction])) for n, each in self._complete())
+        return [(t, amount) for t, amount in found if amount is not None]
+
+    def last(self, direction: str) -> tuple[Counts, float]:
+        """Return the last complete bin and its width in s; without one, no counts."""
+        complete = self._complete()
+        return (complete[-1][1][direction] if complete else Counts()), self.width_s
+
+    def total(self, direction: str, from_s: float) -> tuple[Counts, float]:
+        """Return the sum of the bins from a time on (s since the first sample), and its duration in s."""
+        found, bins = Counts(), 0
+        for number, each in self._complete():
+            if number * self.width_s >= from_s - 1e-9:
+                found.add(each[direction])
+                bins += 1
+        return found, bins * self.width_s
 
     def _complete(self) -> list[tuple[int, _Bin]]:
-        return sorted(self._bins.items())[:-1]
+        return sorted(self._bins.items(), key=lambda pair: pair[0])[:-1]
 
     def _halve(self) -> None:
-        merged: dict[int, _Bin] = {}
-        for number, old in self._bins.items():
-            new = merged.setdefault(number // 2, _Bin())
-            for direction in DIRECTIONS:
-                new.bytes[direction] += old.bytes[direction]
-            new.queue = max(new.queue, old.queue)
-        self._bins, self.width_s = merged, 2 * self.width_s
+        old, self._bins, self.width_s = sorted(self._bins.items(), key=lambda pair: pair[0]), {}, 2 * self.width_s
+        for number, each in old:
+            self._put(number // 2, each)
 
 
 @dataclass

@@ -15,12 +15,9 @@ from satlab.report import view
 from satlab.report.view import View
 from satlab.serve import access
 from satlab.serve.accounts import User
-from satlab.serve.api_answers import ApiError
 from satlab.serve.catalog import Project
 from satlab.serve.context import Context
 from satlab.serve.queue import Instance
-from satlab.web.charts import Chart, chart
-from satlab.web.live_link import DIRECTIONS, Curves
 
 TONES = {
     ScenarioStatus.SCHEDULING: "waiting",
@@ -95,19 +92,6 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Functio
             yield from _steps(below, depth + 1, now)
 
 
-def charts(curves: Curves, instance: Instance) -> list[Chart]:
-    """Return the charts of the link so far, with a mark at the start of the scenario."""
-    top = (instance.progress or {}).get("instance")
-    marker = None
-    if isinstance(top, dict) and top["start_unix_s"] is not None and curves.start_unix_s is not None:
-        marker = top["start_unix_s"] - curves.start_unix_s
-    rates = [(f"{direction} link", curves.rate_mbps(direction)) for direction in DIRECTIONS]
-    return [
-        chart("Link goodput", "Mbit/s", rates, marker),
-        chart("Forward link queue", "kB", [("queue", curves.queue_kb())], marker, colour=3),
-    ]
-
-
 # --- results --------------------------------------------------------------------------------------------------------
 
 
@@ -124,17 +108,3 @@ def _read(folder: Path, written_ns: int) -> view.ReportRun:
     """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
     del written_ns
     return view.read_run(folder, reading.without_writing(folder))
-
-
-def side_by_side(context: Context, user: User, numbers: Sequence[int], most: int) -> tuple[list[Instance], list[Path]]:
-    """Return the instances to compare and their folders. Raises ApiError: 400 for their number, 409 without results."""
-    if not 2 <= len(set(numbers)) <= most:
-        raise ApiError(400, f"Choose 2 to {most} runs to compare")
-    instances = [access.scenario_instance(context, user, number) for number in dict.fromkeys(numbers)]
-    folders = []
-    for instance in instances:
-        folder = folder_of(context, instance)
-        if folder is None or not instance.ended:
-            raise ApiError(409, f"Run {instance.id} has no results to compare")
-        folders.append(folder)
-    return instances, folders

@@ -22,7 +22,7 @@ def contrast(one: str, other: str) -> float:
 
 TEXTS = [(text, ground) for text in ("text", "muted", "link", "bad") for ground in ("bg", "card", "grid")]
 TEXTS += [("good", "good-bg"), ("bad", "bad-bg"), ("good", "card")]
-LINES = [(curve, "card") for curve in ("c1", "c2", "c3")] + [("muted", "bg")]
+LINES = [(curve, "card") for curve in ("c1", "c2", "c3", "c4", "c5", "c6")] + [("muted", "bg")]
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])

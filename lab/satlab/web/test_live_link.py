@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from satlab.web.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart
+from satlab.web.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, chart
 from satlab.web.events import event
-from satlab.web.live_link import LINK, MAX_BINS, Curves, Watcher
+from satlab.web.live_link import LINK, MAX_BINS, MAX_RUNS, Curves, Watcher
 
 
 def sample(second: float, forward: int = 0, back: int = 0, queue: int = 0) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def test_bins_stay_few_and_no_byte_is_lost(samples: list[tuple[float, int]]) -> 
     for second, size in samples:
         curves.add(sample(second, forward=size))
     assert len(curves._bins) <= MAX_BINS
-    assert sum(each.bytes["forward"] for each in curves._bins.values()) == sum(size for _, size in samples)
+    assert sum(each["forward"].bytes for each in curves._bins.values()) == sum(size for _, size in samples)
 
 
 def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
@@ -57,26 +57,58 @@ def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write(json.dumps(sample(0.6, 100))[10:] + "\n" + json.dumps(sample(1.2)) + "\n")
     assert [value for _, value in watcher.curves(tmp_path).rate_mbps("forward")] == pytest.approx([0.0016, 0.0016])
-    for number in range(20):
+    for number in range(MAX_RUNS + 5):
         watcher.curves(tmp_path / str(number))
-    assert len(watcher._runs) == 8
+    assert len(watcher._runs) == MAX_RUNS
+
+
+def test_a_sum_is_over_the_time_asked_for_and_ends_with_the_last_modcod() -> None:
+    curves = Curves()
+    for number in range(40):
+        counts = {"out_bytes": 1000, "queue_bytes": 10 * number, "lost_packets": 1, "dropped_packets": 2}
+        figures = {**counts, "modcod_id": 1 if number < 20 else 4, "es_n0_db": -1.5, "threshold_db": -2.35}
+        curves.add(sample(number / 10) | {"forward": figures, "terrestrial_down": None})
+    whole, seconds = curves.total("forward", 0.0)
+    assert (whole.bytes, whole.lost, whole.dropped, seconds) == (35_000, 35, 70, 3.5), "the last bin is not complete"
+    late, seconds = curves.total("forward", 2.0)
+    assert (late.bytes, late.queue, late.modcod_id, seconds) == (15_000, 340, 4, 1.5)
+    assert curves.last("forward")[0].lost == 5
+    assert curves.missing("forward")[0] == (0.25, 30.0)
+    assert [value for _, value in curves.points("forward", lambda one: one.modcod_id)] == [1] * 4 + [4] * 3
+    assert curves.measured == {"forward", "return"}
 
 
 VALUES = st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1e9)), max_size=20).map(sorted)
+LEVELS = st.lists(st.tuples(st.floats(0, 1e4), st.floats(-20, 20)), max_size=20).map(sorted)
 
 
 @given(VALUES, VALUES)
 @example([], [(0.0, 5e-324)])
 def test_every_point_lies_in_the_plot(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> None:
-    made = chart("t", "u", [("one", one), ("two", two)], marker_s=1.0)
+    made = chart("t", "u", [("one", one), ("two", two)])
+    assert points_lie_in_the_plot(made)
+    assert 2 <= len(made.y_ticks) <= 6
+    assert 1 <= len(made.x_ticks) <= 7
+    assert made.y_ticks[0].text == "0"
+
+
+def points_lie_in_the_plot(made: Chart) -> bool:
     for line in made.lines:
         for point in line.points.split():
             x, y = map(float, point.split(","))
             assert LEFT - 0.1 <= x <= WIDTH - RIGHT + 0.1
             assert TOP - 0.1 <= y <= HEIGHT - BOTTOM + 0.1
-    assert 2 <= len(made.y_ticks) <= 6
-    assert 1 <= len(made.x_ticks) <= 7
-    assert made.y_ticks[0].text == "0"
+    return True
+
+
+@given(LEVELS, LEVELS)
+def test_levels_below_zero_lie_in_the_plot_too(
+    levels: list[tuple[float, float]], limit: list[tuple[float, float]]
+) -> None:
+    made = chart("t", "dB", [("level", levels)], ("limit", limit))
+    assert points_lie_in_the_plot(made)
+    assert "0" in [tick.text for tick in made.y_ticks]
+    assert [line.colour for line in made.lines] == ([1, 0] if limit else [1])
 
 
 def test_ticks_are_round_and_the_last_value_is_said() -> None:

@@ -13,7 +13,6 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
-from collect.fixtures import example_run
 from satlab.serve.accounts import Role, User
 from satlab.serve.catalog import Project
 from satlab.serve.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
@@ -52,17 +51,6 @@ def ended(context: Context, helper: FakeHelper, number: int, exit_status: int = 
         shutil.copytree(folder, context.settings.runs / instance.run_id)
     helper.end(instance.run_id, exit_status)
     context.queue.step()
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run folder with page loads and a transfer, and a report."""
-    example = example_run.Example(loads={"h1": 2, "h3": 2}, censored=1)
-    folder = example_run.write(tmp_path_factory.mktemp("runs"), example)
-    (folder / "report").mkdir()
-    policy = '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;x&#39;">'
-    (folder / "report" / "index.html").write_text(f"<head>{policy}</head><script>1</script>")
-    return folder
 
 
 # --- who sees what --------------------------------------------------------------------------------------------------
@@ -322,9 +310,9 @@ def test_a_stream_ends_with_the_session_the_right_and_the_server(
     assert runner.get("/ui/runs/999/events").status_code == 404
     app.state.listeners.period_s = 0.01
 
-    def log_out_meanwhile(_: Request, context: Context, instance: Instance) -> dict[str, object]:
+    def log_out_meanwhile(_: Request, context: Context, instance: Instance, hop: str) -> dict[str, object]:
         runner.post("/ui/logout", headers=ORIGIN)
-        return live(_, context, instance)
+        return live(_, context, instance, hop)
 
     live = ui_routes._live
     monkeypatch.setattr(ui_routes, "_live", log_out_meanwhile)
@@ -388,7 +376,9 @@ def test_runs_are_compared(runner: TestClient, context: Context, helper: FakeHel
         f"run={numbers[0]}&run={numbers[0]}": 400,
         f"run={numbers[0]}&run={waiting}": 409,
         f"run={numbers[0]}&run=999": 404,
-        "run=x&run=y": 400,
+        "run=x&run=y": 404,
+        "run=..&run=%2e%2e%2fapi": 404,
+        "&".join(f"run={number}" for number in range(21)): 400,
     }.items():
         assert runner.get(f"/ui/compare?{query}").status_code == status, query
 

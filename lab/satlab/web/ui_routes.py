@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -11,7 +11,6 @@ from fastapi.responses import FileResponse
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.report.html import render as render_report
 from satlab.report.view import BULK_COLUMNS
 from satlab.serve import access, launch
 from satlab.serve.access import Anybody, Runner, log_in, log_out
@@ -21,15 +20,15 @@ from satlab.serve.context import Context, RequestContext
 from satlab.serve.passwords import BusyError
 from satlab.serve.queue import Instance
 from satlab.serve.request_guard import PAGES
-from satlab.web import forms, pages, run_pages
+from satlab.web import forms, live_view, pages, run_pages
 from satlab.web.events import Events
 from satlab.web.pages import Page, render, see
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 Viewer = Annotated[User, Depends(pages.viewer)]
+Hop = Annotated[Literal["", "forward", "return", "terrestrial"], Query()]
+"""The hop of the path whose curves are shown (path_picture.HOPS)."""
 
-MAX_SHOWN = 50
-MAX_COMPARED = 8
 STATIC = {
     "base.css": (paths.ROOT / "lab" / "satlab" / "report" / "static" / "report.css", "text/css"),
     "icon.svg": (pages.FOLDER / "static" / "icon.svg", "image/svg+xml"),
@@ -175,19 +174,8 @@ def _launch_page(
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 
-@router.get("/runs")
-def listed(
-    request: Request, user: Viewer, context: RequestContext, page: Annotated[int, Query(ge=1, le=100000)] = 1
-) -> Response:
-    """List scenario instances, the newest first."""
-    visible = [instance for instance in context.queue.instances() if access.may_see(context, user, instance)]
-    shown = visible[(page - 1) * MAX_SHOWN : page * MAX_SHOWN]
-    values = {"page": page, "more": len(visible) > page * MAX_SHOWN, "most": MAX_COMPARED, "now": context.clock()}
-    return render(request, "runs.html", instances=shown, tones=run_pages.TONES, **values)
-
-
 @router.get("/runs/{number}")
-def run(request: Request, number: int, user: Viewer, context: RequestContext) -> Response:
+def run(request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = "") -> Response:
     """Show the progress or the results of one instance."""
     instance = access.scenario_instance(context, user, number)
     folder = run_pages.folder_of(context, instance)
@@ -195,8 +183,10 @@ def run(request: Request, number: int, user: Viewer, context: RequestContext) ->
     has_report = folder is not None and (folder / "report" / "index.html").is_file()
     link = instance.request.link
     shown = {"profile": link.profile, **link.model_dump(exclude_defaults=True)}
-    values = {"view": view, "has_report": has_report, "link": shown, "relaunch": _relaunch(context, instance)}
-    return render(request, "run.html", bulk_columns=BULK_COLUMNS, **values, **_live(request, context, instance))
+    values: dict[str, object] = {"view": view, "has_report": has_report, "link": shown}
+    values |= {"relaunch": _relaunch(context, instance)}
+    values |= {"mark": context.marks.of(instance.id), "has_files": folder is not None and instance.ended}
+    return render(request, "run.html", bulk_columns=BULK_COLUMNS, **values, **_live(request, context, instance, hop))
 
 
 def _relaunch(context: Context, instance: Instance) -> str:
@@ -212,13 +202,14 @@ def _relaunch(context: Context, instance: Instance) -> str:
 
 
 @router.get("/runs/{number}/live")
-def live(request: Request, number: int, user: Viewer, context: RequestContext) -> Response:
+def live(request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = "") -> Response:
     """Return the part of an instance's page that changes while it runs."""
-    return render(request, "live.html", **_live(request, context, access.scenario_instance(context, user, number)))
+    instance = access.scenario_instance(context, user, number)
+    return render(request, "live.html", **_live(request, context, instance, hop))
 
 
 @router.get("/runs/{number}/events")
-def events(request: Request, number: int, user: Viewer, context: RequestContext) -> Response:
+def events(request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = "") -> Response:
     """Send that part as server-sent events while the instance runs and the account may see it."""
     access.scenario_instance(context, user, number)
 
@@ -227,23 +218,31 @@ def events(request: Request, number: int, user: Viewer, context: RequestContext)
             instance = access.scenario_instance(context, pages.viewer(request), number)
         except (ApiError, pages.LoginNeededError):
             return None  # the session has ended, or the account may no longer see the instance
-        page = render(request, "live.html", **_live(request, context, instance))
+        page = render(request, "live.html", **_live(request, context, instance, hop))
         return bytes(page.body).decode(), instance.ended
 
     return Events(current, request.app.state.listeners)
 
 
-def _live(request: Request, context: Context, instance: Instance) -> dict[str, object]:
+def _live(request: Request, context: Context, instance: Instance, hop: str) -> dict[str, object]:
     folder = run_pages.folder_of(context, instance)
     curves = request.app.state.watcher.curves(folder) if folder else None
     ahead = sum(other.id < instance.id for other in context.queue.live()) if not instance.ended else 0
+    link = None
+    if folder is not None and curves is not None and curves.start_unix_s is not None:
+        start_s = live_view.scenario_start_s(curves, instance)
+        link = live_view.link_view(curves, live_view.plan_of(folder), start_s, ended=instance.ended, hop=hop)
+    now = context.clock()
     return {
         "instance": instance,
         "tone": run_pages.TONES.get(instance.status, "bad"),
         "phase": run_pages.phase(instance, ahead),
-        "steps": run_pages.steps(instance, instance.stopped or context.clock()),
-        "charts": run_pages.charts(curves, instance) if curves and curves.start_unix_s is not None else [],
-        "elapsed": (instance.stopped or context.clock()) - instance.launched,
+        "steps": run_pages.steps(instance, instance.stopped or now),
+        "path_view": link,
+        "hop": hop,
+        "elapsed": (instance.stopped or now) - instance.launched,
+        "left": live_view.time_left(request.app.state.earlier_runs, instance, now),
+        "pressure": None if instance.ended else live_view.host_pressure(),
     }
 
 
@@ -262,25 +261,3 @@ def one_report(number: int, user: Viewer, context: RequestContext) -> Response:
     if path is None or not path.is_file():
         raise not_found("report")
     return pages.report(path.read_text(encoding="utf-8"))
-
-
-@router.get("/compare")
-def compare(
-    request: Request, user: Viewer, context: RequestContext, run: Annotated[list[int] | None, Query()] = None
-) -> Response:
-    """Show the results of several instances side by side."""
-    instances, folders = run_pages.side_by_side(context, user, run or [], MAX_COMPARED)
-    values = {"tones": run_pages.TONES, "view": run_pages.results(folders, "compared"), "bulk_columns": BULK_COLUMNS}
-    return render(request, "compare.html", instances=instances, **values)
-
-
-@router.get("/compare/report")
-def compared_report(
-    user: Viewer, context: RequestContext, run: Annotated[list[int] | None, Query()] = None
-) -> Response:
-    """Return one report of several instances."""
-    instances, folders = run_pages.side_by_side(context, user, run or [], MAX_COMPARED)
-    view = run_pages.results(folders, f"Runs {', '.join(str(instance.id) for instance in instances)}")
-    if view is None:
-        raise not_found("report")
-    return pages.report(render_report(view))

@@ -1,7 +1,18 @@
 "use strict";
 // Draws every figure in the colours of the page's theme, and again when the theme changes or the page is printed.
-(() => {
-  const figures = JSON.parse(document.getElementById("figures").textContent);
+(async () => {
+  // Figures and library are compressed in the page. The policy allows the unpacked library by its hash.
+  const unpack = element => {
+    const bytes = Uint8Array.from(atob(element.textContent), character => character.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+  const packed = ["plotly", "figures"].map(id => document.getElementById(id));
+  if (packed.includes(null)) return;
+  const [library, data] = await Promise.all(packed.map(unpack));
+  const script = document.createElement("script");
+  script.textContent = library;
+  document.head.append(script);
+  const figures = JSON.parse(data);
   const coarse = matchMedia("(pointer: coarse)").matches;
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
 
@@ -29,13 +40,15 @@
     return resolve(merged, style);
   };
 
+  const places = () => [...document.querySelectorAll("[data-figure]")].filter(place => !place.closest("details:not([open])"));
+  const plot = (place, style) => {
+    const { data, layout } = figures[place.dataset.figure];
+    const height = parseInt(getComputedStyle(place).minHeight, 10);
+    Plotly.react(place, resolve(data, style), { ...themed(layout, style), height }, config);
+  };
   const draw = () => {
     const style = getComputedStyle(document.documentElement);
-    for (const place of document.querySelectorAll("[data-figure]")) {
-      if (place.closest("details:not([open])")) continue;
-      const { data, layout } = figures[place.dataset.figure];
-      Plotly.react(place, resolve(data, style), { ...themed(layout, style), height: parseInt(getComputedStyle(place).minHeight, 10) }, config);
-    }
+    for (const place of places()) plot(place, style);
   };
 
   const printing = on => { document.documentElement.classList.toggle("print", on); draw(); };
@@ -43,5 +56,9 @@
   addEventListener("toggle", event => { if (event.target.querySelector("[data-figure]")) draw(); }, true);
   addEventListener("beforeprint", () => printing(true));
   addEventListener("afterprint", () => printing(false));
-  draw();
+  // One figure at a time, so that the page can be read and scrolled meanwhile.
+  for (const place of places()) {
+    plot(place, getComputedStyle(document.documentElement));
+    await new Promise(resume => setTimeout(resume));
+  }
 })();

@@ -19,14 +19,25 @@ function follow(live) {
       location.reload();
       return false;
     }
+    replace(next);
+    return true;
+  }
+
+  // What has the focus, and what is unfolded, stay so.
+  function replace(next) {
+    const focused = live.contains(document.activeElement) ? document.activeElement.id : "";
+    for (const each of live.querySelectorAll("details[open][id]")) {
+      const same = next.querySelector("#" + CSS.escape(each.id));
+      if (same) same.open = true;
+    }
     live.replaceWith(next);
     live = next;
-    return true;
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   }
 
   // The server sends events. If it refuses (too many listeners, the session has ended), the page polls.
   function listen() {
-    const source = new EventSource(url + "/events");
+    const source = new EventSource(url + "/events" + location.search);
     source.onmessage = (event) => {
       if (!show(event.data)) source.close();
     };
@@ -37,7 +48,7 @@ function follow(live) {
 
   async function poll() {
     try {
-      const answer = await fetch(url + "/live", { credentials: "same-origin", redirect: "error" });
+      const answer = await fetch(url + "/live" + location.search, { credentials: "same-origin", redirect: "error" });
       if (!answer.ok) throw new Error(String(answer.status));
       if (!show(await answer.text())) return;
       wait = PERIOD_MS;
@@ -52,10 +63,12 @@ function follow(live) {
 
 function count(form) {
   const button = form.querySelector("[data-compare-button]");
+  const exports = form.querySelectorAll("[data-export]");
   const most = Number(form.dataset.compare);
   function update() {
     const selected = form.querySelectorAll("input[name=run]:checked").length;
     button.disabled = selected < 2 || selected > most;
+    for (const each of exports) each.disabled = selected < 1 || selected > most;
     button.textContent = selected < 2 ? "Compare the selected runs" : `Compare ${selected} runs`;
   }
   form.addEventListener("change", update);

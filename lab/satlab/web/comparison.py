@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs compared: equal ones are samples of a group; each group's figures against those of the first, with intervals."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
+from satlab.report.rows import PAGE_METRICS, PROTOCOLS, Row
+
+_METRICS = {
+    "goodput_bps": ("Goodput", "Mbit/s", 1e-6),
+    "connect_ms": ("Connection established", "ms", 1.0),
+    "ttfb_ms": ("Time to first byte", "ms", 1.0),
+    "rtt_ms": ("Round-trip time", "ms", 1.0),
+    "one_way_delay_ms": ("One-way delay", "ms", 1.0),
+    "mos": ("MOS", "", 1.0),
+    "video_bitrate_bps": ("Video bitrate", "Mbit/s", 1e-6),
+    "video_stalled_s": ("Video stalled", "s", 1.0),
+    "fairness_jain_ratio": ("Jain's index", "", 1.0),
+    **{metric: (title, "ms", 1.0) for metric, title in PAGE_METRICS.items()},
+}
+"""What is compared: title, unit, factor of the unit. Page metrics: each load is a sample, else each run."""
+_LABELS = ("transport", "congestion_control", "direction", "protocol", "pep", "codec", "entity", "page")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One run: its key, its name, what makes it equal to others, and its summary records."""
+
+    key: str
+    name: str
+    settings: tuple[tuple[str, str], ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Equal runs: their common name and what differs from other groups."""
+
+    number: int
+    name: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A figure of a group: median, samples, difference from the first group's with its 95 % interval, as texts.
+
+    `state`: `up`, `down` where the interval excludes 0, else ''.
+    """
+
+    group: Group
+    median: str
+    samples: str
+    difference: str
+    interval: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric of all groups, the first one first."""
+
+    title: str
+    unit: str
+    lines: tuple[Delta, ...]
+
+
+def groups(runs: Sequence[Compared]) -> tuple[Group, ...]:
+    """Return equal runs as groups in their order; each run alone if all are equal."""
+    found: dict[object, list[Compared]] = {}
+    for run in runs:
+        found.setdefault(run.settings, []).append(run)
+    if len(found) == 1:
+        found = {run.key: [run] for run in runs}
+    differing = _differing([members[0].settings for members in found.values()])
+    return tuple(
+        Group(number, _name(members, text), tuple(run.key for run in members))
+        for number, (members, text) in enumerate(zip(found.values(), differing, strict=True), start=1)
+    )
+
+
+def _name(members: Sequence[Compared], differing: str) -> str:
+    runs = members[0].name if len(members) == 1 else f"{len(members)} runs"
+    return f"{runs}: {differing}" if differing else runs
+
+
+def _differing(settings: Sequence[tuple[tuple[str, str], ...]]) -> list[str]:
+    tables = [dict(each) for each in settings]
+    names = [name for name in dict.fromkeys(name for one in tables for name in one) if _differ(tables, name)]
+    return [", ".join(f"{name}={one[name]}" for name in names if name in one) for one in tables]
+
+
+def _differ(tables: Sequence[Mapping[str, str]], name: str) -> bool:
+    return len({table.get(name) for table in tables}) > 1
+
+
+def figures(runs: Sequence[Compared], found: Sequence[Group]) -> list[Figure]:
+    """Return the figures that the first group has, or another one, in the order of the metrics."""
+    by_key = {run.key: run for run in runs}
+    tables = [_merged([_values(by_key[key].rows) for key in group.keys]) for group in found]
+    names = dict.fromkeys(name for table in tables for name in table)
+    order = list(_METRICS)
+    listed = sorted(names, key=lambda name: (order.index(name[0]), name[1]))
+    return [_figure(name, tables, found) for name in listed]
+
+
+def _values(rows: Sequence[Row]) -> dict[tuple[str, str], list[float]]:
+    """Return samples by (metric, labels); a censored one is infinite, a failed one is left out."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.metric not in _METRICS or row.t_s is not None or row.labels.get("source") == "calibration":
+            continue
+        is_load = "load" in row.labels
+        if is_load != (row.metric in PAGE_METRICS) or row.labels.get("stat", "median") != "median":
+            continue
+        sample = math.inf if row.status == "censored" else row.value
+        if sample is not None:
+            values.setdefault((row.metric, _labels(row)), []).append(sample)
+    return values
+
+
+def _labels(row: Row) -> str:
+    texts = [
+        PROTOCOLS.get(row.labels[name], row.labels[name]) for name in _LABELS if row.labels.get(name, "none") != "none"
+    ]
+    return " ".join(text for text in texts if text)
+
+
+def _merged(tables: Sequence[Mapping[tuple[str, str], list[float]]]) -> dict[tuple[str, str], tuple[float, ...]]:
+    names = dict.fromkeys(name for table in tables for name in table)
+    return {name: tuple(value for table in tables for value in table.get(name, ())) for name in names}
+
+
+def _figure(
+    name: tuple[str, str], tables: Sequence[Mapping[tuple[str, str], tuple[float, ...]]], found: Sequence[Group]
+) -> Figure:
+    title, unit, factor = _METRICS[name[0]]
+    base = _scaled(tables[0].get(name, ()), factor)
+    lines = [
+        _delta(group, _scaled(table.get(name, ()), factor), base) for group, table in zip(found, tables, strict=True)
+    ]
+    return Figure(f"{title}, {name[1]}" if name[1] else title, unit, tuple(lines))
+
+
+def _scaled(samples: Sequence[float], factor: float) -> tuple[float, ...]:
+    return tuple(value * factor for value in samples)
+
+
+def _delta(group: Group, samples: tuple[float, ...], base: tuple[float, ...]) -> Delta:
+    if not samples:
+        return Delta(group, "not measured", "0", "", "", "")
+    middle, count = median(sorted(samples)), str(len(samples))
+    if group.number == 1:
+        return Delta(group, _number(middle), count, "reference", "", "")
+    if not base:
+        return Delta(group, _number(middle), count, "", "no reference", "")
+    reference = median(sorted(base))
+    difference = _difference(middle, reference)
+    if min(len(samples), len(base)) < MIN_RUNS:
+        return Delta(group, _number(middle), count, difference, f"needs {MIN_RUNS} samples of each", "")
+    low, high = _interval(samples, base)
+    state = "up" if low > 0 else "down" if high < 0 else ""
+    return Delta(group, _number(middle), count, difference, f"{_signed(low)} to {_signed(high)}", state)
+
+
+@lru_cache(maxsize=2000)
+def _interval(samples: tuple[float, ...], base: tuple[float, ...]) -> tuple[float, float]:
+    found = interval_of_two(samples, base, median_difference)
+    return found.low, found.high
+
+
+def _difference(middle: float, reference: float) -> str:
+    if math.isinf(middle) or math.isinf(reference):
+        return "cut off" if middle != reference else "both cut off"
+    share = f" ({_signed(100 * (middle / reference - 1))} %)" if reference else ""
+    return f"{_signed(middle - reference)}{share}"
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "cut off"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _signed(value: float) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "\N{MINUS SIGN}∞"
+    sign = "+" if value > 0 else "\N{MINUS SIGN}" if value < 0 else "±"
+    return sign + _number(abs(value))

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The picture of the path on the page of a run: live figures, curves of a hop by mouse and keyboard, on a phone."""
+
+import os
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.chromium import text, until
+from tests.browser.replayed_site import Site, launch, log_in
+
+pytestmark = pytest.mark.browser
+
+
+def keep_picture(driver: webdriver.Chrome, name: str) -> None:
+    """Save a picture of the page where SATLAB_PICTURES says, for those who look at it."""
+    if folder := os.environ.get("SATLAB_PICTURES"):
+        height = driver.execute_script("return document.documentElement.scrollHeight")
+        width = driver.execute_script("return innerWidth")
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": min(height, 4000), "deviceScaleFactor": 1, "mobile": False},
+        )
+        driver.save_screenshot(str(Path(folder) / f"{name}.png"))
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def start(driver: webdriver.Chrome, site: Site) -> None:
+    site.replay.hold = True
+    log_in(driver, site)
+    launch(driver, site, "page_load", protocol="h3")
+    until(lambda: driver.find_elements(By.ID, "wide-forward"), "the picture")
+
+
+def clicked(driver: webdriver.Chrome, selector: str) -> bool:
+    driver.find_element(By.CSS_SELECTOR, selector).click()
+    return True
+
+
+def headings(driver: webdriver.Chrome) -> list[str]:
+    return [each.text for each in driver.find_elements(By.CSS_SELECTOR, "#curves h3")]
+
+
+def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, site: Site) -> None:
+    start(chrome, site)
+    forward = chrome.find_element(By.ID, "wide-forward").get_attribute("aria-label") or ""
+    for expected in (
+        "Forward link",
+        "of 19.6 Mbit/s",
+        "queue",
+        "250 ms delay",
+        "lost",
+        "QPSK 1/4",
+        "Es/N0 20.0 dB",
+    ):
+        assert expected in forward
+    until(lambda: "Calibration before the scenario" in text(chrome), "the scenario's own time")
+    assert headings(chrome) == ["Link goodput (Mbit/s)", "Forward link queue (kB)"]
+    keep_picture(chrome, "live")
+    chrome.find_element(By.ID, "wide-forward").click()
+    until(lambda: "Dropped or lost (packets/s)" in headings(chrome), "curves of the hop")
+    assert chrome.find_element(By.ID, "wide-forward").get_attribute("aria-current") == "true"
+    names = [each.text for each in chrome.find_elements(By.CSS_SELECTOR, "#curves .legend li")]
+    assert any(name.startswith("capacity: 19.6 Mbit/s") for name in names)
+
+
+def test_a_hop_is_chosen_by_keyboard_and_keeps_the_focus(chrome: webdriver.Chrome, site: Site) -> None:
+    start(chrome, site)
+    script = "return document.activeElement.id"
+    for _ in range(30):
+        chrome.switch_to.active_element.send_keys(Keys.TAB)
+        if chrome.execute_script(script) == "wide-terrestrial":
+            break
+    assert chrome.execute_script(script) == "wide-terrestrial"
+    chrome.execute_script("document.getElementById('live').dataset.old = 'yes'")
+    until(lambda: chrome.execute_script("return !('old' in document.getElementById('live').dataset)"), "new figures")
+    assert chrome.execute_script(script) == "wide-terrestrial", "new figures leave the focus where it was"
+    chrome.switch_to.active_element.send_keys(Keys.ENTER)
+    until(lambda: "hop=terrestrial" in chrome.current_url, "the hop")
+    until(lambda: "terrestrial down" in text(chrome), "curves of the hop")
+
+
+def test_the_calibration_stays_unfolded(chrome: webdriver.Chrome, site: Site) -> None:
+    start(chrome, site)
+    until(lambda: chrome.find_elements(By.ID, "calibration"), "the scenario's own time")
+    until(lambda: clicked(chrome, "#calibration summary"), "a click")
+    until(lambda: chrome.find_element(By.ID, "calibration").get_attribute("open"), "unfolded")
+    chrome.execute_script("document.getElementById('live').dataset.old = 'yes'")
+    until(lambda: chrome.execute_script("return !('old' in document.getElementById('live').dataset)"), "new figures")
+    assert chrome.find_element(By.ID, "calibration").get_attribute("open")
+
+
+@pytest.mark.parametrize("chrome", [{"width": 390}], indirect=True)
+def test_on_a_phone_the_path_runs_downwards(chrome: webdriver.Chrome, site: Site) -> None:
+    start(chrome, site)
+    assert not chrome.find_element(By.ID, "wide-forward").is_displayed()
+    assert chrome.find_element(By.ID, "tall-forward").is_displayed()
+    assert chrome.execute_script("return document.documentElement.scrollWidth") <= 390
+    sizes = "return [...document.querySelectorAll('.path-tall text')].map(e => e.getBoundingClientRect().height)"
+    assert min(chrome.execute_script(sizes)) >= 11, "letters are large enough"
+    keep_picture(chrome, "live-phone")
+
+
+@pytest.mark.parametrize("chrome", [{"scripts": False}], indirect=True)
+def test_hops_are_chosen_without_scripts(chrome: webdriver.Chrome, site: Site) -> None:
+    start(chrome, site)
+    until(lambda: clicked(chrome, "#wide-return"), "a click, between two refreshes")
+    until(lambda: "Dropped or lost (packets/s)" in headings(chrome), "curves of the hop")
+
+
+def test_no_figure_is_wider_than_its_box(chrome: webdriver.Chrome, site: Site) -> None:
+    start(chrome, site)
+    script = (
+        "return [...document.querySelectorAll('.path-wide .hop')].flatMap(hop => {"
+        "const box = hop.querySelector('.box').getBoundingClientRect();"
+        "return [...hop.querySelectorAll('text')].filter(e => e.getBoundingClientRect().right > box.right - 4)"
+        ".map(e => e.textContent)})"
+    )
+    assert chrome.execute_script(script) == []
