@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster of Debian's Slurm on this host, for one campaign.
 
-`python tests/slurm.py FOLDER CAMPAIGN [--jobs N] [--kill N]`: CAMPAIGN is a campaign's file, or a number of short tasks
-under the virtual clock (tests/campaigns.py). munged, slurmctld and two slurmd run as root in namespaces of this
-process, which end with it: all in a PID namespace, and each node in PID, mount and UTS namespaces of its own, with its
-own /run. The packages are unpacked, not installed (`unpacked` in ./satlab). `--kill N`: when N tasks are done and
-node-b has one in progress, SIGKILL ends everything on node-b, as if it had lost power. stdout has one JSON object;
+`python tests/slurm.py FOLDER CAMPAIGN [--jobs N] [--retries N] [--kill N]`: CAMPAIGN is a campaign's file, or a number
+of short tasks under the virtual clock (tests/campaigns.py). munged, slurmctld and two slurmd run as root in namespaces
+of this process, which end with it: all in a PID namespace, and each node in PID, mount and UTS namespaces of its own,
+with its own /run. The packages are unpacked, not installed (`unpacked` in ./satlab). `--kill N`: when N tasks are done
+and node-b has one in progress, SIGKILL ends everything on node-b, as if it had lost power. stdout has one JSON object;
 FOLDER keeps the campaign and the daemons' logs.
 """
 
@@ -201,13 +201,13 @@ def in_progress(folder: CampaignFolder, node: str) -> bool:
     return bool(done.stdout.strip()) and any(not (place / "attempt.json").exists() for place in begun)
 
 
-def campaign(folder: Path, what: str, jobs: int, kill_after: int | None) -> dict[str, Any]:
+def campaign(folder: Path, what: str, jobs: int, retries: int, kill_after: int | None) -> dict[str, Any]:
     """Run a campaign over the nodes, kill node-b in the middle, and return what became of every task."""
     plan = campaigns.plan(int(what)) if what.isdecimal() else planning.plan(Path(what))
     cluster = Cluster(folder / "slurm")
     cluster.start()
     where = CampaignFolder(folder / "campaign")
-    work = engine.choose(plan, where.path, Options("slurm", jobs, 1, PARTITION))
+    work = engine.choose(plan, where.path, Options("slurm", jobs, retries, PARTITION))
     done: list[ExitStatus | Exception] = []
     thread = threading.Thread(target=lambda: done.append(_outcome(work)))
     began = time.monotonic()
@@ -255,6 +255,7 @@ def main() -> int:
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("campaign")
     arguments.add_argument("--jobs", type=int, default=4)
+    arguments.add_argument("--retries", type=int, default=1)
     arguments.add_argument("--kill", type=int)
     arguments.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = arguments.parse_args()
@@ -268,7 +269,7 @@ def main() -> int:
     names = folder / "hosts"
     names.write_text(f"127.0.0.1 localhost {CONTROLLER} {' '.join(NODES)}\n")
     subprocess.run(["mount", "--bind", str(names), "/etc/hosts"], check=True)
-    result = campaign(folder, given.campaign, given.jobs, given.kill)
+    result = campaign(folder, given.campaign, given.jobs, given.retries, given.kill)
     print(json.dumps(result, indent=1))
     return 0 if result["status"] == str(ExitStatus.OK) else 1
 
