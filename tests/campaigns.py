@@ -86,7 +86,8 @@ def _ancestors() -> set[int]:
 
 def kill(what: str, child: "subprocess.Popen[bytes]", folder: Path, source: random.Random) -> int:
     """Kill the engine, one task's worker, or everything; return how many processes got SIGKILL."""
-    meant = {"engine": [child.pid], "task": of_campaign(folder, "campaign task"), "everything": of_campaign(folder, "")}
+    workers, everything = (of_campaign(folder, word) for word in ("campaign batch", ""))
+    meant = {"engine": [child.pid], "task": workers, "everything": everything}
     pids = meant[what][:1] if what == "engine" else meant[what]
     if what == "task" and pids:
         pids = [source.choice(pids)]

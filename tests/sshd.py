@@ -23,7 +23,7 @@ Port {port}
 ListenAddress 127.0.0.1
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/authorized_keys
-PermitRootLogin forced-commands-only
+PermitRootLogin {root}
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
@@ -40,15 +40,16 @@ def key(file: Path) -> Path:
 
 @dataclass
 class Node:
-    """One host: its folder, port, and sshd, which ends with its first process."""
+    """One host: its folder, port, the command of an attempt on it, and sshd, which ends with its first process."""
 
     name: str
     folder: Path
     port: int = 0
+    command: str = ""
     process: "subprocess.Popen[bytes] | None" = None
 
-    def start(self, client: Path) -> None:
-        """Start sshd; the client's key may do attempts, and nothing else."""
+    def start(self, client: Path, *, limited: bool = True) -> None:
+        """Start sshd; the client's key may do everything, or if it is `limited` attempts alone."""
         self.folder.mkdir()
         key(self.folder / "host_key")
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -60,9 +61,12 @@ class Node:
         }
         words = ["env", *(f"{name}={value}" for name, value in variables.items()), sys.executable, "-m", "satlab"]
         public = client.with_suffix(".pub").read_text()
-        forced = shlex.join([*words, "campaign", "attempt"])
-        (self.folder / "authorized_keys").write_text(f'restrict,command="{forced}" {public}')
-        (self.folder / "config").write_text(CONFIG.format(port=self.port, folder=self.folder))
+        self.command = shlex.join([*words, "campaign", "attempt"])
+        (self.folder / "authorized_keys").write_text(
+            public if not limited else f'restrict,command="{self.command}" {public}'
+        )
+        root = "prohibit-password" if not limited else "forced-commands-only"
+        (self.folder / "config").write_text(CONFIG.format(port=self.port, folder=self.folder, root=root))
         passwd = Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n"
         (self.folder / "passwd").write_text(passwd)
         script = (
@@ -106,15 +110,15 @@ class Nodes:
     def file(self) -> Path:
         return self.folder / "hosts.yml"
 
-    def start(self, *names: str) -> None:
-        """Start hosts and write their file, with their keys pinned."""
+    def start(self, *names: str, limited: bool = True) -> None:
+        """Start hosts and write their file, with their keys pinned. `limited`: the key may do attempts alone."""
         client = key(self.folder / "client")
         hosts: list[dict[str, Any]] = []
         known = []
         for name in names:
             node = Node(name, self.folder / name)
             self.nodes.append(node)
-            node.start(client)
+            node.start(client, limited=limited)
             known.append(f"[127.0.0.1]:{node.port} {(node.folder / 'host_key.pub').read_text()}")
             hosts.append({"name": name, "address": "127.0.0.1", "port": node.port, "satlab": "/usr/bin/satlab"})
         (self.folder / "known_hosts").write_text("".join(known))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from satlab.common import paths
+from tests import slurm
 from tests.polling import until
 from tests.vm import stage
 
@@ -30,7 +31,8 @@ vm-nspawn:
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """Return a folder with the launcher and all that it would install, as if it had."""
-    for name in ("crates", ".satlab/packages/influxdb", ".satlab/snakemake/bin", ".venv/bin", "target/ci"):
+    packages = (f".satlab/packages/{name}" for name in ("influxdb", *slurm.NAMES))
+    for name in ("crates", *packages, ".satlab/snakemake/bin", ".venv/bin", "target/ci"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("Cargo.toml", "Cargo.lock", *(f"requirements-{which}.lock" for which in ("dev", "build", "campaign"))):
         shutil.copy(paths.ROOT / name, tmp_path)

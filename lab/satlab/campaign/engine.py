@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snakemake runs the tasks that are left; this process watches the folder and reports progress.
+"""Snakemake runs the tasks that are left, in batches; this process watches the folder and reports progress.
 
 Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and ends with this process. The tasks that
-it had begun end by themselves, and the next engine waits for each.
+workers had begun end by themselves, and the next engine waits for each; workers begin no further ones.
 """
 
 import functools
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from satlab.bench import host_bench
-from satlab.campaign import hosts
+from satlab.campaign import batches, hosts
 from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan
+from satlab.campaign.plan import Plan, Task
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
@@ -31,7 +31,7 @@ Executor = Literal["local", "slurm", "ssh"]
 SNAKEMAKE = paths.ROOT / ".satlab" / "snakemake" / "bin" / "python"
 WORKFLOW = Path(__file__).with_name("workflow") / "Snakefile"
 LOST = 3
-"""Further attempts of the engine at a task whose worker was killed, or whose node was lost."""
+"""Further attempts of the engine at a batch whose worker was killed, or whose node was lost."""
 REPORT_S = 10.0
 POLL_S = 0.5
 LATENCY_S = 60
@@ -91,7 +91,7 @@ class Engine:
             left = len(self.folder.left(self.plan))
             log.line(f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated {self._estimate()}")
             try:
-                status = self._snakemake(self.command(digest), log, stop) if left else 0
+                status = self._work(digest, log, stop) if left else 0
             finally:
                 ownership.chown_to_caller(self.folder.path)
         if stop.is_set():
@@ -102,8 +102,18 @@ class Engine:
             raise HostError(f"{lost} tasks are not done (Snakemake: {status}): {words}", f"read {self.folder.log}")
         return self._status()
 
+    def _work(self, digest: str, log: ProgressLog, stop: threading.Event) -> int:
+        """Run Snakemake over the tasks that are left, again while that brings some to their end; return its status."""
+        left, before, status = self.folder.left(self.plan), len(self.plan.tasks) + 1, 0
+        while left and len(left) < before and not stop.is_set():
+            before = len(left)
+            batches.write(self.folder.path, batches.group(left, self._at_once_of(left), self.plan.deadline_s))
+            status = self._snakemake(self.command(digest), log, stop)
+            left = self.folder.left(self.plan)
+        return status
+
     def command(self, digest: str) -> list[str]:
-        """Return Snakemake's words. Its `worker` is this satlab with the plan's hash; a job adds its id."""
+        """Return Snakemake's words. Its `worker` is this satlab with the plan's hash; a job adds a batch's id."""
         environment = [f"PYTHONPATH={paths.PYTHONPATH}", f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}"]
         words = [
             "env",
@@ -112,7 +122,7 @@ class Engine:
             "-m",
             "satlab",
             "campaign",
-            "task",
+            "batch",
             str(self.folder.path.resolve()),
         ]
         words += ["--plan", digest, "--retries", str(self.options.retries)]
@@ -151,10 +161,12 @@ class Engine:
         measured = host_bench.known(host_bench.stamp()[0])
         return max(1, measured["labs"] if measured else _cores() // 2)
 
+    def _at_once_of(self, tasks: list[Task]) -> int:
+        return self._labs() if any(task.lab == "netns" for task in tasks) else self._at_once()
+
     def _estimate(self) -> str:
         left = self.folder.left(self.plan)
-        at_once = self._labs() if any(task.lab == "netns" for task in left) else self._at_once()
-        return duration(sum(task.estimate_s for task in left) / at_once)
+        return duration(sum(task.estimate_s for task in left) / self._at_once_of(left))
 
     def _snakemake(self, argv: list[str], log: ProgressLog, stop: threading.Event) -> int:
         """Run Snakemake to its end and report progress. It gets SIGKILL when this process ends."""

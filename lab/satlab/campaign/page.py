@@ -16,6 +16,7 @@ from satlab.common.files import write_atomically
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, axis, text
 from satlab.reproduce.executor import duration
+from satlab.reproduce.results import Conclusion
 
 MOST_PLOTS = 12
 MOST_ROWS = 500
@@ -30,6 +31,7 @@ class Page:
     collected: Collected
     effects: list[HostEffect]
     figures: list[Figure]
+    conclusions: list[Conclusion]
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
@@ -88,6 +90,10 @@ class Page:
             for effect in rows
         ]
 
+    def judged(self) -> list[tuple[str, ...]]:
+        """Return (conclusion of the paper, loss in percent, verdict, evidence, number of runs)."""
+        return [(one.claim, one.loss, one.verdict, one.evidence, str(one.runs)) for one in self.conclusions]
+
     def _tasks(self) -> pl.DataFrame:
         return self.collected.frame.filter(pl.col("metric") == TASK_METRIC)
 
@@ -117,9 +123,15 @@ def _figure(metric: str, labels: str, part: pl.DataFrame) -> Figure:
     return Figure(key, title, caption, {"data": boxes, "layout": layout}, 340, DataTable(("cell", "n", "median"), rows))
 
 
-def write(plan: Plan, folder: CampaignFolder, collected: Collected, effects: list[HostEffect]) -> Path:
+def write(
+    plan: Plan,
+    folder: CampaignFolder,
+    collected: Collected,
+    effects: list[HostEffect],
+    conclusions: list[Conclusion],
+) -> Path:
     """Write the page atomically and return its path."""
-    page = Page(plan, collected, effects, figures(collected.frame))
+    page = Page(plan, collected, effects, figures(collected.frame), conclusions)
     path = folder.path / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, html.page("campaign.html", page.figures, page=page, states=STATES))

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One task on one host: its command of the plan, with a deadline, as an attempt on disk.
+"""Tasks on one host: a task's command of the plan, with a deadline, as an attempt on disk.
 
 The command holds the lock of its task. A worker that takes the place of a killed one waits for it, counts an attempt
 that ended, and removes what one left that did not.
 """
 
+import os
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from satlab.campaign import attempt, record
+from satlab.campaign import attempt, batches, record
 from satlab.campaign import plan as plans
 from satlab.campaign.attempt import STOP_S, Measure
 from satlab.campaign.folder import CampaignFolder, locked
@@ -40,7 +42,37 @@ class Worker:
                 was lost; nothing is left of that attempt.
         """
         plan = plans.load(self.folder.plan_file, self.plan_sha256)
-        task = plan.task(name)
+        return self._work(plan, plan.task(name), stop)
+
+    def work_batch(self, name: str, stop: threading.Event, note: Callable[[str], None]) -> ExitStatus:
+        """Do the tasks of a batch one after the other, and mark it when all are recorded.
+
+        What should be tried again keeps none from being done; `note` gets why. Status: 0, or that of the last such one;
+        130 after `stop`, and when the process that started this one has ended: the next engine plans what is left.
+
+        Raises:
+            ConfigError: the plan is another one, or there is no such batch.
+        """
+        plan = plans.load(self.folder.plan_file, self.plan_sha256)
+        worst, engine = ExitStatus.OK, os.getppid()
+        for task in batches.load(self.folder.path, name, plan):
+            if self.folder.is_done(task):
+                continue
+            if os.getppid() != engine:
+                return ExitStatus.INTERRUPTED
+            try:
+                status = self._work(plan, task, stop)
+            except HostError as error:
+                status = ExitStatus.HOST
+                note(f"{task.id}: {error}")
+            if status == ExitStatus.INTERRUPTED:
+                return status
+            worst = worst if status == ExitStatus.OK else status
+        if worst == ExitStatus.OK:
+            batches.end(self.folder.path, name)
+        return worst
+
+    def _work(self, plan: Plan, task: Task, stop: threading.Event) -> ExitStatus:
         place = self.folder.of(task)
         place.mkdir(parents=True, exist_ok=True)
         with locked(place / ".lock", plan.deadline_s + 2 * STOP_S) as lock:

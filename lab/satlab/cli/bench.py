@@ -211,3 +211,22 @@ def bench_flows(
     for line in [json.dumps(result, indent=1)] if json_lines else flow_bench.lines(result):
         print(line)
     return ExitStatus.OK
+
+
+@command(group=bench_app, name="campaign")
+def bench_campaign(
+    tasks: Annotated[int, typer.Option(help="Tasks of about 4 s.", min=2, max=10_000)] = 50,
+    jobs: Annotated[int, typer.Option(help="Tasks at once.", min=1, max=256)] = 1,
+    task_s: Annotated[float, typer.Option(help="Time that a task takes, nearly, s.", min=0.1, max=600)] = 4.0,
+    cells: Annotated[int, typer.Option(help="Cells of the matrix that is planned.", min=1, max=50_000)] = 10_000,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure what campaigns add to their tasks, against a loop in the shell, and how long plans take."""
+    from satlab.campaign import cost
+
+    needs.ensure("campaign", "virtual")
+    result = cost.measure(tasks, jobs, task_s, cells, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else cost.lines(result):
+        print(line)
+    return ExitStatus.OK

@@ -95,15 +95,15 @@ def _install(plan: "Plan") -> None:
         needs.root(NETNS)
 
 
-@command(group=campaign_app, name="task", hidden=True)
-def task_of_campaign(
+@command(group=campaign_app, name="batch", hidden=True)
+def batch_of_campaign(
     folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
-    name: Annotated[str, typer.Argument(help="Id of the task.")],
+    name: Annotated[str, typer.Argument(help="Id of the batch.")],
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
     hosts: Annotated[Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")] = None,
 ) -> int:
-    """Do one task of a campaign: the engine starts this on a host."""
+    """Do a batch of a campaign's tasks: the engine starts this on a host."""
     from satlab.campaign import attempt
     from satlab.campaign import hosts as hosts_files
     from satlab.campaign.folder import CampaignFolder
@@ -112,7 +112,7 @@ def task_of_campaign(
 
     where = CampaignFolder(folder)
     measure = OverSsh(hosts_files.load(hosts), where, plan) if hosts else attempt.here
-    return Worker(where, plan, retries, measure).work(name, stop_on_signal())
+    return Worker(where, plan, retries, measure).work_batch(name, stop_on_signal(), ProgressLog().line)
 
 
 @command(group=campaign_app, name="attempt", hidden=True)
@@ -168,7 +168,7 @@ def report_campaign(
     json_lines: Annotated[bool, typer.Option("--json", help="The dataset as JSON lines on stdout.")] = False,
 ) -> int:
     """Collect what is done as one Parquet dataset, test the effect of the host, and write the report page."""
-    from satlab.campaign import dataset, host_effect, page
+    from satlab.campaign import conclusions, dataset, host_effect, page
     from satlab.campaign import plan as plans
     from satlab.campaign.folder import CampaignFolder
 
@@ -178,7 +178,11 @@ def report_campaign(
         collected = dataset.collect(plan, where)
     for task, fault in collected.changed.items():
         log.line(f"warning: {task}: {fault}")
-    path = page.write(plan, where, collected, host_effect.effects(collected.frame))
+    judged = conclusions.of_paper(plan, where, collected)
+    for one in judged:
+        log.line(f"{one.claim}, loss {one.loss} %: {one.verdict} ({one.evidence})")
+    conclusions.write(where.path, judged)
+    path = page.write(plan, where, collected, host_effect.effects(collected.frame), judged)
     if json_lines:
         print_json_lines(collected.frame.iter_rows(named=True))
     else:

@@ -159,13 +159,14 @@ class Results:
 def read(campaign: Campaign) -> Results:
     """Read the records of every run that is done."""
     cells = {
-        cell: CellResult(cell, tuple(_run(done) for _, done in sorted(campaign.done(cell).items())))
+        cell: CellResult(cell, tuple(run_of(done) for _, done in sorted(campaign.done(cell).items())))
         for cell in campaign.cells
     }
     return Results(cells, len(campaign.halves()))
 
 
-def _run(done: Done) -> CampaignRun:
+def run_of(done: Done) -> CampaignRun:
+    """Read the records of one run."""
     frame = pl.read_parquet(done.folder / "records.parquet")
     if not frame.filter(pl.col("metric").is_in(CONDITIONS) & (pl.col("status") != "ok")).is_empty():
         return CampaignRun(done.number, done.exit_status, {}, None)

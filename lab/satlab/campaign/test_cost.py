@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The figures of `satlab bench campaign`: from known times, and its loop with a program in place of satvirtual."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from satlab.campaign import cost
+from satlab.campaign.plan import load
+from satlab.common import paths
+from satlab.common.errors import HostError
+
+
+def test_p251_figures_compare_the_engine_with_the_loop() -> None:
+    spans = [(102.0 + 4.25 * n, 106.0 + 4.25 * n) for n in range(10)]
+    result = cost.figures(loop_s=40, engine_s=46, began_unix_s=100, spans=spans, at_once=1)
+    assert result["added_ratio"] == 0.15
+    assert result["added_s_per_task"] == 0.6
+    assert (result["start_s"], result["gap_s"]) == (2.0, 0.25)
+    assert result["end_s"] == pytest.approx(1.75)
+    result["planned"] = {"cells": 10_000, "s": 7.5}
+    assert [promise.met for promise in cost.promises(result)] == [False, True, True]
+    two = cost.figures(20, 22, 100, [(101, 105), (101, 105), (105.5, 109.5), (105.5, 109.5)], 2)
+    assert (two["gap_s"], two["loop_task_s"]) == (0.5, 10)
+
+
+def test_p251_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "satvirtual"
+    program.write_text('#!/bin/sh\n[ "$1 $2" = "flows flows.json" ] && cat flows.json\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(paths, "SATVIRTUAL", program)
+    tasks = cost.plan_of(5, 60, 4).tasks
+    cost.loop(tmp_path / "loop", tasks, 2)
+    for task in tasks:
+        found = json.loads((tmp_path / "loop" / task.id / "output.json").read_text())
+        assert found == task.files["flows.json"]
+    program.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(HostError, match="loop failed"):
+        cost.loop(tmp_path / "again", tasks, 2)
+
+
+def test_p251_a_matrix_of_many_cells_is_planned(tmp_path: Path) -> None:
+    plan = cost.plan_matrix(tmp_path, 12)
+    assert len({cell.id for cell in plan.cells}) == len(plan.cells) == len(plan.tasks) == 12
+    assert load(tmp_path / "plan.json") == plan
+    assert {task.argv[:3] for task in plan.tasks} == {("satlab", "run", "bulk_tcp")}
