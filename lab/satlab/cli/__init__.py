@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line. stdout is data, stderr is log; one printer for errors; statuses are in `errors.ExitStatus`."""
 
-from satlab.cli import bench, campaign, check, experiment, netlab, serve, vm  # noqa: F401 - each registers its commands
+from satlab.cli import (  # noqa: F401 - each registers its commands
+    bench,
+    campaign,
+    check,
+    experiment,
+    flows,
+    netlab,
+    serve,
+    vm,
+)
 from satlab.cli.base import app
 from satlab.common import needs
 
