@@ -474,12 +474,12 @@ pub(crate) mod tests {
         let mut value = two_flows();
         value["speed"] = json!(1);
         value["wire"]["forward"]["queue"] = json!({"bdp": 1, "bytes": 1});
-        value["flows"][0]["stack"] = json!("tcp");
+        value["flows"][0]["stack"] = json!("sctp");
         let faults = Spec::parse(&value.to_string(), Clock::Virtual).unwrap_err().join("\n");
         for expected in [
             "speed: is unknown",
             "wire.forward.queue: needs exactly one of",
-            "flows[0].stack: \"tcp\" is not allowed",
+            "flows[0].stack: \"sctp\" is not allowed",
         ] {
             assert!(faults.contains(expected), "{expected} not in\n{faults}");
         }
