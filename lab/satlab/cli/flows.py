@@ -12,7 +12,7 @@ import typer
 from satlab.cli.base import OUTPUT, Quiet, Runs, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
 
@@ -26,7 +26,7 @@ def flows(
     ] = "virtual",
     runs: Runs = Path("runs"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the flows, change nothing.")
+        bool, typer.Option("--dry-run", help="Real clock: check everything, print the flows, change nothing.")
     ] = False,
     json_lines: Annotated[
         bool, typer.Option("--json", help="Print the outcome as JSON on stdout.", rich_help_panel=OUTPUT)
@@ -38,7 +38,7 @@ def flows(
 
     needs.ensure("virtual")
     if clock == "real":
-        needs.ensure("lab", "quic")
+        needs.ensure("lab", "quic", "ngtcp2")
         folder = runs / f"flows-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
         request = real_clock.prepare(file, folder)
         if dry_run:
@@ -52,8 +52,7 @@ def flows(
         outcome, status = done.outcome, done.status
         log.line(str(folder))
     elif dry_run:
-        print(json.dumps(json.loads(file.read_text()), indent=1))
-        return ExitStatus.OK
+        raise ConfigError("--dry-run is for the real clock", hint="a simulation changes nothing but takes CPU time")
     else:
         outcome = json.loads(satvirtual.simulated(file))
         status = ExitStatus.FAILED if any(one["status"] != "ok" for one in outcome["flows"]) else ExitStatus.OK
