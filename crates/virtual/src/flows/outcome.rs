@@ -8,7 +8,7 @@ use resume::Jump;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::measured::Measured;
+use super::measured::{Measured, MeasuredFlow};
 use super::spec::{Kind, Spec};
 use super::statistics::{self, GroupStatistics, PhaseStatistics, QueueStatistics};
 use crate::outcome::{Direction, seconds};
@@ -187,7 +187,7 @@ pub fn outcome(spec: &Spec, records: &[Record], history: &LinkHistory) -> Outcom
 /// Puts the document of flows together that were measured on the real clock.
 #[must_use]
 pub fn of_measured(spec: &Spec, measured: Measured) -> Outcome {
-    let records: Vec<_> = measured.flows.iter().map(|it| it.record()).collect();
+    let records: Vec<_> = measured.flows.iter().map(MeasuredFlow::record).collect();
     let all = statistics::All::new(spec, &records, &measured.queues);
     let flows = measured.flows.into_iter().zip(&records).enumerate();
     let flows = flows.map(|(index, (flow, record))| FlowResult {
