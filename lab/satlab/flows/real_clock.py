@@ -37,7 +37,7 @@ from satlab.flows.programs import Place
 from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
 from satlab.flows.timetable import Action, Timetable
-from satlab.flows.wire import FlowHost, Name, Wire, link_request, most_in_flight, queue_samples, totals
+from satlab.flows.wire import FlowHost, Name, Wire, link_request, most_in_flight, plain_profile, queue_samples, totals
 from satlab.netlab import netns, ownership, pki, privileges
 from satlab.netlab.lab import Lab
 from satlab.netlab.pki import Pki
@@ -88,7 +88,8 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> Re
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     (folder / "link.jsonl").unlink(missing_ok=True)
     wire = Wire(request["wire"]) if "wire" in request else None
-    link = link_request(request, file.parent, folder / "link.jsonl")
+    profile = plain_profile(folder / "profile")
+    link = link_request(request, file.parent, folder / "link.jsonl", profile)
     host = FlowHost(new_lab_id("flows"), topology.load(paths.LAB_FILE), link, wire=wire)
     with scratch.folder("flows") as private:
         runner = FlowRunner(request, folder, private, stop)

@@ -7,6 +7,7 @@ those of the virtual clock: the same code sends their packets.
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from satlab.check import case_link
 from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError
-from satlab.experiment.session import NetnsHost
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.processes import wait
+from satlab.experiment.session import NetnsHost, metrics_of
 from satlab.link import control
 from satlab.link.config import LinkConfig, LinkRequest, LinkSet, Timeline, TimelineStep, faults_of
 from satlab.link.plan import LinkPlan, RttPlan
@@ -27,6 +30,8 @@ Name = Literal["forward", "return"]
 DIRECTIONS: tuple[Name, Name] = ("forward", "return")
 METRICS_INTERVAL_MS = 50
 """As the virtual clock samples its queues."""
+CHANGED_S = 5.0
+"""For the changes to be in the link's metrics."""
 ECHO_BYTES, PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 84, 1500, 1472, 1448
 """Of a ping, of a full-size packet and its payload: what a lab is calibrated with."""
 
@@ -148,12 +153,25 @@ def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def link_request(request: Mapping[str, Any], folder: Path, metrics: Path) -> LinkRequest:
-    """Return what a lab is to be asked for the flows of a file in `folder`. Raises ConfigError."""
+def plain_profile(folder: Path) -> Path:
+    """Make the profile of a lab whose link becomes a wire: one without adaptive coding, which a line has not."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(paths.PROFILES / "leo", folder)
+    case_link.edit(folder / "topology.xml", ("<wave_form>3-12<", "<wave_form>8<"))
+    return folder
+
+
+def link_request(
+    request: Mapping[str, Any], folder: Path, metrics: Path, profile: Path = paths.PROFILES / "leo"
+) -> LinkRequest:
+    """Return what a lab is to be asked for the flows of a file in `folder`; a wire takes `profile` over.
+
+    Raises ConfigError.
+    """
     if "wire" in request:
         steps = Wire(request["wire"]).steps()
         return LinkRequest(
-            paths.PROFILES / "leo",
+            profile,
             seed=request["seed"],
             terrestrial_one_way_delay_ms=0,
             run_id="flows",
@@ -197,7 +215,22 @@ class FlowHost(NetnsHost):
                 return
             for change in self.wire.at_first():
                 control.change(Path(lab.config.control), change)
+            check_changes(lab)
             yield replace(lab, plan=self.wire.plan(lab.plan))
+
+
+def check_changes(lab: Lab) -> None:
+    """Wait until both directions have changed. Raises HostError where the link refused a change."""
+    found: list[Mapping[str, Any]] = []
+
+    def all_made() -> bool:
+        found[:] = [line for line in metrics_of(lab).each() if line["type"] == "change"]
+        return len(found) >= len(DIRECTIONS)
+
+    is_made = wait(all_made, CHANGED_S)
+    refused = [f"{line['direction']}: {line['error']}" for line in found if line["error"]]
+    if refused or not is_made:
+        raise HostError(f"the link does not become the wire: {'; '.join(refused) or 'no answer'}")
 
 
 def queue_samples(
