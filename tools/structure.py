@@ -22,6 +22,7 @@ LAYERS = (
     ("netlab", "openbach", "report"),
     ("experiment",),
     ("check", "vm", "rootd"),
+    ("flows",),
     ("bench", "reproduce", "serve"),
     ("campaign", "web"),
     ("cli",),

@@ -206,6 +206,12 @@ pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Fa
             "{place}.direction: another emulator carries it (terrestrial_down or terrestrial_up)"
         ));
     }
+    let handover = &set["handover"];
+    if !handover["rate_mbps"].is_null() && !handover["symbol_rate_baud"].is_null() {
+        faults.push(format!(
+            "{place}.handover.rate_mbps: a plain line has no symbols (leave symbol_rate_baud out)"
+        ));
+    }
     let given: Vec<_> = CHANGES
         .into_iter()
         .filter(|name| set.get(name).is_some())

@@ -63,6 +63,8 @@ enum What {
 struct Takeover {
     delay_ms: Option<f64>,
     symbol_rate_baud: Option<u64>,
+    /// Of a plain line in place of the carrier.
+    rate_mbps: Option<f64>,
     queue: Option<Queue>,
     #[serde(with = "WaitingName")]
     waiting: Waiting,
@@ -192,9 +194,12 @@ impl What {
 impl Takeover {
     fn handover(&self, target: &Target) -> Handover {
         let own = target.carrier;
-        let carrier = self
+        let same_kind = self
             .symbol_rate_baud
             .map_or(own, |rate| own.with_symbol_rate(rate));
+        let carrier = self.rate_mbps.map_or(same_kind, |rate| Carrier::Line {
+            rate_bps: (rate * 1e6).round() as u64,
+        });
         let delay = self.delay_ms.map_or(target.delay_ns, ns_of_ms);
         let rtt_ns = target.rtt_ns - 2 * target.delay_ns + 2 * delay;
         let bdp = bdp_bytes(&carrier, rtt_ns);

@@ -157,6 +157,28 @@ fn a_handover_takes_what_is_not_said_from_the_profile() {
 }
 
 #[test]
+fn a_plain_line_takes_over() {
+    let requested = json!({"direction": "forward",
+            "handover": {"waiting": "keep", "rate_mbps": 10, "delay_ms": 30, "queue": {"bdp": 1}}});
+    let targets = targets().map(|target| Target {
+        rtt_ns: 0,
+        ..target
+    });
+    let set = self::set(&requested).unwrap();
+    let (_, change) = set.scheduled(&targets, 0, Origin::Control).next().unwrap();
+    let Change::Handover(handover) = change.change else {
+        panic!("{change:?}")
+    };
+    let rate_bps = 10_000_000;
+    assert_eq!(handover.carrier, Carrier::Line { rate_bps });
+    assert_eq!((handover.delay, handover.queue.bytes), (30_000_000, 75_000));
+    let both = json!({"direction": "return",
+            "handover": {"waiting": "keep", "rate_mbps": 10, "symbol_rate_baud": 1000}});
+    let fault = self::set(&both).unwrap_err();
+    assert!(fault.contains("a plain line has no symbols"), "{fault}");
+}
+
+#[test]
 fn what_a_direction_has_not_is_refused() {
     let both = json!({"direction": "both", "modcod": 29});
     assert!(

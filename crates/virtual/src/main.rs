@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use cli::Failure;
-use satvirtual::flows::outcome::Status;
-use satvirtual::flows::spec::Spec;
+use satvirtual::flows::measured::Measured;
+use satvirtual::flows::outcome::{self, Status};
+use satvirtual::flows::spec::{Clock, Spec};
 use satvirtual::lockstep;
 use satvirtual::lockstep::message::Pipe;
 use satvirtual::lockstep::process::Process;
@@ -19,6 +20,8 @@ use satvirtual::transfer::{Program, Transfer};
 
 /// Largest transfer file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
+/// Largest file of what was measured: 64 flows for an hour in bins of 0.1 s.
+const MAX_MEASURED_BYTES: u64 = 1 << 30;
 
 /// Runs QUIC transfers or flows over an emulated link under a virtual clock; prints times and counters as JSON.
 #[derive(Debug, Parser)]
@@ -37,6 +40,12 @@ enum Command {
         /// Flows and their link, schemas/virtual-flows.schema.json
         #[arg(value_name = "FLOWS.json")]
         spec: PathBuf,
+        /// With real nothing is simulated: the flows are checked and printed, or the figures of those in --measured are
+        #[arg(long, value_enum, default_value = "virtual")]
+        clock: Clock,
+        /// Series that satlab has measured of these flows on the real clock
+        #[arg(long, value_name = "MEASURED.json")]
+        measured: Option<PathBuf>,
     },
 }
 
@@ -66,7 +75,14 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<bool, Failure> {
     match (&cli.command, &cli.transfer) {
-        (Some(Command::Flows { spec }), _) => flows(spec),
+        (
+            Some(Command::Flows {
+                spec,
+                clock,
+                measured,
+            }),
+            _,
+        ) => flows(spec, *clock, measured.as_deref()),
         (None, Some(args)) => transfers(args),
         (None, None) => Err(Failure::usage("nothing to do".into(), "see --help")),
     }
@@ -98,22 +114,46 @@ fn start(program: &Program) -> Result<Box<dyn Pipe>, Failure> {
     }
 }
 
-fn flows(path: &Path) -> Result<bool, Failure> {
-    let refused = |faults: &[String]| {
-        for fault in faults {
-            cli::log(&format!("{}: {fault}", path.display()));
+/// The failure that the faults of a file are.
+fn refused(path: &Path, faults: &[String]) -> Failure {
+    for fault in faults {
+        cli::log(&format!("{}: {fault}", path.display()));
+    }
+    let what = format!("{} faults in {}", faults.len(), path.display());
+    Failure::usage(what, "fields and ranges: schemas/virtual-flows.schema.json")
+}
+
+fn flows(path: &Path, clock: Clock, measured: Option<&Path>) -> Result<bool, Failure> {
+    let text = cli::read_text(path, MAX_BYTES).map_err(|why| refused(path, &[why]))?;
+    let spec = Spec::parse(&text, clock).map_err(|faults| refused(path, &faults))?;
+    if clock == Clock::Virtual && measured.is_some() {
+        let what = "--measured is of the real clock".to_owned();
+        return Err(Failure::usage(what, "add --clock real"));
+    }
+    match (clock, measured) {
+        (Clock::Virtual, _) => simulated(path, &spec),
+        (Clock::Real, None) => print(&spec).map(|()| true),
+        (Clock::Real, Some(file)) => {
+            let text = cli::read_text(file, MAX_MEASURED_BYTES);
+            let text = text.map_err(|why| refused(file, &[why]))?;
+            let read = Measured::parse(&text, &spec).map_err(|faults| refused(file, &faults))?;
+            printed(&outcome::of_measured(&spec, read))
         }
-        let what = format!("{} faults in {}", faults.len(), path.display());
-        Failure::usage(what, "fields and ranges: schemas/virtual-flows.schema.json")
-    };
-    let text = cli::read_text(path, MAX_BYTES).map_err(|why| refused(&[why]))?;
-    let spec = Spec::parse(&text).map_err(|faults| refused(&faults))?;
+    }
+}
+
+fn simulated(path: &Path, spec: &Spec) -> Result<bool, Failure> {
     seed(spec.seed);
     let folder = path.parent().unwrap_or(Path::new("."));
     let satellite = spec.link.as_ref().map(|link| cli::load(&folder.join(link)));
-    let outcome = satvirtual::flows::run(&spec, satellite.transpose()?.as_ref())
+    let outcome = satvirtual::flows::run(spec, satellite.transpose()?.as_ref())
         .map_err(|error| Failure::usage(error.to_string(), "check link and flows"))?;
-    print(&outcome)?;
+    printed(&outcome)
+}
+
+/// Prints an outcome; whether all flows ended well.
+fn printed(outcome: &outcome::Outcome) -> Result<bool, Failure> {
+    print(outcome)?;
     Ok(outcome.flows.iter().all(|flow| flow.status == Status::Ok))
 }
 

@@ -10,6 +10,7 @@ pub use emulator::rules::wire as wire_rule;
 pub use emulator::wire::Wire;
 use link::{Link, LinkConfig, LinkError, Nanos};
 use profile::Profile;
+use serde::Deserialize;
 
 use emulator::bundle::Bundle;
 use emulator::directions::{DIRECTIONS, TRAVEL};
@@ -111,7 +112,8 @@ impl Path {
 }
 
 /// State of a direction at a moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QueueSample {
     /// Time that the carrier needs for what waits, ms.
     pub delay_ms: f64,

@@ -1,7 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line. stdout is data, stderr is log; one printer for errors; statuses are in `errors.ExitStatus`."""
 
-from satlab.cli import bench, campaign, check, completion, experiment, netlab, serve, vm  # noqa: F401 - each registers its commands
+from satlab.cli import (  # noqa: F401 - each registers its commands
+    bench,
+    campaign,
+    check,
+    completion,
+    experiment,
+    flows,
+    netlab,
+    serve,
+    vm,
+)
 from satlab.cli.base import app
 from satlab.common import needs
 

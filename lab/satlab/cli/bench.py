@@ -15,6 +15,7 @@ from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS
+from satlab.common.processes import stop_on_signal
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
 app.add_typer(bench_app, name="bench")
@@ -198,15 +199,31 @@ def bench_agree(
 @command(group=bench_app, name="flows")
 def bench_flows(
     flows: Annotated[
-        list[int] | None, typer.Option(help="Number of flows. Repeatable. Default: 1, 4, 16, 64.", min=1, max=64)
+        list[int] | None,
+        typer.Option(help="Number of flows. Repeatable. Default: 1, 4, 16, 64; with --agree 2, 4, 16.", min=1, max=64),
     ] = None,
+    agree: Annotated[
+        bool, typer.Option("--agree", help="Compare the virtual clock with the real one; 9 labs of a minute each.")
+    ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure how many packets of many flows the virtual clock simulates in a second of CPU time."""
-    from satlab.bench import flow_bench
+    """Measure how many packets of many flows the virtual clock simulates in a second of CPU time; or compare clocks.
+
+    Status 1: the clocks differ; 4: not measurable.
+    """
+    from satlab.bench import flow_agreement, flow_bench
 
     needs.ensure("virtual")
+    if agree:
+        needs.ensure("lab", "quic")
+        needs.root(NETNS)
+        found = flow_agreement.measure(flows or flow_agreement.FLOWS, ProgressLog(quiet), stop_on_signal())
+        for line in [json.dumps(found, indent=1)] if json_lines else flow_agreement.lines(found):
+            print(line)
+        if not found["agree"]:
+            return ExitStatus.FAILED
+        return ExitStatus.OK if found["is_measurable"] else ExitStatus.UNCALIBRATED
     result = flow_bench.measure(flows or flow_bench.FLOWS, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else flow_bench.lines(result):
         print(line)

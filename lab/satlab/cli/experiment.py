@@ -212,7 +212,7 @@ def reproduce(
     ],
     clock: Annotated[
         Literal["real", "virtual"] | None,
-        typer.Option(help="Labs in real time (seed-002), or flows under the virtual clock (all others)."),
+        typer.Option(help="Labs in real time (seed-000, -002, -003), or flows under the virtual clock (not seed-002)."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="One run of the cells that serve every conclusion; virtual clock alone.")

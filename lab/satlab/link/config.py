@@ -166,12 +166,14 @@ _TERRESTRIAL = {"delay_ms", "loss", "jitter", "outage"}
 class Handover(_Sparse):
     """Handover to another link; None: as in profile and configuration.
 
-    `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
+    `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped. With `rate_mbps` the
+    new link is a plain line of this rate, without frames.
     """
 
     waiting: Literal["keep", "flush", "drop"]
     delay_ms: DelayMs | None = None
     symbol_rate_baud: SymbolRate | None = None
+    rate_mbps: Annotated[float | None, limits("timeline.steps.set.handover.rate_mbps")] = None
     queue: Queue | None = None
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One way through every paper: prepare, plan, execute, show.
 
-The paper decides how its runs are taken: in labs on the real clock (seed-002), or as flows under the virtual one.
+The paper decides how its runs are taken: as scenarios in labs (seed-002), or as flows under the virtual clock, and
+of some papers on the real one.
 """
 
 import json
@@ -10,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from satlab.common import needs
 from satlab.common.console import ProgressLog
@@ -29,18 +30,20 @@ from satlab.reproduce import (
 from satlab.reproduce.executor import Execution
 from satlab.reproduce.flow_campaign import FlowCampaign
 from satlab.reproduce.flow_results import FlowResults
+from satlab.reproduce.paper import Clock
 from satlab.reproduce.results import Results
 
-Clock = Literal["real", "virtual"]
-CLOCKS: dict[str, Clock] = {
-    "seed-000": "virtual",
-    "seed-001": "virtual",
-    "seed-002": "real",
-    "seed-003": "virtual",
-    "seed-004": "virtual",
-    "rfc-9959": "virtual",
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "seed-000": ("virtual", "real"),
+    "seed-001": ("virtual",),
+    "seed-002": ("real",),
+    "seed-003": ("virtual", "real"),
+    "seed-004": ("virtual",),
+    "rfc-9959": ("virtual",),
 }
-"""Papers, and the clock under which each can be repeated."""
+"""Papers, and the clocks under which each can be repeated, its default first."""
+SCENARIOS = "seed-002"
+"""The paper whose runs are scenarios; those of the others are flows."""
 QUICK_RUNS = 1
 
 
@@ -77,10 +80,11 @@ class Work(Protocol):
 
 def prepare(request: Request, *, dry_run: bool) -> Work:
     """Check everything that the runs need; changes nothing. Raises ConfigError, HostError."""
-    clock = CLOCKS[request.paper]
-    if request.clock not in (None, clock):
-        raise ConfigError(f"--clock {request.clock}: {request.paper} has {clock} runs alone", hint=f"--clock {clock}")
-    if clock == "real":
+    clocks = CLOCKS[request.paper]
+    if request.clock is not None and request.clock not in clocks:
+        what = f"--clock {request.clock}: {request.paper} has {clocks[0]} runs alone"
+        raise ConfigError(what, hint=f"--clock {clocks[0]}")
+    if request.paper == SCENARIOS:
         return LabWork(request, dry_run=dry_run)
     return FlowWork(request)
 
@@ -124,17 +128,21 @@ class LabWork:
 
 
 class FlowWork:
-    """Runs of flows under the virtual clock."""
+    """Runs of flows."""
 
     def __init__(self, request: Request) -> None:
         """Check the request. Raises ConfigError."""
-        about = paper.load(request.paper)
+        clock = request.clock
+        if request.resume and clock is None:
+            clock = flow_campaign.clock_of(request.resume)
+        about = paper.load(request.paper, clock or CLOCKS[request.paper][0])
         chosen = about.select(request.cells, quick=request.quick)
         self.log = ProgressLog()
+        self.patience = request.patience
         self.results: FlowResults | None = None
         if request.resume:
             replaced = chosen if request.quick or request.cells is not None else None
-            self.campaign: FlowCampaign = flow_campaign.resume(request.resume, about.name, replaced, request.runs)
+            self.campaign: FlowCampaign = flow_campaign.resume(request.resume, about, replaced, request.runs)
         else:
             folder = request.out / f"{about.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
             runs = request.runs or (QUICK_RUNS if request.quick else about.runs)
@@ -151,11 +159,14 @@ class FlowWork:
     def execute(self, stop: threading.Event) -> int:
         """Do what is left; results and page are written in any case."""
         campaign = self.campaign
+        if campaign.plan.clock == "real":
+            needs.ensure("lab", "quic", "ngtcp2")
+            needs.root(NETNS)
         campaign.save()
         whole = False
         try:
             needs.ensure("virtual")
-            whole = campaign.go(self.log, stop)
+            whole = campaign.go(self.log, stop, self.patience)
         finally:
             with self.log.step("tables and report"):
                 self.results = flow_results.read(campaign)
@@ -165,8 +176,10 @@ class FlowWork:
         if not whole:
             self.log.line(f"go on with: satlab reproduce {campaign.plan.paper} --resume {campaign.folder}")
             return ExitStatus.INTERRUPTED
-        failed = any(run.failed for runs in self.results.runs.values() for run in runs)
-        return ExitStatus.FAILED if failed else ExitStatus.OK
+        runs = [run for of_cell in self.results.runs.values() for run in of_cell]
+        if any(run.failed for run in runs):
+            return ExitStatus.FAILED
+        return ExitStatus.UNCALIBRATED if any(run.is_uncalibrated for run in runs) else ExitStatus.OK
 
     def show(self, *, as_json: bool) -> None:
         """Print the results."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs of a paper's cells under the virtual clock: `campaign.json`, `runs/CELL/NUMBER/{flows,outcome}.json`, `report/`.
+"""Runs of a paper's cells as flows: `campaign.json`, `runs/CELL/NUMBER/{flows,outcome}.json`, `report/`.
 
 A run is done when its outcome is there, for the same request: what was killed, and what was asked for differently, is
 repeated.
@@ -7,7 +7,6 @@ repeated.
 
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -18,17 +17,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.files import write_atomically
-from satlab.link.satlink import refusal
+from satlab.experiment import quiet_host
+from satlab.experiment.quiet_host import Patience
+from satlab.flows import real_clock
+from satlab.flows.real_clock import RealRun
+from satlab.flows.satvirtual import simulated as _satvirtual
 from satlab.reproduce import flow_figures, flow_request
-from satlab.reproduce import paper as papers
-from satlab.reproduce.paper import Cell, Paper
-
-DEADLINE_S = 900.0
-"""Real time for one run; it takes some seconds."""
+from satlab.reproduce.paper import Cell, Clock, Paper
 
 
 class FlowPlan(BaseModel):
@@ -37,14 +35,14 @@ class FlowPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     schema_: Literal["satlab/flow-campaign/1"] = Field(default="satlab/flow-campaign/1", alias="schema")
     paper: str
-    clock: Literal["virtual"] = "virtual"
+    clock: Clock = "virtual"
     cells: tuple[str, ...]
     runs: int = Field(ge=1, le=10000)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run that is done: its number and satvirtual's outcome."""
+    """One run that is done: its number and its outcome."""
 
     number: int
     outcome: Mapping[str, Any]
@@ -53,6 +51,11 @@ class Run:
     def failed(self) -> bool:
         """Return whether a connection ended before its time."""
         return any(flow["status"] == "failed" for flow in self.outcome["flows"])
+
+    @property
+    def is_uncalibrated(self) -> bool:
+        """Return whether the run was out of calibration, which is of the real clock."""
+        return bool(self.outcome.get("calibration"))
 
     def spread(self, figure: str, phase: int) -> flow_figures.Spread | None:
         """Return a figure, and its standard deviation over the time of a phase where it has one."""
@@ -105,9 +108,11 @@ class FlowCampaign:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n")
 
-    def go(self, log: ProgressLog, stop: threading.Event) -> bool:
-        """Do what is left, as many runs at once as there are cores; False when `stop` came first."""
+    def go(self, log: ProgressLog, stop: threading.Event, patience: Patience | None = None) -> bool:
+        """Do what is left, False when `stop` came first; simulations as many at once as there are cores, labs alone."""
         todo = self.todo()
+        if self.plan.clock == "real":
+            return self._measure(todo, log, stop, patience or Patience())
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             futures = {pool.submit(self._simulate, cell, number, stop): (cell, number) for cell, number in todo}
             try:
@@ -124,45 +129,71 @@ class FlowCampaign:
     def _simulate(self, cell: Cell, number: int, stop: threading.Event) -> None:
         if stop.is_set():
             return
+        request = self._begun(cell, number)
+        write_atomically(request.with_name("outcome.json"), _satvirtual(request))
+
+    def _measure(
+        self, todo: Sequence[tuple[Cell, int]], log: ProgressLog, stop: threading.Event, patience: Patience
+    ) -> bool:
+        for count, (cell, number) in enumerate(todo, start=1):
+            if stop.is_set():
+                return False
+            request = self._begun(cell, number)
+
+            def take(request: Path = request) -> RealRun:
+                return real_clock.run(request, request.parent, log, stop)
+
+            with log.step(f"{cell.id} #{number}, {len(todo) - count} left after it") as step:
+                try:
+                    done = quiet_host.measured(take, _off, patience, log, stop)
+                except KeyboardInterrupt:
+                    (request.parent / "outcome.json").unlink(missing_ok=True)
+                    if stop.is_set():
+                        return False
+                    raise
+                step.outcome = "failed, kept as such" if done.status == ExitStatus.FAILED else _off(done) or "done"
+        return True
+
+    def _begun(self, cell: Cell, number: int) -> Path:
+        """Write the request of a run, and return its file; an earlier outcome is removed."""
         folder = self.run_folder(cell, number)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "outcome.json").unlink(missing_ok=True)
         request = folder / "flows.json"
         request.write_text(json.dumps(flow_request.request(self.paper, cell, number), indent=1))
-        write_atomically(folder / "outcome.json", _satvirtual(request))
+        return request
 
 
-def _satvirtual(request: Path) -> str:
-    argv = [str(paths.SATVIRTUAL), "flows", str(request)]
-    hint = "build it: cargo build --release -p satvirtual --features noq"
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
-    except (FileNotFoundError, PermissionError) as error:
-        raise HostError(f"{argv[0]}: {error.strerror}", hint) from error
-    except subprocess.TimeoutExpired as error:
-        raise HostError(f"satvirtual did not end within {DEADLINE_S:g} s ({request})") from error
-    words = done.stderr.decode(errors="replace")
-    if done.returncode == ExitStatus.USAGE:
-        raise refusal(words, "satvirtual refuses the flows")
-    if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
-        raise HostError(f"satvirtual ended with status {done.returncode}: {words[-300:]}")
-    return done.stdout.decode()
+def _off(run: RealRun) -> str:
+    """Return what is out of calibration."""
+    return ", ".join(run.outcome["calibration"])
 
 
 def begin(folder: Path, paper: Paper, cells: Sequence[Cell], runs: int) -> FlowCampaign:
     """Return a new campaign; nothing is written yet."""
-    return FlowCampaign(folder, FlowPlan(paper=paper.name, cells=tuple(cell.id for cell in cells), runs=runs), paper)
+    ids = tuple(cell.id for cell in cells)
+    return FlowCampaign(folder, FlowPlan(paper=paper.name, clock=paper.clock, cells=ids, runs=runs), paper)
 
 
-def resume(folder: Path, name: str, cells: Sequence[Cell] | None, runs: int | None) -> FlowCampaign:
-    """Return the campaign of a folder; `cells` and `runs` replace what it had. Raises ConfigError without one."""
+def clock_of(folder: Path) -> Clock:
+    """Return the clock of the campaign of a folder. Raises ConfigError without one."""
+    return _plan(folder).clock
+
+
+def _plan(folder: Path) -> FlowPlan:
     try:
-        plan = FlowPlan.model_validate_json((folder / "campaign.json").read_bytes())
+        return FlowPlan.model_validate_json((folder / "campaign.json").read_bytes())
     except (OSError, ValidationError) as error:
         hint = "--resume takes the folder that an earlier `satlab reproduce` named"
-        raise ConfigError(f"{folder} holds no campaign of {name}: {error}", hint=hint) from error
-    if plan.paper != name:
-        raise ConfigError(f"{folder} is a campaign of {plan.paper}", hint=f"satlab reproduce {plan.paper} --resume ...")
+        raise ConfigError(f"{folder} holds no campaign of flows: {error}", hint=hint) from error
+
+
+def resume(folder: Path, paper: Paper, cells: Sequence[Cell] | None, runs: int | None) -> FlowCampaign:
+    """Return the campaign of a folder; `cells` and `runs` replace what it had. Raises ConfigError without one."""
+    plan = _plan(folder)
+    if (plan.paper, plan.clock) != (paper.name, paper.clock):
+        hint = f"satlab reproduce {plan.paper} --clock {plan.clock} --resume ..."
+        raise ConfigError(f"{folder} is a campaign of {plan.paper} on the {plan.clock} clock", hint=hint)
     changed: dict[str, object] = {} if cells is None else {"cells": tuple(cell.id for cell in cells)}
     changed |= {} if runs is None else {"runs": runs}
-    return FlowCampaign(folder, plan.model_copy(update=changed), papers.load(name))
+    return FlowCampaign(folder, plan.model_copy(update=changed), paper)

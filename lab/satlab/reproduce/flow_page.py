@@ -31,7 +31,7 @@ class FlowPage:
         judged = [v for v in verdicts if v != "undecided"]
         state = "bad" if "does not hold" in verdicts else "good" if set(judged) == {"holds"} else ""
         return [
-            (f"{len(runs)}/{planned}", "runs done, under the virtual clock", ""),
+            (f"{len(runs)}/{planned}", f"runs done, on the {self.results.paper.clock} clock", ""),
             *self._deviations(),
             (f"{judged.count('holds')}/{len(judged)}", "conclusions that hold here, of those judged", state),
             (str(failed), "connections that ended before their time, counted below", "bad" if failed else "good"),
@@ -72,7 +72,8 @@ class FlowPage:
 
     def command(self) -> str:
         """Return the command that made it."""
-        return f"./satlab reproduce {self.campaign.plan.paper} --clock virtual --resume {self.campaign.folder}"
+        words = f"{self.campaign.plan.paper} --clock {self.results.paper.clock} --resume {self.campaign.folder}"
+        return f"./satlab reproduce {words}"
 
 
 def write(campaign: FlowCampaign, results: FlowResults, path: Path) -> Path:

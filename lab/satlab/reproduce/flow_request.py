@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cell of a paper as a request of `satvirtual flows`."""
+"""A cell of a paper as a file of flows."""
 
 import random
 from typing import Any
@@ -57,6 +57,7 @@ def _flow(cell: Cell, part: Flows, index: int, start_s: float, migrations: list[
         "stop_s": None if part.life_s is None else round(start_s + part.life_s, 6),
         "bytes": part.bytes,
         "rate_mbps": part.rate_mbps,
+        "datagram_bytes": cell.datagram_bytes,
         "migrate_s": migrations or None,
     }
     return {
@@ -67,7 +68,6 @@ def _flow(cell: Cell, part: Flows, index: int, start_s: float, migrations: list[
         "stack": stack,
         **quic,
         "start_s": start_s,
-        "datagram_bytes": cell.datagram_bytes,
         **{name: value for name, value in given.items() if value is not None},
         **part.options,
     }

@@ -241,7 +241,8 @@ class FlowResults:
         return {
             "schema": "satlab/paper-results/1",
             "paper": self.paper.name,
-            "clock": "virtual",
+            "clock": self.paper.clock,
+            "out_of_calibration": sum(run.is_uncalibrated for runs in self.runs.values() for run in runs),
             "figures": [
                 {
                     "cell": c.cell.id,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A paper as a folder of data, `baselines/NAME/`: paper.yml (links, matrix, rules, assumptions) and published.csv.
 
-A paper that is data alone needs no code of its own: its cells are flows over one wire under the virtual clock.
+A paper that is data alone needs no code of its own: its cells are flows over one wire. Those of paper.yml are for the
+virtual clock; real.yml, where there is one, has cells, rules and plots for the real clock in their place.
 """
 
 import csv
@@ -16,6 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.reproduce import flow_figures
+
+Clock = Literal["real", "virtual"]
+Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "tcp"]
+Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
 
 
 class Strict(BaseModel):
@@ -60,8 +65,8 @@ class Flows(Strict):
 
     count: int = Field(default=1, ge=0)
     group: str = "all"
-    stack: Literal["quinn", "noq", "udp"] | None = None
-    control: Literal["reno", "cubic", "bbr3"] | None = None
+    stack: Stack | Literal["udp"] | None = None
+    control: Control | None = None
     upload: bool = False
     start_s: float | None = None
     stagger_s: float = 0.0
@@ -84,9 +89,9 @@ class Cell(Strict):
     queue: str
     loss: str | None = None
     fec: str | None = None
-    stack: Literal["quinn", "noq"]
-    control: Literal["reno", "cubic", "bbr3"]
-    datagram_bytes: int = 1200
+    stack: Stack
+    control: Control
+    datagram_bytes: int | None = 1200
     flows: tuple[Flows, ...] = (Flows(),)
     duration_s: float | None = Field(default=None, gt=0)
     figures: tuple[str, ...] = ("goodput_mbps", "rtt_ms")
@@ -174,12 +179,13 @@ class Published(Strict):
 
 
 class Paper(Strict):
-    """paper.yml."""
+    """paper.yml, with what real.yml replaces under the real clock."""
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")
     name: str
     title: str
     source: str
+    clock: Clock = "virtual"
     runs: int = Field(default=5, ge=1)
     start_within_s: float = Field(default=0.5, ge=0)
     duration_s: float = Field(gt=0)
@@ -258,11 +264,14 @@ def _fill(value: Any, factors: Mapping[str, Any]) -> Any:
     return [_fill(part, factors) for part in value] if isinstance(value, list) else value
 
 
-def load(name: str) -> Paper:
+def load(name: str, clock: Clock = "virtual") -> Paper:
     """Read a paper's folder. Raises ConfigError with every fault, also of names that refer to nothing."""
     file = paths.BASELINES / name / "paper.yml"
     try:
         content = yaml.safe_load(file.read_text())
+        if clock == "real":
+            file = file.with_name("real.yml")
+            content |= yaml.safe_load(file.read_text())
         content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
         paper = Paper.model_validate(content)
     except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:

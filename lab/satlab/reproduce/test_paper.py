@@ -12,13 +12,17 @@ import yaml
 
 from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, ExitStatus
+from satlab.experiment.quiet_host import Patience
+from satlab.flows import real_clock
+from satlab.flows.real_clock import RealRun
 from satlab.reproduce import engine, flow_campaign, flow_figures, flow_page, flow_request, flow_results, paper
 from satlab.reproduce.flow_campaign import FlowCampaign
 from satlab.reproduce.flow_results import FlowResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
-PAPERS = [name for name, clock in engine.CLOCKS.items() if clock == "virtual"]
+PAPERS = [name for name, clocks in engine.CLOCKS.items() if "virtual" in clocks]
+FLOWS = [(name, clock) for name in PAPERS for clock in engine.CLOCKS[name]]
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -77,18 +81,18 @@ def test_seed_003_is_that_of_the_paper() -> None:
     assert (first.mean, first.sd, first.table) == (9.65, 0.51, "2")
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_quick_serves_every_conclusion_and_relation(name: str) -> None:
-    about = paper.load(name)
+@pytest.mark.parametrize(("name", "clock"), FLOWS)
+def test_quick_serves_every_conclusion_and_relation(name: str, clock: paper.Clock) -> None:
+    about = paper.load(name, clock)
     quick = about.select(None, quick=True)
     needed = {known for c in about.conclusions for rule in c.rules for known in (rule.of, rule.minus, rule.over)}
     needed |= {cell.base for cell in quick}
     assert needed - {None, "*"} <= {cell.id for cell in quick}
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_every_cell_is_a_valid_request(name: str) -> None:
-    about = paper.load(name)
+@pytest.mark.parametrize(("name", "clock"), FLOWS)
+def test_every_cell_is_a_valid_request(name: str, clock: paper.Clock) -> None:
+    about = paper.load(name, clock)
     link = schema("link-config")["$defs"]
     text = (paths.SCHEMAS / "virtual-flows.schema.json").read_text()
     flows = json.loads(text.replace("satlab/link-config#/$defs/", "#/$defs/"))
@@ -160,13 +164,13 @@ def test_a_campaign_is_resumed_where_it_was_left(tmp_path: Path, simulated: Call
     assert first.go(ProgressLog(), threading.Event())
     assert len(asked) == 2
     (first.run_folder(first.cells[0], 1) / "outcome.json").write_text("{")  # killed in the middle
-    again = flow_campaign.resume(tmp_path, "seed-003", None, 2)
+    again = flow_campaign.resume(tmp_path, paper.load("seed-003"), None, 2)
     assert [(cell.id, number) for cell, number in again.todo()] == [(RENO, 1), (RENO, 2), (BBR, 2)]
     assert again.go(ProgressLog(), threading.Event())
     assert not again.todo()
     stopped = threading.Event()
     stopped.set()
-    more = flow_campaign.resume(tmp_path, "seed-003", None, 3)
+    more = flow_campaign.resume(tmp_path, paper.load("seed-003"), None, 3)
     assert not more.go(ProgressLog(), stopped)
     assert len(more.todo()) == 2
 
@@ -299,7 +303,7 @@ def test_a_paper_with_faults_is_refused_whole(tmp_path: Path, monkeypatch: pytes
 
 def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="virtual runs alone"):
-        engine.prepare(engine.Request("seed-003", clock="real"), dry_run=True)
+        engine.prepare(engine.Request("seed-004", clock="real"), dry_run=True)
     with pytest.raises(ConfigError, match="no such cell"):
         engine.prepare(engine.Request("seed-003", cells=["test9/*"]), dry_run=True)
     with pytest.raises(ConfigError, match="--quick"):
@@ -313,3 +317,51 @@ def test_the_plan_names_every_cell(tmp_path: Path) -> None:
     plan = json.loads(work.plan())
     assert (plan["runs_per_cell"], plan["runs_left"]) == (1, len(plan["cells"]))
     assert not list(tmp_path.iterdir()), "a dry run touches nothing"
+
+
+def test_the_real_clock_has_the_stack_of_the_paper() -> None:
+    about = paper.load("seed-003", "real")
+    assert about.clock == "real"
+    assert {cell.stack for cell in about.cells} == {"ngtcp2"}
+    cells = {(cell.id.split("/")[0], cell.published) for cell in about.cells}
+    assert {(row.cell, row.algorithm) for row in about.published()} == cells
+    assert [c.id for c in about.conclusions] == [c.id for c in paper.load("seed-003").conclusions]
+    request = flow_request.request(about, about.cells[1], 1)
+    (flow,) = request["flows"]
+    assert (flow["congestion_control"], flow["datagram_bytes"]) == ("bbr2", 1200)
+    validator = jsonschema.Draft202012Validator(
+        schema("virtual-flows")["$defs"]["flow"] | {"$defs": flow_definitions()}
+    )
+    validator.validate(flow)
+
+
+def flow_definitions() -> dict[str, Any]:
+    found: dict[str, Any] = schema("virtual-flows")["$defs"]
+    return found
+
+
+def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> RealRun:
+        asked.append(file)
+        found = outcome(json.loads(file.read_text())) | {"calibration": ["rtt_ms"] if len(asked) == 1 else []}
+        (folder / "outcome.json").write_text(json.dumps(found))
+        return RealRun(found, ExitStatus.UNCALIBRATED if found["calibration"] else ExitStatus.OK)
+
+    monkeypatch.setattr(real_clock, "run", run)
+    about = paper.load("seed-003", "real")
+    begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 1)
+    begun.save()
+    # The first run is out of calibration, and repeated once.
+    assert begun.go(ProgressLog(quiet=True), threading.Event(), Patience(retries=1))
+    assert len(asked) == 3
+    assert not begun.todo()
+    assert flow_campaign.clock_of(tmp_path) == "real"
+    more = flow_campaign.resume(tmp_path, about, None, 2)
+    assert [number for _, number in more.todo()] == [2, 2]
+    with pytest.raises(ConfigError, match="on the real clock"):
+        flow_campaign.resume(tmp_path, paper.load("seed-003"), None, 2)
+    found = flow_results.read(more).document()
+    assert (found["clock"], found["out_of_calibration"]) == ("real", 0)
+    jsonschema.validate(found, schema("paper-results"))

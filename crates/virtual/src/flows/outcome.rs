@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The result, schemas/virtual-flows-outcome.schema.json. Times are virtual.
+//! The result, schemas/virtual-flows-outcome.schema.json. Times are of the clock that it names.
+
+use std::collections::BTreeMap;
 
 use link::Nanos;
 use resume::Jump;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::spec::Spec;
+use super::measured::{Measured, MeasuredFlow};
+use super::spec::{Kind, Spec};
 use super::statistics::{self, GroupStatistics, PhaseStatistics, QueueStatistics};
 use crate::outcome::{Direction, seconds};
 use crate::path::LinkHistory;
 
 /// Totals of a flow since its start; window and round-trip time at that moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Counts {
     /// Payload that arrived in order.
     pub payload_bytes: u64,
@@ -40,7 +45,7 @@ pub struct Counts {
 }
 
 /// How a flow ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Complete, or stopped as planned.
@@ -82,14 +87,25 @@ pub struct Outcome {
     pub flows: Vec<FlowResult>,
     groups: Vec<GroupStatistics>,
     queues: [QueueStatistics; 2],
-    link: Vec<Direction>,
+    link: Links,
+    /// What was out of calibration, on the real clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calibration: Option<Vec<String>>,
+}
+
+/// Totals of each direction.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Links {
+    Simulated(Vec<Direction>),
+    Measured(Vec<Value>),
 }
 
 /// One flow.
 #[derive(Debug, Serialize)]
 pub struct FlowResult {
     id: String,
-    library: &'static str,
+    library: String,
     /// How it ended.
     pub status: Status,
     reason: String,
@@ -104,6 +120,9 @@ pub struct FlowResult {
     share_20s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     careful_resume: Option<JumpResult>,
+    /// Where figures are from, on the real clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sources: Option<BTreeMap<String, String>>,
     phases: Vec<PhaseStatistics>,
     bins: Series,
 }
@@ -146,51 +165,94 @@ fn series(bins: &[Option<Counts>]) -> Series {
     series
 }
 
-/// Puts the document together.
+/// Puts the document of a simulation together.
 #[must_use]
 pub fn outcome(spec: &Spec, records: &[Record], history: &LinkHistory) -> Outcome {
     let queues = history.queues();
     let all = statistics::All::new(spec, records, &queues);
     let flows = spec.flows.iter().zip(records).enumerate();
     let flows = flows.map(|(index, (flow, record))| {
-        let totals = record.totals;
-        let end_s = record.ended.map_or(spec.duration_s, seconds);
-        let active_s = (end_s - flow.start_s).max(f64::MIN_POSITIVE);
         let library = flow.stack.library().map_or("udp", |it| it.name());
-        FlowResult {
-            id: flow.id.clone(),
-            library,
-            status: record.status,
-            reason: record.reason.clone(),
-            ended_s: record.ended.map(seconds),
-            payload_bytes: totals.payload_bytes,
-            goodput_mbps: statistics::round(totals.payload_bytes as f64 * 8e-6 / active_s),
-            sent_packets: totals.sent_packets,
-            lost_packets: match flow.stack.library() {
-                Some(_) => totals.lost_packets,
-                None => totals.sent_packets.saturating_sub(totals.received_packets),
-            },
-            retransmitted_share: totals.lost_bytes as f64 / (totals.sent_bytes.max(1)) as f64,
-            acks: totals.acks,
-            time_to_80_percent_s: all.time_to_share(index, 0.8),
-            share_20s: all.first_share(index, 20.0),
-            careful_resume: record.jump.map(|jump| JumpResult {
-                jump_bytes: jump.bytes,
-                lost_bytes: jump.lost_bytes,
-                retreated: jump.retreated,
-            }),
-            phases: all.phases(index),
-            bins: series(&record.bins),
-        }
+        flow_result(&all, index, record, library.to_owned())
     });
+    Outcome {
+        clock: "virtual",
+        flows: flows.collect(),
+        link: Links::Simulated(history.directions()),
+        calibration: None,
+        ..whole(spec, &all)
+    }
+}
+
+/// Puts the document of flows together that were measured on the real clock.
+#[must_use]
+pub fn of_measured(spec: &Spec, measured: Measured) -> Outcome {
+    let records: Vec<_> = measured.flows.iter().map(MeasuredFlow::record).collect();
+    let all = statistics::All::new(spec, &records, &measured.queues);
+    let flows = measured.flows.into_iter().zip(&records).enumerate();
+    let flows = flows.map(|(index, (flow, record))| FlowResult {
+        sources: Some(flow.sources),
+        ..flow_result(&all, index, record, flow.library)
+    });
+    Outcome {
+        clock: "real",
+        flows: flows.collect(),
+        link: Links::Measured(measured.link),
+        calibration: Some(measured.calibration),
+        ..whole(spec, &all)
+    }
+}
+
+/// What does not depend on the clock.
+fn whole(spec: &Spec, all: &statistics::All<'_>) -> Outcome {
     Outcome {
         schema: "satlab/virtual-flows-outcome/1",
         version: env!("CARGO_PKG_VERSION"),
-        clock: "virtual",
+        clock: "",
         request: spec.clone(),
-        flows: flows.collect(),
+        flows: Vec::new(),
         groups: all.groups(),
         queues: all.queues(),
-        link: history.directions(),
+        link: Links::Measured(Vec::new()),
+        calibration: None,
+    }
+}
+
+fn flow_result(
+    all: &statistics::All<'_>,
+    index: usize,
+    record: &Record,
+    library: String,
+) -> FlowResult {
+    let (spec, flow) = (all.spec, &all.spec.flows[index]);
+    let totals = record.totals;
+    let end_s = record.ended.map_or(spec.duration_s, seconds);
+    let active_s = (end_s - flow.start_s).max(f64::MIN_POSITIVE);
+    FlowResult {
+        id: flow.id.clone(),
+        library,
+        status: record.status,
+        reason: record.reason.clone(),
+        ended_s: record.ended.map(seconds),
+        payload_bytes: totals.payload_bytes,
+        goodput_mbps: statistics::round(totals.payload_bytes as f64 * 8e-6 / active_s),
+        sent_packets: totals.sent_packets,
+        lost_packets: if flow.stack == Kind::Udp {
+            totals.sent_packets.saturating_sub(totals.received_packets)
+        } else {
+            totals.lost_packets
+        },
+        retransmitted_share: totals.lost_bytes as f64 / (totals.sent_bytes.max(1)) as f64,
+        acks: totals.acks,
+        time_to_80_percent_s: all.time_to_share(index, 0.8),
+        share_20s: all.first_share(index, 20.0),
+        careful_resume: record.jump.map(|jump| JumpResult {
+            jump_bytes: jump.bytes,
+            lost_bytes: jump.lost_bytes,
+            retreated: jump.retreated,
+        }),
+        sources: None,
+        phases: all.phases(index),
+        bins: series(&record.bins),
     }
 }

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use quic::{CarefulResume, CongestionControl, LegOptions};
+use quic::{CarefulResume, LegOptions};
 use schema::{Faults, Schemas};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use super::kind::{Clock, Control, Kind};
 use crate::path::{Side, Wire, wire_rule};
-use crate::stacks::Library;
 use crate::tunnel::TunnelOptions;
 
 /// Nodes of the dumbbell, and their sides.
@@ -22,6 +22,8 @@ pub const NODES: [(&str, Side); 4] = [
 ];
 /// Most flows of one node: each has a port of its own.
 pub const PORTS: usize = 64;
+/// Most flows on the real clock, where each has two processes.
+pub const REAL_FLOWS: usize = 64;
 
 static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
     #[expect(clippy::expect_used, reason = "the texts are part of this program")]
@@ -61,30 +63,6 @@ pub struct Spec {
     pub flows: Vec<Flow>,
 }
 
-/// What a flow runs over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// quinn-proto.
-    Quinn,
-    /// noq-proto.
-    Noq,
-    /// Datagrams at a constant rate.
-    Udp,
-}
-
-impl Kind {
-    /// The QUIC library, if it is one.
-    #[must_use]
-    pub fn library(self) -> Option<Library> {
-        match self {
-            Self::Quinn => Some(Library::Quinn),
-            Self::Noq => Some(Library::Noq),
-            Self::Udp => None,
-        }
-    }
-}
-
 /// One flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,7 +80,7 @@ pub struct Flow {
     pub stack: Kind,
     /// Of the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub congestion_control: Option<CongestionControl>,
+    pub congestion_control: Option<Control>,
     /// When it starts, s.
     pub start_s: f64,
     /// When it is closed, s.
@@ -166,11 +144,11 @@ pub fn side(node: &str) -> Option<Side> {
 }
 
 impl Spec {
-    /// Reads the text of a file.
+    /// Reads the text of a file for a clock, which decides what stacks there are.
     ///
     /// # Errors
     /// All faults of the text, one each: `place: reason (remedy)`.
-    pub fn parse(text: &str) -> Result<Self, Faults> {
+    pub fn parse(text: &str, clock: Clock) -> Result<Self, Faults> {
         let value: Value = serde_json::from_str(text).map_err(|error| {
             vec![format!(
                 "is not JSON: {error} (see schemas/virtual-flows.schema.json)"
@@ -181,7 +159,7 @@ impl Spec {
             return Err(faults);
         }
         let spec: Self = serde_json::from_value(value).map_err(|error| vec![error.to_string()])?;
-        let faults = spec.faults();
+        let faults = spec.faults(clock);
         if faults.is_empty() {
             Ok(spec)
         } else {
@@ -205,8 +183,11 @@ impl Spec {
     }
 
     /// Values against each other.
-    fn faults(&self) -> Faults {
+    fn faults(&self, clock: Clock) -> Faults {
         let mut faults = Faults::new();
+        if clock == Clock::Real {
+            self.real_faults(&mut faults);
+        }
         if let Some(Err(why)) = self.fec.as_ref().map(TunnelOptions::code) {
             faults.push(format!("fec.{why}"));
         }
@@ -224,7 +205,7 @@ impl Spec {
                     flow.id
                 ));
             }
-            flow.faults(&place, self.duration_s, &mut faults);
+            flow.faults(&place, self.duration_s, clock, &mut faults);
             for (field, node) in [("from", &flow.from), ("to", &flow.to)] {
                 let used = ports.entry(node).or_default();
                 *used += 1;
@@ -237,10 +218,26 @@ impl Spec {
         }
         faults
     }
+
+    /// What the real clock has not.
+    fn real_faults(&self, faults: &mut Faults) {
+        if self.fec.is_some() {
+            faults.push(
+                "fec: flows have no tunnel on the real clock (remove it, or use the virtual clock)"
+                    .into(),
+            );
+        }
+        if self.flows.len() > REAL_FLOWS {
+            faults.push(format!(
+                "flows: {} are too many for the real clock (at most {REAL_FLOWS})",
+                self.flows.len()
+            ));
+        }
+    }
 }
 
 impl Flow {
-    fn faults(&self, place: &str, duration_s: f64, faults: &mut Faults) {
+    fn faults(&self, place: &str, duration_s: f64, clock: Clock, faults: &mut Faults) {
         let names: Vec<_> = NODES.iter().map(|(name, _)| *name).collect();
         let names = names.join(", ");
         let mut sides = Vec::new();
@@ -264,22 +261,95 @@ impl Flow {
                 self.start_s
             ));
         }
-        match self.stack.library() {
-            Some(library) => self.quic_faults(library, place, faults),
-            None => self.udp_faults(place, faults),
+        match self.stack {
+            Kind::Udp => self.udp_faults(place, faults),
+            _ => self.transport_faults(place, faults),
+        }
+        match clock {
+            Clock::Real => self.real_faults(place, faults),
+            Clock::Virtual if self.stack.library().is_none() && self.stack != Kind::Udp => {
+                faults.push(format!(
+                    "{place}.stack: {} runs on the real clock alone (satlab flows --clock real)",
+                    self.stack.name()
+                ));
+            }
+            Clock::Virtual => {}
         }
     }
 
-    fn quic_faults(&self, library: Library, place: &str, faults: &mut Faults) {
+    /// What of the options the program has not, or none that is of one flow.
+    fn real_faults(&self, place: &str, faults: &mut Faults) {
+        let is = |names: &[Kind]| names.contains(&self.stack);
+        let given = [
+            ("migrate_s", !self.migrate_s.is_empty(), false),
+            ("careful_resume", self.careful_resume.is_some(), false),
+            (
+                "initial_window",
+                self.initial_window.is_some(),
+                is(&[Kind::Quinn, Kind::Noq, Kind::Quiche]),
+            ),
+            (
+                "ack_threshold",
+                self.ack_threshold.is_some(),
+                is(&[Kind::Quinn, Kind::Noq, Kind::Ngtcp2]),
+            ),
+            (
+                "max_ack_delay_ms",
+                self.max_ack_delay_ms.is_some(),
+                is(&[Kind::Quinn, Kind::Noq]),
+            ),
+            (
+                "window_bytes",
+                self.window_bytes.is_some(),
+                !is(&[Kind::Tcp]),
+            ),
+            (
+                "datagram_bytes",
+                self.datagram_bytes.is_some(),
+                is(&[Kind::Ngtcp2, Kind::Udp]),
+            ),
+        ];
+        // What udp has not is a fault on every clock.
+        let is_transport = self.stack != Kind::Udp;
+        for (field, ..) in given.iter().filter(|it| is_transport && it.1 && !it.2) {
+            faults.push(format!(
+                "{place}.{field}: {} has none on the real clock (remove it)",
+                self.stack.name()
+            ));
+        }
+    }
+
+    /// Why the stack does not take the congestion control, if so.
+    fn refusal(&self, control: Control) -> Option<String> {
+        let known = control.of_library();
+        if let (Some(library), Some(_)) = (self.stack.library(), known) {
+            return library.refuses(&self.sender());
+        }
+        let offered = self.stack.controls();
+        let is_offered = self.stack.library().is_none() && offered.contains(&control);
+        let names: Vec<_> = offered.iter().map(|it| it.name()).collect();
+        (!is_offered).then(|| {
+            format!(
+                "{} is not offered with {} (one of: {})",
+                control.name(),
+                self.stack.name(),
+                names.join(", ")
+            )
+        })
+    }
+
+    fn transport_faults(&self, place: &str, faults: &mut Faults) {
         if self.rate_mbps.is_some() {
             faults.push(format!("{place}.rate_mbps: is for udp alone (remove it)"));
         }
-        if self.congestion_control.is_none() {
-            faults.push(format!(
+        match self.congestion_control {
+            None => faults.push(format!(
                 "{place}.congestion_control: is missing (reno, cubic or bbr3)"
-            ));
-        } else if let Some(why) = library.refuses(&self.sender()) {
-            faults.push(format!("{place}.congestion_control: {why}"));
+            )),
+            Some(control) => {
+                let why = self.refusal(control);
+                faults.extend(why.map(|why| format!("{place}.congestion_control: {why}")));
+            }
         }
         if !self.migrate_s.is_sorted() {
             faults.push(format!("{place}.migrate_s: does not rise (sort it)"));
@@ -320,6 +390,7 @@ impl Flow {
         LegOptions {
             congestion_control: self
                 .congestion_control
+                .and_then(Control::of_library)
                 .unwrap_or(default.congestion_control),
             initial_window: self.initial_window.unwrap_or(default.initial_window),
             careful_resume: self.careful_resume.unwrap_or_default(),
@@ -365,7 +436,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_file_is_read() {
-        let spec = Spec::parse(&two_flows().to_string()).unwrap();
+        let spec = Spec::parse(&two_flows().to_string(), Clock::Virtual).unwrap();
         assert_eq!((spec.flows.len(), spec.bin_ms), (2, 100));
         assert!(spec.flows[0].is_forward());
     }
@@ -381,7 +452,7 @@ pub(crate) mod tests {
         flows[1]["id"] = json!("a");
         flows[1]["to"] = json!("server2");
         flows[1]["rate_mbps"] = json!(1);
-        let faults = Spec::parse(&value.to_string()).unwrap_err();
+        let faults = Spec::parse(&value.to_string(), Clock::Virtual).unwrap_err();
         for expected in [
             "flows[0].from: \"server9\" is an unknown node",
             "flows[0].congestion_control: congestion-control: bbr is not offered with quinn",
@@ -403,12 +474,12 @@ pub(crate) mod tests {
         let mut value = two_flows();
         value["speed"] = json!(1);
         value["wire"]["forward"]["queue"] = json!({"bdp": 1, "bytes": 1});
-        value["flows"][0]["stack"] = json!("tcp");
-        let faults = Spec::parse(&value.to_string()).unwrap_err().join("\n");
+        value["flows"][0]["stack"] = json!("sctp");
+        let faults = Spec::parse(&value.to_string(), Clock::Virtual).unwrap_err().join("\n");
         for expected in [
             "speed: is unknown",
             "wire.forward.queue: needs exactly one of",
-            "flows[0].stack: \"tcp\" is not allowed",
+            "flows[0].stack: \"sctp\" is not allowed",
         ] {
             assert!(faults.contains(expected), "{expected} not in\n{faults}");
         }
@@ -424,11 +495,67 @@ pub(crate) mod tests {
             flow
         });
         value["flows"] = many.collect();
-        let faults = Spec::parse(&value.to_string()).unwrap_err();
+        let faults = Spec::parse(&value.to_string(), Clock::Virtual).unwrap_err();
         assert_eq!(faults.len(), 2);
         assert!(
             faults[0].starts_with("flows[64].from: server1 has no port left"),
             "{faults:?}"
         );
+    }
+
+    #[test]
+    fn the_real_clock_has_other_stacks() {
+        let mut value = two_flows();
+        value["flows"][0]["stack"] = json!("ngtcp2");
+        value["flows"][0]["congestion_control"] = json!("bbr2");
+        value["flows"][0]["datagram_bytes"] = json!(1200);
+        value["flows"][1]["stack"] = json!("tcp");
+        let text = value.to_string();
+        assert_eq!(Spec::parse(&text, Clock::Real).unwrap().flows.len(), 2);
+        let faults = Spec::parse(&text, Clock::Virtual).unwrap_err();
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[0].contains("flows[0].stack: ngtcp2 runs on the real clock alone"));
+    }
+
+    #[test]
+    fn what_a_program_has_not_is_refused() {
+        let mut value = two_flows();
+        value["fec"] = json!({"code": "none", "hold_ms": 0});
+        value["flows"][0]["stack"] = json!("quiche");
+        value["flows"][0]["congestion_control"] = json!("bbr2");
+        value["flows"][1]["congestion_control"] = json!("bbr2");
+        value["flows"][1]["datagram_bytes"] = json!(1200);
+        let faults = Spec::parse(&value.to_string(), Clock::Real).unwrap_err();
+        for expected in [
+            "fec: flows have no tunnel on the real clock",
+            "flows[0].congestion_control: bbr2 is not offered with quiche (one of: reno, cubic, bbr)",
+            "flows[1].congestion_control: bbr2 is not offered with quinn",
+            "flows[1].datagram_bytes: quinn has none on the real clock",
+        ] {
+            assert!(
+                faults.iter().any(|it| it.contains(expected)),
+                "{expected} not in {faults:?}"
+            );
+        }
+        assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    #[test]
+    fn the_real_clock_has_so_many_flows() {
+        let mut value = two_flows();
+        let flow = value["flows"][0].clone();
+        let many = (0..=REAL_FLOWS).map(|index| {
+            let mut flow = flow.clone();
+            flow["id"] = index.to_string().into();
+            flow["from"] = json!(["server1", "server2"][index % 2]);
+            flow["to"] = json!(["client1", "client2"][index % 2]);
+            flow
+        });
+        value["flows"] = many.collect();
+        let text = value.to_string();
+        let faults = Spec::parse(&text, Clock::Real).unwrap_err();
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(faults[0].starts_with("flows: 65 are too many"));
+        assert!(Spec::parse(&text, Clock::Virtual).is_ok());
     }
 }

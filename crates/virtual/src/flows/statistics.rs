@@ -102,7 +102,8 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
 
 /// What all figures are made of.
 pub struct All<'a> {
-    spec: &'a Spec,
+    /// The request.
+    pub spec: &'a Spec,
     records: &'a [Record],
     queues: &'a [Vec<QueueSample>; 2],
     bin_s: f64,
@@ -357,7 +358,8 @@ mod tests {
     #[test]
     fn a_flow_that_died_counts_with_nothing() {
         let value = crate::flows::spec::tests::two_flows();
-        let spec = Spec::parse(&value.to_string()).unwrap();
+        let spec =
+            Spec::parse(&value.to_string(), crate::flows::spec::Clock::Virtual).unwrap();
         let counts = |payload_bytes| {
             Some(Counts {
                 payload_bytes,

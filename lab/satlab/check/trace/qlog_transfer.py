@@ -22,6 +22,8 @@ MIN_COMPLETE_SHARE = 0.9
 MIN_INTERVAL_S = 0.05
 """Between two states."""
 MAX_POINTS = 100_000
+ARRIVAL_INTERVAL_S = 0.01
+"""Between two entries of what has arrived."""
 MAX_GAPS = 10_000
 """In what was received of a stream; a transfer has a few after a burst of losses."""
 MAX_STREAMS = 10_000
@@ -183,6 +185,8 @@ class QlogTransfer:
     """The last bytes of a request stream that had not arrived before."""
     received_bytes: float = 0
     """Of request streams, each byte once."""
+    arrivals: list[tuple[float, float]] = field(default_factory=list)
+    """Times, and `received_bytes` then."""
     points: list[SenderPoint] = field(default_factory=list)
     resumption: list[Event] = field(default_factory=list)
     """Changes of the phase of Careful Resume."""
@@ -366,6 +370,14 @@ class _Reader:
         if new > 0:
             self.transfer.received_bytes += new
             self.transfer.last_new_received_s = self._now
+            self._arrived()
+
+    def _arrived(self) -> None:
+        arrivals, entry = self.transfer.arrivals, (self._now, self.transfer.received_bytes)
+        if len(arrivals) > 1 and self._now - arrivals[-2][0] < ARRIVAL_INTERVAL_S:
+            arrivals[-1] = entry
+        elif len(arrivals) < MAX_POINTS:
+            arrivals.append(entry)
 
     def _credit_raised(self, stream: float | None, limit: float | None) -> None:
         if limit is not None and (stream in self._credit or len(self._credit) < MAX_STREAMS):

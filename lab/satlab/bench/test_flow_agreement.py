@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The comparison of both clocks, on outcomes that are known."""
+
+from typing import Any
+
+import pytest
+
+from satlab.bench import flow_agreement
+
+
+def outcome(rates: list[float], jain: float, calibration: list[str] | None = None, failed: int = 0) -> dict[str, Any]:
+    group = {"jain": jain, "utilisation": sum(rates) / 20, "failed": failed}
+    flows = [{"goodput_mbps": rate} for rate in rates]
+    return {"flows": flows, "groups": [group], "calibration": calibration or []}
+
+
+def test_flows_are_compared_by_their_rank() -> None:
+    found = flow_agreement.compared(outcome([8, 10], 0.99), outcome([10.1, 8.0], 0.985))
+    assert found["deviation_by_rank"] == pytest.approx([0, 0.01])
+    assert found["agrees"]
+    assert found["is_measurable"]
+
+
+@pytest.mark.parametrize(
+    ("real", "agrees", "is_measurable"),
+    [
+        (outcome([10, 8], 0.90), False, True),
+        (outcome([7, 9], 0.99), False, True),
+        (outcome([10, 8], 0.99, failed=1), False, True),
+        (outcome([10, 8], 0.99, ["rtt_ms"]), True, False),
+        (outcome([0, 0], 0.99), False, True),
+    ],
+)
+def test_what_differs_does_not_agree(real: dict[str, Any], agrees: bool, is_measurable: bool) -> None:
+    found = flow_agreement.compared(outcome([10, 8], 0.99), real)
+    assert (found["agrees"], found["is_measurable"]) == (agrees, is_measurable)
+
+
+def test_a_case_has_its_stacks_in_turn_and_its_step() -> None:
+    request = flow_agreement.request("mixed, delay step", 4)
+    assert [flow["stack"] for flow in request["flows"]] == ["quinn", "noq", "quinn", "noq"]
+    assert request["wire"]["timeline"][0]["delay_ms"] == 100
+    assert flow_agreement.request("cubic", 2)["wire"]["timeline"] == []
+
+
+def test_a_result_is_a_line_for_each_case() -> None:
+    case = {"scenario": "cubic", "flows": 2} | flow_agreement.compared(outcome([8, 10], 0.99), outcome([8, 10], 0.99))
+    (line,) = flow_agreement.lines({"cases": [case]})
+    assert "jain +0.0%" in line
+    assert "OFF" not in line

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab flows`: a file of flows on either clock."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from satlab.cli.base import OUTPUT, Quiet, Runs, command
+from satlab.common import needs
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.needs import NETNS
+from satlab.common.processes import stop_on_signal
+
+
+@command(epilog="Example: satlab flows flows.json --clock real --json")
+def flows(
+    file: Annotated[Path, typer.Argument(help="Flows and their link (schemas/virtual-flows.schema.json).")],
+    clock: Annotated[
+        Literal["virtual", "real"],
+        typer.Option(help="Simulate them, or run programs in a lab, which also has quiche, ngtcp2 and TCP."),
+    ] = "virtual",
+    runs: Runs = Path("runs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Real clock: check everything, print the flows, change nothing.")
+    ] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the outcome as JSON on stdout.", rich_help_panel=OUTPUT)
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run many flows that share one link, on the virtual or the real clock. Status 1: a flow failed."""
+    from satlab.flows import real_clock, satvirtual, tables
+
+    needs.ensure("virtual")
+    if clock == "real":
+        needs.ensure("lab", "quic", "ngtcp2")
+        folder = runs / f"flows-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        request = real_clock.prepare(file, folder)
+        if dry_run:
+            print(json.dumps(request, indent=1))
+            return ExitStatus.OK
+        needs.root(NETNS)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / "flows.json")
+        log = ProgressLog(quiet)
+        done = real_clock.run(file, folder, log, stop_on_signal())
+        outcome, status = done.outcome, done.status
+        log.line(str(folder))
+    elif dry_run:
+        raise ConfigError("--dry-run is for the real clock", hint="a simulation changes nothing but takes CPU time")
+    else:
+        outcome = json.loads(satvirtual.simulated(file))
+        status = ExitStatus.FAILED if any(one["status"] != "ok" for one in outcome["flows"]) else ExitStatus.OK
+    for line in [json.dumps(outcome)] if json_lines else tables.lines(outcome):
+        print(line)
+    return status

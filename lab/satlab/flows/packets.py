@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The packets of each flow at the interfaces of both ends, by the flow's port at the server's side."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from satlab.check.trace.pcap import TCP, UDP, Packet
+from satlab.flows.series import Total
+
+STEP_S = 0.01
+"""Between two entries of a total."""
+
+
+@dataclass
+class Passed:
+    """What passed an interface in one direction: payload above UDP or TCP in bytes, times in Unix time, s."""
+
+    packets: int = 0
+    payload_bytes: int = 0
+    first_unix_s: float | None = None
+    total: Total = field(default_factory=Total)
+
+    def add(self, t_unix_s: float, size: int) -> None:
+        """Count a packet."""
+        if self.first_unix_s is None:
+            self.first_unix_s = t_unix_s
+            self.total.add(t_unix_s, 0)
+        self.packets += 1
+        self.payload_bytes += size
+        if t_unix_s - self.total.times[-1] >= STEP_S:
+            self.total.add(t_unix_s, self.payload_bytes)
+
+    def finish(self) -> None:
+        """Note the last total."""
+        if self.first_unix_s is not None:
+            self.total.add(self.total.times[-1], self.payload_bytes)
+
+
+@dataclass
+class AtInterface:
+    """Of a flow at one side's interface: what its server's side sent, and what its client's side sent."""
+
+    from_server: Passed = field(default_factory=Passed)
+    from_client: Passed = field(default_factory=Passed)
+
+    def of(self, side: str) -> Passed:
+        """Return what a side sent."""
+        return self.from_server if side == "server" else self.from_client
+
+
+def count(packets: Iterable[Packet], servers: str, ports: Iterable[int]) -> dict[int, AtInterface]:
+    """Count the packets of the flows at an interface.
+
+    `servers` is the address of the server's side; `ports` are those of the flows.
+    """
+    host = bytes(int(part) for part in servers.split("."))
+    found = {port: AtInterface() for port in ports}
+    for packet in packets:
+        head = packet.head
+        ip_bytes = 4 * (head[0] & 0xF) if head else 0
+        if len(head) < ip_bytes + 14 or head[9] not in (UDP, TCP):
+            continue
+        from_server = head[12:16] == host
+        ends = [int.from_bytes(head[at : at + 2], "big") for at in (ip_bytes, ip_bytes + 2)]
+        port = next((end for end in ends if end in found), None)
+        if port is None:
+            continue
+        headers = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
+        way = found[port].from_server if from_server else found[port].from_client
+        way.add(packet.t_ns * 1e-9, max(0, packet.length - headers))
+    for one in found.values():
+        one.from_server.finish()
+        one.from_client.finish()
+    return found

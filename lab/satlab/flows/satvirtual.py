@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satvirtual flows`: it checks a file of flows, simulates it, and makes figures of what was measured of it."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from satlab.common import paths
+from satlab.common.errors import ExitStatus, HostError
+from satlab.link.satlink import refusal
+
+DEADLINE_S = 900.0
+"""Real time for one file; a simulation takes some seconds."""
+
+
+def simulated(file: Path) -> str:
+    """Return the outcome of the flows of a file under the virtual clock, as text. Raises ConfigError, HostError."""
+    return ask([str(file)])
+
+
+def checked(file: Path) -> dict[str, Any]:
+    """Return the flows of a file, defaults filled in, for the real clock. Raises ConfigError, HostError."""
+    request: dict[str, Any] = json.loads(ask([str(file), "--clock", "real"]))
+    return request
+
+
+def figures(file: Path, measured: Path) -> str:
+    """Return the outcome of what was measured on the real clock, as text. Raises ConfigError, HostError."""
+    return ask([str(file), "--clock", "real", "--measured", str(measured)])
+
+
+def ask(words: Sequence[str]) -> str:
+    """Return what `satvirtual flows` prints; status 1 is an outcome with a flow that failed.
+
+    Raises:
+        ConfigError: it refuses the file, with every fault.
+        HostError: it is missing, hangs or dies.
+    """
+    argv = [str(paths.SATVIRTUAL), "flows", *words]
+    hint = "build it: ./satlab --install virtual"
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
+    except (FileNotFoundError, PermissionError) as error:
+        raise HostError(f"{argv[0]}: {error.strerror}", hint) from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"satvirtual did not end within {DEADLINE_S:g} s ({words[0]})") from error
+    text = done.stderr.decode(errors="replace")
+    if done.returncode == ExitStatus.USAGE:
+        raise refusal(text, "satvirtual refuses the flows")
+    if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
+        raise HostError(f"satvirtual ended with status {done.returncode}: {text[-300:]}")
+    return done.stdout.decode()

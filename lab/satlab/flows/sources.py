@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What was measured of a flow, by stack: satperf's lines, ngtcp2's qlog, `ss` of TCP, and the packets of all.
+
+Nothing a program writes is trusted: files have limits, and links are not followed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from satlab.check.sandboxed import ExitReport, read_json_lines
+from satlab.check.trace import qlog, qlog_transfer
+from satlab.check.trace.qlog import QlogError
+from satlab.check.trace.qlog_transfer import QlogTransfer
+from satlab.flows.packets import AtInterface
+from satlab.flows.programs import Place
+from satlab.flows.series import Level, Seen, Total
+from satlab.flows.tcp_states import TcpState
+
+
+@dataclass
+class Course:
+    """How the programs of a flow ran: times in s since time 0, None for what never happened.
+
+    `gone`: side and report of the program that ended first, before the flow's end. `refused`: why it never began.
+    """
+
+    place: Place
+    stop_s: float
+    gone: tuple[str, ExitReport] | None = None
+    gone_s: float | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What all flows were measured with. `interfaces` by side and port; `zero_unix_s` is time 0."""
+
+    zero_unix_s: float
+    interfaces: Mapping[str, Mapping[int, AtInterface]]
+    tcp: Mapping[int, Mapping[str, list[TcpState]]]
+    missed_packets: int = 0
+
+
+def read(course: Course, measured: Measured) -> Seen:
+    """Return what was seen of a flow, and how it ended."""
+    place = course.place
+    seen = Seen(sources={"received, sent": "packets at the interfaces of both ends"})
+    if measured.missed_packets:
+        seen.sources["received, sent"] += f", of which {measured.missed_packets} of all flows were missed"
+    _add_packets(seen, place, measured)
+    _READERS[place.flow["stack"]](seen, course, measured)
+    judge(seen, course)
+    return seen
+
+
+def judge(seen: Seen, course: Course) -> None:
+    """Decide how a flow ended, unless its own program has said that it failed."""
+    asked = course.place.flow.get("bytes")
+    if seen.status == "failed":
+        seen.ended_s = min(seen.ended_s or course.gone_s or course.stop_s, course.stop_s)
+    elif course.refused:
+        seen.failed(course.refused, course.place.flow["start_s"])
+    elif asked is not None and seen.payload.end >= asked:
+        seen.ended_s = min(seen.payload.reached(asked) or course.stop_s, course.stop_s)
+    elif course.gone is not None:
+        side, report = course.gone
+        reason = report.reason or "it ended before its time"
+        seen.failed(f"the {side}: {reason}", min(course.gone_s or course.stop_s, course.stop_s))
+    elif not seen.payload.end:
+        seen.failed("nothing arrived until the end", course.stop_s)
+    else:
+        seen.ended_s = course.stop_s
+        if asked is not None:
+            seen.status, seen.reason = "censored", "not complete at the end"
+
+
+def _add_packets(seen: Seen, place: Place, measured: Measured) -> None:
+    at_sender = measured.interfaces[place.sender][place.port].of(place.sender)
+    at_receiver = measured.interfaces[place.receiver][place.port]
+    arrived = at_receiver.of(place.sender)
+    seen.sent_packets, seen.received_packets = at_sender.packets, arrived.packets
+    seen.acks = at_receiver.of(place.receiver).packets
+    seen.sent_bytes = at_sender.payload_bytes
+    seen.received = _shifted(arrived.total, measured.zero_unix_s)
+
+
+def _shifted(total: Total, zero_unix_s: float) -> Total:
+    return Total([at - zero_unix_s for at in total.times], list(total.values))
+
+
+# --- satperf --------------------------------------------------------------------------------------------------------
+
+
+def _satperf(seen: Seen, course: Course, measured: Measured) -> None:
+    place = course.place
+    lines = {side: read_json_lines(place.output(side)) for side in ("server", "client")}
+    own = {side: [line for line in found if line.get("side") == side] for side, found in lines.items()}
+    starts = {side: next((one for one in found if one["type"] == "start"), None) for side, found in own.items()}
+    ends = {side: next((one for one in found if one["type"] == "summary"), None) for side, found in own.items()}
+    names = [str(start["stack"]) for start in starts.values() if start]
+    seen.library = names[0] if names else f"satperf {place.flow['stack']}"
+    for side, start in starts.items():
+        if start is not None:
+            later_s = start["t_unix_s"] - measured.zero_unix_s
+            intervals = [one for one in own[side] if one["type"] == "interval"]
+            add = _received if side == place.receiver else _sent
+            add(seen, intervals, later_s)
+    receiver, sender, client = (ends[side] or {} for side in (place.receiver, place.sender, "client"))
+    seen.acks = receiver.get("acks_sent") or seen.acks
+    seen.sent_bytes, seen.lost_bytes = sender.get("sent_bytes", seen.sent_bytes), sender.get("lost_bytes", 0)
+    seen.sent_packets = sender.get("sent_packets") or seen.sent_packets
+    names_of = {"payload": place.receiver, "window, RTT, losses": place.sender}
+    seen.sources |= {name: f"satperf at the {side}" for name, side in names_of.items()}
+    _outcome_of(seen, client, receiver)
+
+
+def _outcome_of(seen: Seen, client: Mapping[str, Any], receiver: Mapping[str, Any]) -> None:
+    """Take the failure that satperf has found itself."""
+    is_timeout = str(client.get("reason", "")).startswith("timeout after")
+    is_stopped = str(client.get("reason", "")).startswith("interrupted")
+    if client.get("status", "ok") != "ok" and not is_timeout and not is_stopped:
+        seen.failed(str(client["reason"]))
+    elif receiver.get("data_equal") is False:
+        seen.failed("the received data differs from the sent data")
+
+
+def _received(seen: Seen, intervals: list[dict[str, Any]], later_s: float) -> None:
+    total = 0
+    seen.payload.add(later_s, 0)
+    for line in intervals:
+        total += line["bytes"]
+        seen.payload.add(later_s + line["t_s"], total)
+
+
+def _sent(seen: Seen, intervals: list[dict[str, Any]], later_s: float) -> None:
+    lost = 0
+    for line in intervals:
+        lost += line["lost_packets"]
+        at_s = later_s + line["t_s"]
+        seen.cwnd.add(at_s, line["cwnd_bytes"])
+        seen.rtt.add(at_s, line["rtt_ms"])
+        seen.lost.add(at_s, lost)
+
+
+# --- ngtcp2 ---------------------------------------------------------------------------------------------------------
+
+
+def _ngtcp2(seen: Seen, course: Course, measured: Measured) -> None:
+    place = course.place
+    seen.library = f"ngtcp2, {place.flow['congestion_control']}"
+    for side in (place.sender, place.receiver):
+        name = "window, RTT, losses" if side == place.sender else "payload"
+        try:
+            transfer = _qlog(place, side)
+        except QlogError as error:
+            seen.sources[name] = f"none: qlog of the {side}: {error}"
+            continue
+        later_s = _later_s(transfer, place, side, measured)
+        if later_s is None:
+            seen.sources[name] = f"none: no packet of the client at the {side}"
+            continue
+        seen.sources[name] = f"qlog of the {side}"
+        if side == place.sender:
+            _states(seen, transfer, later_s)
+        else:
+            for t_s, total in transfer.arrivals:
+                seen.payload.add(later_s + t_s, total)
+
+
+def _qlog(place: Place, side: str) -> QlogTransfer:
+    file = qlog.newest(place.qlog(side))
+    if file is None:
+        raise QlogError("missing", "no file")
+    return qlog_transfer.read(qlog.opened(file), place.flow.get("bytes", 1 << 62))
+
+
+def _later_s(transfer: QlogTransfer, place: Place, side: str, measured: Measured) -> float | None:
+    """Return what to add to the times of a qlog file: the client's first packet is in it and at the interface."""
+    seen_unix_s = measured.interfaces[side][place.port].from_client.first_unix_s
+    in_file_s = transfer.first_received_s if side == "server" else transfer.first_sent_s
+    return None if seen_unix_s is None or in_file_s is None else seen_unix_s - measured.zero_unix_s - in_file_s
+
+
+def _states(seen: Seen, transfer: QlogTransfer, later_s: float) -> None:
+    for point in transfer.points:
+        at_s = later_s + point.t_s
+        seen.cwnd.add(at_s, point.cwnd_bytes)
+        seen.rtt.add(at_s, point.rtt_ms)
+        seen.lost.add(at_s, point.lost_packets)
+    seen.sent_bytes, seen.lost_bytes = int(transfer.stream_bytes), int(transfer.retransmitted_bytes)
+    seen.sent_packets = transfer.sent_packets
+
+
+# --- TCP and datagrams ----------------------------------------------------------------------------------------------
+
+
+def _tcp(seen: Seen, course: Course, measured: Measured) -> None:
+    place = course.place
+    states = measured.tcp.get(place.port, {"server": [], "client": []})
+    seen.library = f"TCP of the kernel, {place.flow['congestion_control']}"
+    seen.sources |= {"payload": f"ss at the {place.receiver}", "window, RTT, losses": f"ss at the {place.sender}"}
+    for one in states[place.receiver]:
+        seen.payload.add(one.t_unix_s - measured.zero_unix_s, one.number("bytes_received"))
+    cwnd, rtt, lost = Level(), Level(), Total()
+    for one in states[place.sender]:
+        at_s = one.t_unix_s - measured.zero_unix_s
+        cwnd.add(at_s, one.number("cwnd") * one.number("mss"))
+        rtt.add(at_s, one.number("rtt"))
+        lost.add(at_s, one.retransmitted)
+        seen.sent_bytes = max(seen.sent_bytes, int(one.number("bytes_sent")))
+        seen.lost_bytes = max(seen.lost_bytes, int(one.number("bytes_retrans")))
+    seen.cwnd, seen.rtt, seen.lost = cwnd, rtt, lost
+
+
+def _udp(seen: Seen, course: Course, measured: Measured) -> None:
+    place = course.place
+    seen.library = "datagrams at a constant rate"
+    seen.payload = seen.received
+    arrived = measured.interfaces[place.receiver][place.port].of(place.sender)
+    seen.lost_bytes = max(0, seen.sent_bytes - arrived.payload_bytes)
+    seen.sources["payload"] = seen.sources["received, sent"]
+    seen.acks = 0
+
+
+_READERS: Mapping[str, Callable[[Seen, Course, Measured], None]] = {
+    "quinn": _satperf,
+    "quiche": _satperf,
+    "noq": _satperf,
+    "ngtcp2": _ngtcp2,
+    "tcp": _tcp,
+    "udp": _udp,
+}

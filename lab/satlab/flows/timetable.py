@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When the programs of flows are started and stopped; stepped with the time, without a clock."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Verb = Literal["start", "end", "kill"]
+GRACE_S = 3.0
+"""From a flow's end until a program that ends by itself is stopped: it has the other end's report by then."""
+
+
+@dataclass(frozen=True, order=True)
+class Action:
+    """What is to be done with the programs of a flow at a time, s: `end`, where it does not end by itself."""
+
+    at_s: float
+    index: int
+    verb: Verb = field(compare=False)
+
+
+@dataclass
+class Timetable:
+    """All actions that are left, the next one first."""
+
+    left: list[Action]
+
+    @classmethod
+    def of(cls, flows: Sequence[Mapping[str, Any]], duration_s: float) -> "Timetable":
+        """Return what is to be done for these flows."""
+        actions = []
+        for index, flow in enumerate(flows):
+            stop_s = flow.get("stop_s", duration_s)
+            actions += [Action(flow["start_s"], index, "start"), Action(stop_s, index, "end")]
+            actions.append(Action(stop_s + GRACE_S, index, "kill"))
+        return cls(sorted(actions, key=lambda action: (action.at_s, action.verb != "end", action.index)))
+
+    def due(self, now_s: float) -> list[Action]:
+        """Remove and return what is to be done by now."""
+        count = next((n for n, action in enumerate(self.left) if action.at_s > now_s), len(self.left))
+        found, self.left = self.left[:count], self.left[count:]
+        return found
+
+    @property
+    def next_s(self) -> float | None:
+        """Return the time of the next action; None when all is done."""
+        return self.left[0].at_s if self.left else None

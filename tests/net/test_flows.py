@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Flows of every stack on one link, on the real clock."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError
+from satlab.flows import real_clock
+
+pytestmark = pytest.mark.net
+QUIET = ProgressLog(quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def _needs_programs(satlink: Path) -> None:
+    for program in (paths.SATVIRTUAL, paths.SATPERF, Path("/usr/bin/gtlsclient"), Path("/usr/bin/iperf3")):
+        if not program.exists():
+            pytest.skip(f"{program} is not installed")
+
+
+def flows_file(folder: Path, duration_s: float, flows: list[dict[str, Any]], **more: Any) -> Path:
+    half = {"rate_mbps": 10, "delay_ms": 40, "queue": {"bytes": 60_000}}
+    step = {"at_s": duration_s / 2, "direction": "both", "delay_ms": 80}
+    given = [{"from": "server1", "to": "client1", "start_s": 0} | flow for flow in flows]
+    request = {
+        "schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": duration_s, "phases_s": [duration_s / 2],
+        "wire": {"forward": half, "return": half, "timeline": [step]}, "flows": given, **more,
+    }  # fmt: skip
+    file = folder / "flows.json"
+    file.write_text(json.dumps(request))
+    return file
+
+
+def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
+    flows: list[dict[str, Any]] = [
+        {"id": "quinn", "stack": "quinn", "congestion_control": "cubic"},
+        {"id": "quiche", "stack": "quiche", "congestion_control": "reno", "start_s": 0.5},
+        {"id": "ngtcp2", "stack": "ngtcp2", "congestion_control": "cubic", "datagram_bytes": 1200},
+        {"id": "tcp", "stack": "tcp", "congestion_control": "cubic", "from": "server2", "to": "client2"},
+        {"id": "udp", "stack": "udp", "rate_mbps": 0.5, "group": "cross", "stop_s": 3},
+        {
+            "id": "up",
+            "stack": "ngtcp2",
+            "congestion_control": "reno",
+            "from": "client1",
+            "to": "server1",
+            "group": "up",
+        },
+    ]
+    done = real_clock.run(flows_file(tmp_path, 6, flows), tmp_path / "run", QUIET, threading.Event())
+    found = json.loads((tmp_path / "run" / "outcome.json").read_text())
+    schema = json.loads((paths.SCHEMAS / "virtual-flows-outcome.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(found)
+    assert found == done.outcome
+    assert found["clock"] == "real"
+    by_id = {flow["id"]: flow for flow in found["flows"]}
+    assert {flow["status"] for flow in found["flows"]} == {"ok"}, {i: f["reason"] for i, f in by_id.items()}
+    for name in ("quinn", "quiche", "ngtcp2", "tcp", "up"):
+        flow = by_id[name]
+        assert flow["goodput_mbps"] > 0.1, name
+        first, second = (phase["rtt_ms"]["mean"] for phase in flow["phases"])
+        assert 79 < first < 170, (name, first)
+        assert second > first, (name, first, second)
+        assert all(flow["sources"].values())
+    assert by_id["udp"]["goodput_mbps"] == pytest.approx(0.5 * 1200 / 1228, rel=0.2)
+    forward = next(group for group in found["groups"] if (group["group"], group["direction"]) == ("all", "forward"))
+    assert forward["flows"] == 4
+    assert forward["jain"] is not None
+    assert 0.4 < forward["utilisation"] < 1
+    assert found["queues"][0]["phases"][0]["max_ms"] > 5
+
+
+def kill(words: tuple[str, ...], after_s: float) -> None:
+    """Kill the one process whose command line has these words."""
+    time.sleep(after_s)
+    for entry in Path("/proc").iterdir():
+        try:
+            argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if argv and argv[0].endswith(words[0].encode()) and all(word.encode() in argv for word in words[1:]):
+            os.kill(int(entry.name), signal.SIGKILL)
+
+
+def test_a_flow_that_dies_stays_in_the_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flows: list[dict[str, Any]] = [
+        {"id": "dies", "stack": "ngtcp2", "congestion_control": "bbr2"},
+        {"id": "lives", "stack": "noq", "congestion_control": "bbr3", "start_s": 0.2},
+    ]
+    start = real_clock.FlowRunner._follow
+
+    def follow(self: Any, *rest: Any) -> None:
+        threading.Thread(target=kill, args=(("gtlsclient", "4433"), 2.0), daemon=True).start()
+        start(self, *rest)
+
+    monkeypatch.setattr(real_clock.FlowRunner, "_follow", follow)
+    done = real_clock.run(flows_file(tmp_path, 5, flows), tmp_path / "run", QUIET, threading.Event())
+    dies, lives = done.outcome["flows"]
+    assert (dies["status"], lives["status"]) == ("failed", "ok"), (dies["reason"], lives["reason"])
+    assert "signal 9" in dies["reason"]
+    assert 1.5 < dies["ended_s"] < 4
+    (group,) = done.outcome["groups"]
+    assert (group["flows"], group["failed"]) == (2, 1)
+    assert done.status == 1
+
+
+@pytest.mark.parametrize(
+    ("flow", "words"),
+    [
+        ({"stack": "quinn", "congestion_control": "bbr2"}, "bbr2 is not offered with quinn"),
+        ({"stack": "tcp", "congestion_control": "cubic", "start_s": 9}, "is not before the end"),
+        ({"stack": "tcp", "congestion_control": "cubic", "to": "client9"}, "unknown node"),
+        ({"stack": "quiche", "congestion_control": "cubic", "migrate_s": [1]}, "none on the real clock"),
+    ],
+)
+def test_what_cannot_be_is_named_before_a_lab_is_built(tmp_path: Path, flow: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        real_clock.prepare(flows_file(tmp_path, 5, [{"id": "a"} | flow]), tmp_path)
+    assert words in str(caught.value) + " ".join(map(str, caught.value.faults))
+    assert caught.value.status == 2
+
+
+def test_more_flows_than_ports_are_refused(tmp_path: Path) -> None:
+    flows = [{"id": str(n), "stack": "tcp", "congestion_control": "cubic"} for n in range(65)]
+    with pytest.raises(ConfigError) as caught:
+        real_clock.prepare(flows_file(tmp_path, 5, flows), tmp_path)
+    assert "server1 has no port left" in str(caught.value)
+    assert "65 are too many for the real clock" in str(caught.value)
