@@ -36,7 +36,7 @@ def ping(the_lab: Lab, node: str, *words: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout
 
 
-def test_p280_each_client_reaches_the_server_over_both_versions(both: Lab) -> None:
+def test_p250_each_client_reaches_the_server_over_both_versions(both: Lab) -> None:
     server = both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address
     for client in clients(both.topology):
         for to in (str(server), str(ipv6.address(server))):
@@ -45,7 +45,7 @@ def test_p280_each_client_reaches_the_server_over_both_versions(both: Lab) -> No
             assert min(found) >= both.plan.rtt_ms.configured, (client, to)
 
 
-def test_p280_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(both: Lab) -> None:
+def test_p250_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(both: Lab) -> None:
     server = both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address
     argv = [*both.enter_argv("st"), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
     subprocess.run(argv, check=True)
@@ -60,7 +60,7 @@ def test_p280_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(bo
         assert all(one == "::1" or one.startswith("2001:2:0:12") or name == "lan0" for name, one in found), shown
 
 
-def test_p281_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
+def test_p251_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         request = run.RunRequest(paths.SCENARIOS / "bulk_udp.json", link, {"duration": "4"}, runs=runs, report=False)

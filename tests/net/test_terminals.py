@@ -146,7 +146,7 @@ def of_profile(lab_id: str, satlink: Path) -> Iterator[Lab]:
     lab.down(lab_id)
 
 
-def test_p276_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_profile: Lab) -> None:
+def test_p246_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_profile: Lab) -> None:
     plan = of_profile.plan
     assert [one.id for one in plan.terminals] == [1, 4, 5]
     for client in clients(of_profile.topology):
@@ -160,7 +160,7 @@ def test_p276_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_
     assert (modcods, waveforms) == ({1: 28, 2: 18, 3: 28}, {1: 12, 2: 9, 3: 12})
 
 
-def test_p279_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> None:
+def test_p249_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> None:
     path = Path(of_profile.config.control or "")
     control.change(path, LinkSet(direction="forward", terminal=1, modcod=1))
     to = of_profile.topology.nodes["client"].address

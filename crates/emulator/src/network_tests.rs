@@ -282,7 +282,7 @@ fn own(name: &str, ids: &[u8]) -> (Config, Profile) {
 }
 
 #[test]
-fn p276_each_terminal_has_the_links_of_its_own_profile() {
+fn p246_each_terminal_has_the_links_of_its_own_profile() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     assert_eq!(check(&config, &profile), [""; 0]);
     let profile = of_equals(&config, profile);
@@ -318,7 +318,7 @@ fn p276_each_terminal_has_the_links_of_its_own_profile() {
 }
 
 #[test]
-fn p276_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
+fn p246_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
     for ids in [&[4][..], &[4, 6], &[4, 4], &[1, 4]] {
         let (config, profile) = own("geo-terminals", ids);
         let [fault] = &check(&config, &profile)[..] else {
@@ -345,7 +345,7 @@ fn p276_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
 }
 
 #[test]
-fn p277_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
+fn p247_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
     let packets = [0, 1, 2].map(packet_for);
@@ -380,7 +380,7 @@ fn p277_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
 }
 
 #[test]
-fn p277_variations_are_those_of_each_terminal() {
+fn p247_variations_are_those_of_each_terminal() {
     let (config, mut profile) = own("geo-terminals", &[4, 5]);
     let fade = |db: f64| profile::Attenuation::OnOff {
         on: 1,
@@ -407,7 +407,7 @@ fn random(seed: &mut u64) -> u64 {
 }
 
 #[test]
-fn p278_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another() {
+fn p248_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for seed in 1..6 {
         let mut state = seed;

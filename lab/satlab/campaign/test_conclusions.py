@@ -58,7 +58,7 @@ def _run(where: CampaignFolder, task: Task, sha256: str, value: float | None) ->
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
-def test_p252_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
+def test_p262_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
     where, plan = measured
@@ -75,7 +75,7 @@ def test_p252_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     assert "Conclusions of the paper" in (where.path / "report" / "index.html").read_text()
 
 
-def test_p252_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p262_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignFolder, Plan]) -> None:
     where, plan = measured
     (where.of(plan.tasks[0]) / "attempt-1" / "more").touch()
     judged = conclusions.of_paper(plan, where, dataset.collect(plan, where))
@@ -85,7 +85,7 @@ def test_p252_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignF
     assert [one.runs for one in judged] == [RUNS - 2]
 
 
-def test_p252_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
+def test_p262_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     task = Task(
         id="geo.1", cell="geo", number=1, rule="run", lab="netns", seed=1, argv=("satlab", "run", "bulk_tcp"),
         estimate_s=25, cores=1,

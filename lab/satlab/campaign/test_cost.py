@@ -12,7 +12,7 @@ from satlab.common import paths
 from satlab.common.errors import HostError
 
 
-def test_p251_figures_compare_the_engine_with_the_loop() -> None:
+def test_p261_figures_compare_the_engine_with_the_loop() -> None:
     spans = [(102.0 + 4.25 * n, 106.0 + 4.25 * n) for n in range(10)]
     result = cost.figures(loop_s=40, engine_s=46, began_unix_s=100, spans=spans, at_once=1)
     assert result["added_ratio"] == 0.15
@@ -25,7 +25,7 @@ def test_p251_figures_compare_the_engine_with_the_loop() -> None:
     assert (two["gap_s"], two["loop_task_s"]) == (0.5, 10)
 
 
-def test_p251_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p261_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "satvirtual"
     program.write_text('#!/bin/sh\n[ "$1 $2" = "flows flows.json" ] && cat flows.json\n')
     program.chmod(0o755)
@@ -40,7 +40,7 @@ def test_p251_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, mo
         cost.loop(tmp_path / "again", tasks, 2)
 
 
-def test_p251_a_matrix_of_many_cells_is_planned(tmp_path: Path) -> None:
+def test_p261_a_matrix_of_many_cells_is_planned(tmp_path: Path) -> None:
     plan = cost.plan_matrix(tmp_path, 12)
     assert len({cell.id for cell in plan.cells}) == len(plan.cells) == len(plan.tasks) == 12
     assert load(tmp_path / "plan.json") == plan
