@@ -80,6 +80,12 @@ impl Config {
     pub fn terminal_count(&self) -> usize {
         1 + self.terminals.len()
     }
+
+    /// The further terminals are those of the profile.
+    #[must_use]
+    pub fn has_own_profiles(&self) -> bool {
+        self.terminals.iter().any(|it| it.id.is_some())
+    }
 }
 
 /// A collector of probes.

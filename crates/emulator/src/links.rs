@@ -9,7 +9,6 @@ use crate::adapt::{acm, first_modcod, forward_acm, waveforms};
 use crate::config::Config;
 use crate::demand;
 use crate::direction::{Direction, Limit, Queue, bdp_bytes};
-use crate::network;
 use crate::set::Target;
 use crate::timing::Timing;
 
@@ -84,10 +83,18 @@ fn classes(config: &Config, profile: &Profile) -> Option<Classes> {
     })
 }
 
+/// Number of terminals that share carriers with the ST, this one included.
+fn sharing(config: &Config, profile: &Profile) -> usize {
+    if config.has_own_profiles() {
+        return 1 + profile.sharing().count();
+    }
+    config.terminal_count()
+}
+
 /// Queues of the satellite link: as configured; with the defects of `OpenSAND` its FIFOs, which are those of packets without
 /// a tag.
 fn queues(config: &Config, profile: &Profile) -> [Queue; 2] {
-    let count = network::sharing(config, profile);
+    let count = sharing(config, profile);
     let given = [config.forward.queue, config.return_link.queue].map(|it| it.of_part(count));
     if !config.opensand_defects {
         return given;

@@ -81,7 +81,7 @@ fn of_platform(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
     if config.terminals.is_empty() {
         return profile.terminals_of_carriers().filter_map(seen).collect();
     }
-    if has_own_profiles(config) {
+    if config.has_own_profiles() {
         let further = config.terminals.iter().filter_map(|it| it.id);
         return (std::iter::once(profile.st.id).chain(further))
             .filter_map(seen)
@@ -93,23 +93,10 @@ fn of_platform(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
 
 /// The terminals where each has its own profile, the ST first; none where they are equal.
 pub(crate) fn own_profiles(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
-    if has_own_profiles(config) {
+    if config.has_own_profiles() {
         return of_platform(config, profile);
     }
     Vec::new()
-}
-
-/// Number of terminals of a configuration that share carriers with the ST of `profile`, this one included.
-pub(crate) fn sharing(config: &Config, profile: &Profile) -> usize {
-    if has_own_profiles(config) {
-        return 1 + profile.sharing().count();
-    }
-    config.terminal_count()
-}
-
-/// The further terminals of a configuration are those of the profile.
-fn has_own_profiles(config: &Config) -> bool {
-    config.terminals.iter().any(|it| it.id.is_some())
 }
 
 /// The profile of a terminal among as many equal ones as `config` has, without the other terminals of the platform; where
@@ -118,7 +105,7 @@ fn has_own_profiles(config: &Config) -> bool {
 /// Its constant rate is that of the profile, or an equal part of what the carrier holds beyond requests where that is less.
 #[must_use]
 pub fn of_equals(config: &Config, mut profile: Profile) -> Profile {
-    if config.terminals.is_empty() || has_own_profiles(config) {
+    if config.terminals.is_empty() || config.has_own_profiles() {
         return profile;
     }
     let own = profile.st.id;
@@ -227,7 +214,7 @@ pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkErr
 /// by its own profile.
 #[must_use]
 pub fn variations(config: &Config, profile: &Profile) -> [Vec<Variation>; 4] {
-    if !has_own_profiles(config) {
+    if !config.has_own_profiles() {
         return scheduled::variations(profile);
     }
     let mut all = [const { Vec::new() }; 4];

@@ -138,10 +138,7 @@ mod tests {
         let jain = found["groups"][0]["jain"].as_f64().unwrap();
         assert!((jain - 9.5f64.powi(2) / (2.0 * 81.25)).abs() < 1e-6);
         assert_eq!(found["flows"][0]["retransmitted_share"], 0.1);
-        assert_eq!(
-            found["flows"][0]["sources"]["rtt_ms"],
-            "qlog of the server"
-        );
+        assert_eq!(found["flows"][0]["sources"]["rtt_ms"], "qlog of the server");
         assert_eq!(found["link"][0]["name"], "forward");
     }
 

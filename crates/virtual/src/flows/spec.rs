@@ -475,7 +475,9 @@ pub(crate) mod tests {
         value["speed"] = json!(1);
         value["wire"]["forward"]["queue"] = json!({"bdp": 1, "bytes": 1});
         value["flows"][0]["stack"] = json!("sctp");
-        let faults = Spec::parse(&value.to_string(), Clock::Virtual).unwrap_err().join("\n");
+        let faults = Spec::parse(&value.to_string(), Clock::Virtual)
+            .unwrap_err()
+            .join("\n");
         for expected in [
             "speed: is unknown",
             "wire.forward.queue: needs exactly one of",

@@ -358,8 +358,7 @@ mod tests {
     #[test]
     fn a_flow_that_died_counts_with_nothing() {
         let value = crate::flows::spec::tests::two_flows();
-        let spec =
-            Spec::parse(&value.to_string(), crate::flows::spec::Clock::Virtual).unwrap();
+        let spec = Spec::parse(&value.to_string(), crate::flows::spec::Clock::Virtual).unwrap();
         let counts = |payload_bytes| {
             Some(Counts {
                 payload_bytes,
