@@ -47,8 +47,11 @@ def within(lab: str, node: str, *argv: str) -> list[str]:
 
 
 def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
-    """Keep a session between client and server on a network of its own, from the lab's start to `stop`."""
-    while not all(netns_names.path(lab, node).exists() for node in ("client", "server")):
+    """Keep a session between client and server on a network of its own, from the lab's start to `stop`.
+
+    satlink starts when the lab has set all its routes: one that comes between would not be the lab's.
+    """
+    while not (Path("/run/satlab") / lab / "satlink.log").exists():
         if stop.wait(0.05):
             return
     ends = (("client", NEAR), ("server", FAR))

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import base64
+import gzip
 import json
 import math
 import random
@@ -505,7 +507,7 @@ def test_the_page_holds_every_verdict_and_every_transfer(
     html = check_page.write(found).read_text()
     assert html.count("data-figure=") == 1 + 6 and html.count("<details><summary>quick, seed") == 2
     assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
-    figures = json.loads(html.split('id="figures">')[1].split("</script>")[0])
+    figures = json.loads(gzip.decompress(base64.b64decode(html.split('id="figures">')[1].split("</script>")[0])))
     band = [bar for bar in figures["run-quick-1"]["data"] if bar["type"] == "bar"]
     [outcome] = (found.folder / "raw").glob("quick-1.outcome.json")
     whole = json.loads(outcome.read_text())["transfers"][0]["duration_s"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
 import collect
 from satlab.common.errors import ConfigError
@@ -20,8 +21,6 @@ from satlab.report.figures import Figure
 from satlab.report.view import View, clean
 
 STATIC = Path(__file__).parent / "static"
-LIBRARY = STATIC / "plotly-cartesian-4.1.1.min.js.gz"
-"""Plotly's cartesian bundle (MIT licence): npm's package plotly.js-cartesian-dist-min 4.1.1, by gzip -9 -n."""
 
 
 def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) -> Path:
@@ -101,6 +100,6 @@ def _policy(scripts: Sequence[str]) -> str:
 
 @cache
 def _library() -> tuple[str, str]:
-    """Return Plotly's bundle compressed in base64, and its text. The page unpacks it: a report is below a megabyte."""
-    packed = LIBRARY.read_bytes()
-    return base64.b64encode(packed).decode(), gzip.decompress(packed).decode()
+    """Return Plotly's library compressed in base64, and its text. The page unpacks it: 2 MB in place of 5."""
+    text: str = get_plotlyjs()
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode(), text

@@ -132,7 +132,7 @@ def test_t02_the_link_names_no_file_and_is_otherwise_that_of_the_command_line() 
     assert {option.name for option in served} == LinkOptions.model_fields.keys() - local
     everywhere = [option for option in options_of(LinkOptions) if option.name not in local]
     assert [(o.name, o.default, o.help) for o in served] == [(o.name, o.default, o.help) for o in everywhere]
-    assert local == {"lenient", "lan_loss", "terminals", "timeline", "probes"}
+    assert local == {"ip", "lenient", "lan_loss", "terminals", "timeline", "probes"}
 
 
 def test_a_link_means_the_same_on_both_sides() -> None:
