@@ -35,19 +35,30 @@ HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 
 @dataclass
 class Replay:
-    """Replays an example run: its link metrics grow at each status request, then it ends. `hold`: it does not end."""
+    """Replays an example run: its link metrics grow at each status request, then it ends.
+
+    `hold`: a run that starts does not end before `release`. The next test's run waits for that end.
+    """
 
     runs: Path
     recorded: Path
     hold: bool = False
     looks: dict[str, int] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
 
     def start(self, run_id: str, request: ScenarioRequest) -> None:
         del request
         self.looks[run_id] = 0
+        if self.hold:
+            self.held.add(run_id)
         (self.runs / run_id / "raw").mkdir(parents=True)
         shutil.copy(self.recorded / "plan.json", self.runs / run_id)
+
+    def release(self) -> None:
+        """Let all runs end."""
+        self.hold = False
+        self.held.clear()
 
     def stop(self, run_id: str) -> None:
         self.stopped.add(run_id)
@@ -60,7 +71,7 @@ class Replay:
         lines = (self.recorded / "raw" / "link.jsonl").read_text().splitlines(keepends=True)
         shown = lines[: min(len(lines), (looks + 1) * len(lines) // 8)]
         (self.runs / run_id / "raw" / "link.jsonl").write_text("".join(shown))
-        if looks < 8 or self.hold:
+        if looks < 8 or run_id in self.held:
             return RunStatus(phase="running", progress=self.progress("Running"))
         shutil.rmtree(self.runs / run_id)
         shutil.copytree(self.recorded, self.runs / run_id)
@@ -158,7 +169,7 @@ def chrome(site: Site, request: pytest.FixtureRequest) -> Iterator[webdriver.Chr
             pytest.fail(f"the console of the browser: {faults}")
     finally:
         driver.quit()
-        site.replay.hold = False
+        site.replay.release()
 
 
 def log_in(driver: webdriver.Chrome, site: Site, login: str = "runner") -> None:

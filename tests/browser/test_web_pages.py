@@ -24,7 +24,7 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     assert site.listeners.count == 1 and "live" not in requested(chrome), "the server pushes, the page does not poll"
     points = chrome.find_elements(By.CSS_SELECTOR, "#curves .curve")[0].get_attribute("points") or ""
     assert len(points.split()) > 5
-    site.replay.hold = False
+    site.replay.release()
     until(lambda: "Finished Ok" in text(chrome), "the end, without a touch")
     page = text(chrome)
     for expected in ("Response Start", "First Contentful Paint", "Page Load Time", "HTTP/3", "Mbit/s"):
@@ -121,7 +121,7 @@ def test_it_works_without_scripts(chrome: webdriver.Chrome, site: Site) -> None:
     log_in(chrome, site)
     launch(chrome, site, "page_load", protocol="h1")
     until(lambda: "Running the scenario" in text(chrome), "progress, by the page's own refresh")
-    site.replay.hold = False
+    site.replay.release()
     until(lambda: "Page Load Time" in text(chrome), "end")
 
 
