@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE
 
@@ -299,8 +300,8 @@ def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
         text = path.read_text(encoding="utf-8")
         if len(text) > MAX_FILE_BYTES:
             raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        root = yaml_text.compose(text)
+        data = yaml_text.load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", hint="check the path and its permissions") from error
     except yaml.YAMLError as error:

@@ -6,9 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
-from satlab.common import paths, topology
+from satlab.common import paths, topology, yaml_text
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.topology import Service, Topology
@@ -158,7 +156,7 @@ def collector_of(folder: VmFolder) -> str | None:
 
 def _service(folder: VmFolder, service: Service) -> str | None:
     """Return the address of the host that the inventory has for a service."""
-    found = yaml.safe_load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
+    found = yaml_text.load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
     names = list(found.get("children", {}).get(service.value, {}).get("hosts", {}))
     return str(found["hosts"][names[0]]["ansible_host"]) if names else None
 
