@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Both parsers of YAML give the same data and the same errors."""
+"""Both parsers of YAML find the same data and the same faults."""
 
 from pathlib import Path
 
