@@ -75,12 +75,12 @@ def test_the_client_fails_closed(tmp_path: Path, lines: str, end: str, status: i
 
 
 def test_a_stopped_server_keeps_its_lines(tmp_path: Path) -> None:
-    job = begin(tmp_path, "server", "-B", "198.18.4.2", "-1", end="trap 'exit 130' TERM\nwhile :; do sleep 0.05; done")
+    end = f"trap 'exit 130' TERM\n: > {tmp_path}/serving\nwhile :; do sleep 0.05; done"
+    job = begin(tmp_path, "server", "-B", "198.18.4.2", "-1", end=end)
     deadline = time.monotonic() + 20
-    while not (tmp_path / "argv").exists():
+    while not (tmp_path / "serving").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    time.sleep(0.2)  # the stand-in writes its lines
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=20)
     assert (
