@@ -23,7 +23,7 @@ from satlab.common.topology import Size, Topology, control_address
 from satlab.netlab import netns
 from satlab.vm import box, inventory
 from satlab.vm.provision import VmFolder, ssh_options
-from tests.vm import owner
+from tests.vm import guest_python, owner
 
 LAB_ID = "nspawn"
 STATE = paths.ROOT / ".satlab" / "nspawn"
@@ -79,6 +79,7 @@ def _root() -> Path:
     box.make_root(archive, packages, has_lists=True)
     box.unpack(archive, root)
     box.run(["chroot", str(root), "apt-cache", "gencaches"])
+    guest_python.keep_byte_code(root / guest_python.PACKAGES)
     archive.unlink()
     stamp.write_text(listed)
     return root
