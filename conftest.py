@@ -84,8 +84,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put last what measures time, and after it what runs alone. What is in real time may fail once."""
-    items.sort(key=lambda item: (is_alone(item), item.get_closest_marker("net") is not None))
+    """Put last what measures time, and after it what runs alone. What is in real time may fail once.
+
+    What one worker takes as a whole comes before single tests, so that no worker is left with it at the end.
+    """
+    items.sort(key=lambda item: (is_alone(item), item.get_closest_marker("net") is not None, not scope(item.path)))
     for item in items:
         if any(item.get_closest_marker(name) for name in REPEATED):
             item.add_marker(pytest.mark.flaky(reruns=1))
