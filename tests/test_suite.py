@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from satlab.common import paths
+from tools import structure
 
 SKIPS = """
 import pytest, unittest
@@ -123,3 +124,17 @@ def test_documentation_of_crates_has_no_tests() -> None:
     fence = re.compile(r"^\s*//[/!] *```(\w*)$", re.MULTILINE)
     for file in (paths.ROOT / "crates").rglob("*.rs"):
         assert set(fence.findall(file.read_text())[::2]) <= {"text"}, file
+
+
+def test_what_one_worker_takes_whole_begins_before_single_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_single(): pass\n")
+    fixture = 'import pytest\n@pytest.fixture(scope="module")\ndef shared(): return 1\n'
+    (tmp_path / "test_b.py").write_text(f"{fixture}def test_whole(shared): pass\n")
+    said = pytest_of(tmp_path, "-v")
+    assert 0 < said.find("test_whole") < said.find("test_single"), said
+
+
+def test_p272_files_that_people_write_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert structure.too_long() == []
+    monkeypatch.setattr(structure, "MOST_LINES", 100)
+    assert any(line.startswith("SPECIFICATION.md: ") for line in structure.too_long())
