@@ -59,7 +59,7 @@ struct connection {
   struct sockaddr_in peer;
   struct stream streams[STREAMS];
   size_t count;
-  bool connected, has_updated;
+  bool connected, confirmed, has_updated;
 };
 
 static int udp = -1;
@@ -108,6 +108,12 @@ static int on_new_connection_id(ngtcp2_conn *quic, ngtcp2_cid *cid, uint8_t *tok
 static int on_handshake(ngtcp2_conn *quic, void *user) {
   (void)quic;
   ((struct connection *)user)->connected = true;
+  return 0;
+}
+
+static int on_confirmed(ngtcp2_conn *quic, void *user) { /* keys may change from now on (RFC 9001, 6.1) */
+  (void)quic;
+  ((struct connection *)user)->confirmed = true;
   return 0;
 }
 
@@ -231,7 +237,7 @@ static ngtcp2_callbacks callbacks(void) {
     .client_initial = ngtcp2_crypto_client_initial_cb,
     .recv_client_initial = ngtcp2_crypto_recv_client_initial_cb,
     .recv_crypto_data = ngtcp2_crypto_recv_crypto_data_cb,
-    .handshake_completed = on_handshake,
+    .handshake_completed = on_handshake, .handshake_confirmed = on_confirmed,
     .encrypt = ngtcp2_crypto_encrypt_cb,
     .decrypt = ngtcp2_crypto_decrypt_cb,
     .hp_mask = ngtcp2_crypto_hp_mask_cb,
@@ -480,7 +486,7 @@ static void work(struct connection *it) {
   }
   if (is_client && code == 0) {
     open_streams(it);
-    if (has_key_update && !it->has_updated && it->connected) {
+    if (has_key_update && !it->has_updated && it->confirmed) {
       it->has_updated = ngtcp2_conn_initiate_key_update(it->quic, now()) == 0;
     }
   }
