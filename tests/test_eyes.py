@@ -83,7 +83,7 @@ def test_p280_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: in
             if "dvb-s2_gse.hdr" not in gse:
                 continue
             fragment = gse.get("dvb-s2_gse.fragid")
-            label = gse.get("dvb-s2_gse.label_ether") or label_of[fragment]
+            label = gse.get("dvb-s2_gse.label_ether") or label_of[str(fragment)]
             if fragment is not None:
                 label_of[fragment] = label
             labels.add(label)

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from satlab.common import topology
+from satlab.common import paths, terminals
 from satlab.common.topology import Size, control_address
 from satlab.link.options import LinkOptions
 from satlab.netlab import netns
 from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
+from tests import second_terminal
 from tests.vm import gate, nspawn, stage, standin_repository
 from tests.vm.stage import Provisioned
 
 ROOT = Path(__file__).resolve().parents[2]
+collect_ignore = ["test_second_terminal.py"] if stage.TERMINALS == 1 else []
+"""A skipped test fails in CI."""
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +36,8 @@ def own_host() -> Iterator[None]:
 def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisioned]:
     scratch = tmp_path_factory.mktemp("vm")
     # This host's kernel may have no netem; the terrestrial segment then adds nothing.
-    here = provision.without_terrestrial_delay(topology.load())
+    named = second_terminal.write(scratch / "lab.yml") if stage.TERMINALS == 2 else paths.LAB_FILE
+    here = provision.without_terrestrial_delay(terminals.named(named))
     repository = standin_repository.build(scratch / "repository", ROOT / "tests/net/standin_opensand.py")
     folder = VmFolder(nspawn.STATE / "lab")
     shutil.rmtree(folder.path, ignore_errors=True)

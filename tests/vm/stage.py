@@ -3,6 +3,7 @@
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from satlab.vm import provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import PlayRecap
 from tests.vm.nspawn import Containers
+
+TERMINALS = int(os.environ.get("SATLAB_VM_TERMINALS", "1"))
+"""Terminals of the stage: 1, or 2 with an ST and a client more."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,10 @@ class Provisioned:
         """Write the inventory anew, for another emulator."""
         choices = VmOptions(self.choices.size, emulator, self.choices.variables)
         folder, connection = self.containers.folder, self.containers.connection()
-        provision.prepare(folder, self.topology, choices, LinkOptions(emulator=emulator), connection)
+        # OpenSAND has the terminals of its profile.
+        profile = "geo-dama" if emulator == "opensand" and TERMINALS == 2 else "geo"
+        options = LinkOptions(emulator=emulator, profile=profile)
+        provision.prepare(folder, self.topology, choices, options, connection)
 
 
 @contextlib.contextmanager
