@@ -3,6 +3,7 @@
 
 import copy
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -299,7 +300,7 @@ def rendered(folder: Path, two: Topology, role: str, variables: dict[str, Any]) 
                 tasks.append({key: value for key, value in task.items() if key != "notify"} | changed)
     parts = [file for name in ("defaults", "vars") if (file := ANSIBLE / "roles" / role / name / "main.yml").exists()]
     play = {"hosts": "emulator", "connection": "local", "gather_facts": False, "vars_files": [*map(str, parts)]}
-    (folder / "play.yml").write_text(yaml.safe_dump([play | {"vars": variables, "tasks": tasks}]))
+    (folder / "play.yml").write_text(yaml.safe_dump([play | {"tasks": tasks}]))
     found = inventory.inventory(two, VmOptions(), {})
     for name in found["all"]["children"]["emulator"]["hosts"]:
         (folder / name).mkdir()
@@ -307,7 +308,7 @@ def rendered(folder: Path, two: Topology, role: str, variables: dict[str, Any]) 
     inventory.write(folder / "inventory.yml", found)
     own = {"ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_HOME": str(folder / "home")}
     program = Path(sys.executable).with_name("ansible-playbook")
-    argv = [str(program), "-i", str(folder / "inventory.yml"), str(folder / "play.yml")]
+    argv = [str(program), "-i", str(folder / "inventory.yml"), str(folder / "play.yml"), "-e", json.dumps(variables)]
     done = subprocess.run(argv, env=os.environ | own, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return {str(file.relative_to(folder)): file.read_text() for file in folder.glob("*/30-*")}
