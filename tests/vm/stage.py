@@ -3,7 +3,6 @@
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,7 @@ from satlab.link.options import LinkOptions
 from satlab.vm import provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import PlayRecap
-from tests.vm.nspawn import Containers
-
-TERMINALS = int(os.environ.get("SATLAB_VM_TERMINALS", "1"))
-"""Terminals of the stage: 1, or 2 with an ST and a client more."""
+from tests.vm.nspawn import TERMINALS, Containers
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,15 @@ def packets_of_terminals(lab: VmLab) -> list[int]:
     return [one["out_packets"] for one in sample["forward"]["terminals"]]
 
 
+def test_p285_each_host_is_provisioned_and_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
+    print(f"boot {provisioned.boot_s:.0f} s, site.yml {provisioned.play_s:.0f} s")
+    assert {"st-2", "client-2"} < set(provisioned.recap)
+    assert all(r.failed == r.unreachable == 0 and r.changed > 0 for r in provisioned.recap.values())
+    assert all(r.changed == r.failed == r.unreachable == 0 for r in provisioned.play("verify.yml").values())
+    changed = {name: recap.changed for name, recap in provisioned.play("site.yml").items()}
+    assert changed == dict.fromkeys(changed, 0)
+
+
 def test_p285_echoes_of_the_second_client_cross_the_link_as_packets_of_its_terminal(lab: VmLab) -> None:
     before = packets_of_terminals(lab)
     server = lab.topology.address_of(Role.SERVER)
@@ -54,3 +63,14 @@ def test_p285_both_clients_transfer_at_the_same_time(lab: VmLab, tmp_path: Path)
     jobs = [json.loads(line) for line in (outcome.folder / "raw" / "jobs.jsonl").read_text().splitlines()]
     entities = {job.get("entity") for job in jobs}
     assert set(terminals.clients(lab.topology)) <= entities
+
+
+def test_p285_opensand_has_a_process_on_each_st(provisioned: Provisioned, lab: VmLab) -> None:
+    own = ("--limit", "emulator", "--tags", "always,opensand")
+    provisioned.inventory("opensand")
+    provisioned.play("site.yml", *own)
+    provisioned.play("verify.yml", *own)
+    assert all(r.changed == 0 for r in provisioned.play("site.yml", *own).values())
+    started = lab.output("st-2", "systemctl", "show", "-P", "ExecStart", "opensand").decode()
+    assert "infrastructure_st4.xml" in started
+    assert "profile_st4.xml" in started
