@@ -30,9 +30,9 @@ def lab(provisioned: Provisioned) -> VmLab:
 
 def packets_of_terminals(lab: VmLab) -> list[int]:
     """Return the packets that satlink has released to each terminal so far."""
-    *_, last = lab.output("sat", "cat", METRICS_THERE).decode().splitlines()
-    sample = json.loads(last)
-    return [one["out_packets"] for one in sample["forward"]["terminals"]]
+    lines = map(json.loads, lab.output("sat", "cat", METRICS_THERE).decode().splitlines())
+    samples = [line["forward"]["terminals"] for line in lines if line["type"] == "sample"]
+    return [sum(one[number]["out_packets"] for one in samples) for number in range(2)]
 
 
 def test_p285_each_host_is_provisioned_and_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
