@@ -221,6 +221,7 @@ def test_the_browser_finds_images_and_style_sheets_valid(pair: Pair) -> None:
 import importlib.util, json, sys
 from ipaddress import IPv4Address
 from pathlib import Path
+sys.path.insert(0, str(Path(sys.argv[1]).parent))
 spec = importlib.util.spec_from_file_location("job", sys.argv[1])
 job = importlib.util.module_from_spec(spec)
 sys.modules["job"] = job

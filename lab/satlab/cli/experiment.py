@@ -188,12 +188,15 @@ def report(
 @command(epilog="Example: satlab export runs/* --out study.csv")
 def export(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[Path, typer.Option(help="File to write: NAME.parquet or NAME.csv.")],
+    out: Annotated[Path, typer.Option(help="File to write: NAME.parquet, NAME.csv, or NAME.har.")],
     series: Annotated[
         bool, typer.Option("--series", help="With the samples over time. Default: the summaries alone.")
     ] = False,
 ) -> int:
-    """Write the records of runs as one table, with values, seed, link and versions of each run as columns."""
+    """Write the records of runs as one table, with values, seed, link and versions of each run as columns.
+
+    NAME.har: the requests of observed page loads (--set observed=N), HAR 1.2.
+    """
     from satlab.experiment import rebuild
 
     print(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")

@@ -46,7 +46,7 @@ def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) ->
 
 def render(what: View) -> str:
     """Return the report's HTML."""
-    bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figures()
+    bulk, pages, link = what.bulk_figures(), [*what.page_plots(), *what.phase_plots()], what.link_figures()
     drawn = [*bulk, *pages, *link]
     return page(
         "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, shares=shares,

@@ -117,8 +117,9 @@ def elements(text: str) -> Elements:
 
 def test_report_needs_no_second_file_and_no_network(runs: list[Path]) -> None:
     for tag, attributes in elements(page(runs)).tags:
-        assert tag not in {"link", "iframe", "img", "object", "embed", "base", "form"}
-        assert not {"src", "href", "action"} & attributes.keys()
+        assert tag not in {"link", "iframe", "object", "embed", "base", "form"}
+        assert not {"href", "action"} & attributes.keys()
+        assert "src" not in attributes or (attributes["src"] or "").startswith("data:image/jpeg;base64,")
 
 
 def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> None:
@@ -130,6 +131,39 @@ def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> N
     assert re.findall(r"'sha256-([^']+)'", allowed) == [library, *digests]
     assert "unsafe" not in allowed
     assert "default-src 'none'" in policy
+
+
+def test_filmstrips_stand_side_by_side_over_the_same_times(tmp_path: Path) -> None:
+    """The example's page is white, half complete from its first paint on, and complete at its load event."""
+    loads = {"h1": 1, "h3": 1}
+    run = example_run.write(tmp_path, Example(scenario="page_load", duration_s=0, loads=loads, observed=2))
+    what = see(run)
+    films = what.filmstrip()
+    assert films is not None
+    assert [strip.name for strip in films.strips] == ["HTTP/1.1", "HTTP/3"]
+    assert {len(strip.cells) for strip in films.strips} == {len(films.times)}
+    assert 2 < len(films.times) <= 13
+    for strip in films.strips:
+        assert [cell.share for cell in strip.cells] == sorted(
+            (cell.share for cell in strip.cells), key=["0%", "50%", "100%"].index
+        )
+        assert (strip.cells[0].jpeg, strip.cells[-1].share) == (None, "100%")
+    text = page([run])
+    assert text.count("<img") == sum(cell.jpeg is not None for strip in films.strips for cell in strip.cells)
+    assert "Speed Index" in text
+    assert [figure.key for figure in what.phase_plots()] == ["phases-1", "phases-2"]
+
+
+def test_phases_of_requests_follow_each_other(tmp_path: Path) -> None:
+    run = example_run.write(tmp_path, Example(scenario="page_load", duration_s=0, loads={"h1": 1}, observed=1))
+    (figure,) = see(run).phase_plots()
+    (load,) = [one.load for one in collect.stored(run).observations]
+    bars = figure.document["data"]
+    for number, one in enumerate(load.requests):
+        edges = [bar["base"][number] for bar in bars] + [bars[-1]["base"][number] + bars[-1]["x"][number]]
+        assert edges == sorted(edges)
+        assert edges[0] == pytest.approx(one.start_ms / 1000, abs=1e-3)
+    assert len(figure.document["layout"]["shapes"]) == len(load.long_tasks)
 
 
 def test_a_report_is_smaller_than_its_library(runs: list[Path]) -> None:
