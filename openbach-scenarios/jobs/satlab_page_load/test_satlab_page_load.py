@@ -180,8 +180,16 @@ def test_a_load_whose_trace_is_not_whole_is_a_failed_observation(
         def get_log(self, _: str) -> list[Any]:
             return []
 
+    class Trace:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def end(self) -> list[Any]:
+            return []
+
     monkeypatch.setattr(job, "fresh_browser", lambda *_, **__: contextlib.nullcontext(Driver()))
     monkeypatch.setattr(job, "navigate", lambda *_: False)
+    monkeypatch.setattr(job.page_observation, "Trace", Trace)
     content = job.observe(target(), PROGRAMS, 0, 33.0)
     assert (content["status"], content["frames"], content["page_load_time_ms"]) == ("failed", [], None)
     assert content["reason"] == "the browser's trace has no start of the navigation"

@@ -6,16 +6,19 @@ Visual completeness is that of WebPageTest: how much of the change of the colour
 page has happened (P. Meenan, "Speed Index", WebPageTest's documentation, 2012).
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import websocket
 from page_scripts import LONG_TASKS, MEASURE
 from selenium.webdriver import Chrome, ChromeOptions
 
-CATEGORIES = "disabled-by-default-devtools.screenshot,blink.user_timing"
+CATEGORIES = ("disabled-by-default-devtools.screenshot", "blink.user_timing")
 """Of the trace: pictures, and the start of the navigation."""
+TRACE_DEADLINE_S = 20.0
 MOST_PICTURES = 20
 WIDTH_PX = 160
 BINS = 64
@@ -27,10 +30,51 @@ class ObservationError(Exception):
 
 
 def switch_on(options: ChromeOptions) -> None:
-    """Let the driver keep the events of the network and of the trace."""
+    """Let the driver keep the events of the network."""
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    prefs = {"enableNetwork": True, "enablePage": False, "traceCategories": CATEGORIES}
-    options.add_experimental_option("perfLoggingPrefs", prefs)
+    options.add_experimental_option("perfLoggingPrefs", {"enableNetwork": True, "enablePage": False})
+
+
+class Trace:
+    """A trace of the page. The driver has only traces of the whole browser, which have no pictures."""
+
+    def __init__(self, driver: Chrome) -> None:
+        """Start it. Raises ObservationError."""
+        address = driver.capabilities["goog:chromeOptions"]["debuggerAddress"]
+        url = f"ws://{address}/devtools/page/{driver.current_window_handle}"
+        with _failing_alike():
+            self._socket = websocket.create_connection(url, timeout=TRACE_DEADLINE_S, suppress_origin=True)
+            config = {"includedCategories": CATEGORIES, "excludedCategories": ["*"]}
+            self._ask(1, "Tracing.start", {"traceConfig": config, "transferMode": "ReportEvents"})
+            self._until(lambda message: message.get("id") == 1)
+
+    def end(self) -> list[Event]:
+        """End it, and return its events. Raises ObservationError."""
+        with _failing_alike():
+            self._ask(2, "Tracing.end", {})
+            messages = self._until(lambda message: message.get("method") == "Tracing.tracingComplete")
+            self._socket.close()
+        parts = [one["params"]["value"] for one in messages if one.get("method") == "Tracing.dataCollected"]
+        return [event for part in parts for event in part]
+
+    def _ask(self, number: int, method: str, params: Event) -> None:
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+
+    def _until(self, is_last: Callable[[Event], bool]) -> list[Event]:
+        messages: list[Event] = []
+        while not messages or not is_last(messages[-1]):
+            messages.append(json.loads(self._socket.recv()))
+            if "error" in messages[-1]:
+                raise ObservationError(f"the browser's trace: {messages[-1]['error'].get('message')}")
+        return messages
+
+
+@contextlib.contextmanager
+def _failing_alike() -> Iterator[None]:
+    try:
+        yield
+    except (websocket.WebSocketException, OSError, ValueError) as error:
+        raise ObservationError(f"the browser's trace: {error!r}") from error
 
 
 def nothing() -> dict[str, Any]:
@@ -47,12 +91,13 @@ def document(record: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, A
     return {"schema": "satlab/page-observation/1", **{name: record[name] for name in kept}, **found}
 
 
-def read(driver: Chrome, url: str, resources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def read(driver: Chrome, trace: Trace, url: str, resources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Read what was recorded of the load of `url`. The page is left. Raises ObservationError, WebDriverException."""
     tasks = driver.execute_async_script(LONG_TASKS)
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]  # type: ignore[no-untyped-call]
-    origin_s = origin(events, url)
-    shots = screenshots(events, origin_s)
+    marks = trace.end()
+    origin_s = origin(marks, url)
+    shots = screenshots(marks, origin_s)
     driver.get("about:blank")
     measured = driver.execute_async_script(MEASURE, [data for _, data in shots], WIDTH_PX)
     if isinstance(measured, str):
@@ -64,11 +109,10 @@ def read(driver: Chrome, url: str, resources: Sequence[Mapping[str, Any]]) -> di
     }
 
 
-def origin(events: Iterable[Event], url: str) -> float:
+def origin(marks: Iterable[Event], url: str) -> float:
     """Return the start of the navigation to `url` in s on the clock of events and trace. Raises ObservationError."""
-    for event in events:
-        mark = event["params"]
-        if event["method"] == "Tracing.dataCollected" and mark.get("name") == "navigationStart":
+    for mark in marks:
+        if mark.get("name") == "navigationStart":
             about = mark.get("args", {}).get("data", {})
             if about.get("isLoadingMainFrame") and about.get("documentLoaderURL") == url:
                 return float(mark["ts"]) / 1e6
@@ -166,13 +210,10 @@ def _headers(headers: Mapping[str, Any]) -> list[list[str]]:
 # --- pictures -----------------------------------------------------------------------------------------------------
 
 
-def screenshots(events: Iterable[Event], origin_s: float) -> list[tuple[float, str]]:
+def screenshots(marks: Iterable[Event], origin_s: float) -> list[tuple[float, str]]:
     """Return (ms since the start of the navigation, picture in base64) of the trace, without repeated pictures."""
-    found = []
-    for event in events:
-        shot = event["params"]
-        if event["method"] == "Tracing.dataCollected" and shot.get("name") == "Screenshot":
-            found.append((round(float(shot["ts"]) / 1e3 - origin_s * 1e3, 1), str(shot["args"]["snapshot"])))
+    shots = [mark for mark in marks if mark.get("name") == "Screenshot"]
+    found = [(round(float(shot["ts"]) / 1e3 - origin_s * 1e3, 1), str(shot["args"]["snapshot"])) for shot in shots]
     found = sorted((shot for shot in found if shot[0] >= 0), key=lambda shot: shot[0])
     return [shot for number, shot in enumerate(found) if number == 0 or shot[1] != found[number - 1][1]]
 

@@ -291,13 +291,14 @@ def observe(target: Target, programs: Programs, index: int, timeout_s: float) ->
     timeline: dict[str, Any] | None = None
     try:
         with fresh_browser(target, programs, timeout_s, is_observed=True) as driver:
+            trace = page_observation.Trace(driver)
             record["start_unix_s"] = time.time()
             timed_out = navigate(driver, target.url)
             if timed_out:
                 record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
             if not timed_out:
-                found = page_observation.read(driver, target.url, timeline["resources"])
+                found = page_observation.read(driver, trace, target.url, timeline["resources"])
     except (WebDriverException, HTTPError, OSError, page_observation.ObservationError) as error:
         if record["status"] != "censored":
             return page_observation.document(record | {"reason": one_line(error)}, found)
