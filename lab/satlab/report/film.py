@@ -9,7 +9,7 @@ from typing import Any
 from collect import PageObservation
 from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, milliseconds, short_name, text
 
-MOST_COLUMNS = 12
+MOST_COLUMNS = 9
 PHASES = (
     ("blocked_ms", "waits for a connection", 4, "."),
     ("dns_ms", "name", 3, "+"),

@@ -391,7 +391,7 @@ def test_a_comparison_shows_filmstrips(
         ended(context, helper, number, folder=measured)
     alone = runner.get(f"/ui/runs/{numbers[0]}").text
     both = runner.get(f"/ui/compare?run={numbers[0]}&run={numbers[1]}").text
-    assert re.search(r'<img alt="HTTP/3 after [\d.]+ s: 50% of the final picture"', alone)
+    assert re.search(r'<img alt="HTTP/1.1 after [\d.]+ s: 50% of the final picture"', alone)
     assert len(re.findall(r"<small>Speed Index [\d,]+ ms</small>", both)) == 2, "both are copies of one run"
     sources = set(re.findall(r'<img [^>]*src="([^"]*)"', both))
     assert sources

@@ -91,20 +91,26 @@ def document(record: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, A
     return {"schema": "satlab/page-observation/1", **{name: record[name] for name in kept}, **found}
 
 
-def read(driver: Chrome, trace: Trace, url: str, resources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Read what was recorded of the load of `url`. The page is left. Raises ObservationError, WebDriverException."""
+def read(driver: Chrome, trace: Trace, url: str, timeline: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what was recorded of the load of `url`, of which `timeline` is the page's own account. The page is left.
+
+    Raises:
+        ObservationError, WebDriverException: it cannot be read.
+    """
     tasks = driver.execute_async_script(LONG_TASKS)
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]  # type: ignore[no-untyped-call]
     marks = trace.end()
     origin_s = origin(marks, url)
-    shots = screenshots(marks, origin_s)
+    shots = screenshots(marks, origin_s, float(timeline["response_start_ms"]))
     driver.get("about:blank")
     measured = driver.execute_async_script(MEASURE, [data for _, data in shots], WIDTH_PX)
     if isinstance(measured, str):
         raise ObservationError(f"pictures of the page: {measured}")
     return {
         "long_tasks": [[round(start, 1), round(length, 1)] for start, length in tasks],
-        "requests": requests(events, origin_s, {one["name"]: one["encoded_body_bytes"] for one in resources}),
+        "requests": requests(
+            events, origin_s, {one["name"]: one["encoded_body_bytes"] for one in timeline["resources"]}
+        ),
         "frames": frames([t for t, _ in shots], measured),
     }
 
@@ -210,11 +216,14 @@ def _headers(headers: Mapping[str, Any]) -> list[list[str]]:
 # --- pictures -----------------------------------------------------------------------------------------------------
 
 
-def screenshots(marks: Iterable[Event], origin_s: float) -> list[tuple[float, str]]:
-    """Return (ms since the start of the navigation, picture in base64) of the trace, without repeated pictures."""
+def screenshots(marks: Iterable[Event], origin_s: float, response_start_ms: float) -> list[tuple[float, str]]:
+    """Return (ms since the start of the navigation, picture in base64) of the trace, without repeated pictures.
+
+    Until the first byte of the page the browser shows what was there before.
+    """
     shots = [mark for mark in marks if mark.get("name") == "Screenshot"]
     found = [(round(float(shot["ts"]) / 1e3 - origin_s * 1e3, 1), str(shot["args"]["snapshot"])) for shot in shots]
-    found = sorted((shot for shot in found if shot[0] >= 0), key=lambda shot: shot[0])
+    found = sorted((shot for shot in found if shot[0] >= response_start_ms), key=lambda shot: shot[0])
     return [shot for number, shot in enumerate(found) if number == 0 or shot[1] != found[number - 1][1]]
 
 

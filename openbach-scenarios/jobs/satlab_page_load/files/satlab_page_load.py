@@ -298,7 +298,7 @@ def observe(target: Target, programs: Programs, index: int, timeout_s: float) ->
                 record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
             if not timed_out:
-                found = page_observation.read(driver, trace, target.url, timeline["resources"])
+                found = page_observation.read(driver, trace, target.url, timeline)
     except (WebDriverException, HTTPError, OSError, page_observation.ObservationError) as error:
         if record["status"] != "censored":
             return page_observation.document(record | {"reason": one_line(error)}, found)
