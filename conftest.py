@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules for all tests: no skip in CI, generous deadlines there, parallel workers that do not meet."""
+"""Rules for all tests: no skip in CI, generous deadlines there, parallel workers that do not meet, few repeats."""
 
 import ctypes
 import fcntl
@@ -23,6 +23,9 @@ ALLOWED_SKIPS = {
     r"no library of ngtcp2 0.12 here: [1-9]": "Debian 13, whose ngtcp2 has another interface",
 }
 """What a platform of CI may lack, as the start of a skip's reason: why. Anything else that is skipped fails in CI."""
+REPEATED = ("net", "browser", "alone")
+"""Tests with a clock of their host, which does other things, too: such a test is repeated once if it fails. The output
+names each repeat; `--max-suite-reruns` bounds them, so that a test that often fails, or many tests, fail the suite."""
 CLONE_NEWNS = 0x20000  # linux/sched.h; `os.unshare` is Python 3.12's
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -81,8 +84,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put last what measures time, and after it what runs alone."""
-    items.sort(key=lambda item: (is_alone(item), item.get_closest_marker("net") is not None))
+    """Put last what measures time, and after it what runs alone. What is in real time may fail once.
+
+    What one worker takes as a whole comes before single tests, so that no worker is left with it at the end.
+    """
+    items.sort(key=lambda item: (is_alone(item), item.get_closest_marker("net") is not None, not scope(item.path)))
+    for item in items:
+        if any(item.get_closest_marker(name) for name in REPEATED):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def is_alone(item: pytest.Item) -> bool:

@@ -4,6 +4,7 @@
 `python tests/campaigns.py FOLDER TASKS kill SEED` runs it with five kills and prints how often each task ended.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -84,18 +85,22 @@ def _ancestors() -> set[int]:
     return found
 
 
+def workers(folder: Path) -> list[int]:
+    """Return the processes that do a batch of the campaign's. Snakemake's own command line has their words, too."""
+    return sorted(set(of_campaign(folder, "campaign batch")) - set(of_campaign(folder, "snakemake")))
+
+
 def kill(what: str, child: "subprocess.Popen[bytes]", folder: Path, source: random.Random) -> int:
     """Kill the engine, one task's worker, or everything; return how many processes got SIGKILL."""
-    workers, everything = (of_campaign(folder, word) for word in ("campaign batch", ""))
-    meant = {"engine": [child.pid], "task": workers, "everything": everything}
-    pids = meant[what][:1] if what == "engine" else meant[what]
-    if what == "task" and pids:
-        pids = [source.choice(pids)]
+    if what == "engine":
+        pids = [child.pid]
+    elif what == "task":
+        pids = [source.choice(found)] if (found := workers(folder)) else []
+    else:
+        pids = of_campaign(folder, "")
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     return len(pids)
 
 
@@ -110,6 +115,8 @@ def interrupted(folder: Path, count: int, seed: int) -> list[str]:
             child = start(folder, count)
         processes.wait(lambda at=moment: count - len(where.left(whole)) >= at, DEADLINE_S)  # type: ignore[misc]
         time.sleep(source.uniform(0, 0.5))  # a random moment of a task, too
+        if what == "task":
+            processes.wait(lambda: bool(workers(folder)), DEADLINE_S)  # there is none between two batches
         log.append(f"{what}: {kill(what, child, folder, source)} killed at {count - len(where.left(whole))} done")
         if what != "task":
             child.wait()

@@ -55,3 +55,45 @@ def write(folder: Path, layout: str = "one-folder", edits: Edits = ()) -> Path:
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(text)
     return folder
+
+
+SEVERAL = "geo-terminals"
+"""A shipped profile with three terminals, one of them of another group."""
+_FURTHER = (4, 5)
+_FOLDERS = {
+    "by-role": {"sat": "sat", "gw": "gw", "st": "st", "st4": "st4", "st5": "st5"},
+    "entities": {name: f"entities/{folder}" for name, folder in (
+        ("sat", "sat"), ("gw", "gw0"), ("st", "st1"), ("st4", "st4"), ("st5", "st5"),
+    )},
+}  # fmt: skip
+SEVERAL_LAYOUTS = ("one-folder", *_FOLDERS)
+
+
+def write_several(folder: Path, layout: str) -> Path:
+    """Write a lab of several terminals: each has a profile of its own, outside of one folder its infrastructure, too.
+
+    Leaves that their tools leave out are left out.
+    """
+    source = paths.PROFILES / SEVERAL
+    folders = _FOLDERS.get(layout, {})
+    texts = {file.name: file.read_text() for file in source.glob("*.xml")}
+    if folders:
+        first = texts["infrastructure_st.xml"]
+        own = "<entity_id>1</entity_id>", "<emu_address>10.77.0.3<", "<mac_address>00:00:00:00:00:02<"
+        for number in _FURTHER:
+            of_entity, rest = first.partition("<logs>")[::2]
+            new = (
+                f"<entity_id>{number}</entity_id>",
+                f"<emu_address>10.77.0.{number}<",
+                f"<mac_address>00:00:00:00:00:0{number}<",
+            )
+            for old, replacement in zip(own, new, strict=True):
+                of_entity = of_entity.replace(old, replacement)
+            texts[f"infrastructure_st{number}.xml"] = f"{of_entity}<logs>{rest}"
+    for name, text in texts.items():
+        kind, _, entity = name.removesuffix(".xml").partition("_")
+        place = folder / (f"{folders[entity]}/{kind}.xml" if entity and folders else name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        kept = text.replace("<ra_enabled>false</ra_enabled>", "").replace("<default_gw>0</default_gw>", "")
+        place.write_text(kept)
+    return folder

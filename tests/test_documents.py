@@ -10,7 +10,11 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 SPECIFICATION = (ROOT / "SPECIFICATION.md").read_text()
 PROMISES = re.findall(r"^\| ([PT]\d+) \| .+ \|$", SPECIFICATION, re.MULTILINE)
-TESTS: dict[str, list[str]] = yaml.safe_load((ROOT / "tests" / "promises.yml").read_text())
+FILES: dict[str, dict[str, list[str]]] = {
+    file.stem: yaml.safe_load(file.read_text()) for file in sorted((ROOT / "tests" / "promises").glob("*.yml"))
+}
+"""The tests of each promise, path::name, in a file for each section of the specification."""
+TESTS = {number: names for file in FILES.values() for number, names in file.items()}
 LONGEST_LINE = 200
 
 
@@ -20,15 +24,19 @@ def test_specification_has_promises() -> None:
 
 @pytest.mark.parametrize("number", PROMISES)
 def test_each_promise_names_tests_that_exist(number: str) -> None:
-    assert TESTS.get(number), f"tests/promises.yml has no test of {number}"
+    assert TESTS.get(number), f"tests/promises has no test of {number}"
     for reference in TESTS[number]:
         path, name = reference.split("::")
         text = (ROOT / path).read_text()
         assert re.search(rf"\b(def|fn) {name}\b", text), f"{number}: {path} has no {name}"
 
 
-def test_each_entry_of_the_table_has_a_promise() -> None:
-    assert list(TESTS) == PROMISES
+def test_each_section_has_a_file_with_its_promises() -> None:
+    sections: dict[str, list[str]] = {}
+    for heading, text in re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", SPECIFICATION, re.MULTILINE):
+        name = re.sub(r"[^a-z0-9]+", "_", heading.lower().replace("'s", "")).strip("_")
+        sections.setdefault(name, []).extend(re.findall(r"^\| ([PT]\d+) \|", text, re.MULTILINE))
+    assert {name: list(file) for name, file in FILES.items()} == sections
 
 
 def test_promises_are_numbered_in_order() -> None:

@@ -70,6 +70,31 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
     assert got == packets(tmp_path / "sent.txt")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_p280_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: int, tmp_path: Path) -> None:
+    on_air("shared", seed, tmp_path)
+    got: dict[str, list[bytes]] = {}
+    label_of: dict[str, str] = {}
+    frames_of_several = 0
+    for layers in dissected(tmp_path / "frames.pcap"):
+        labels = set()
+        for name, fields in layers:
+            gse = dict(fields) if name == "dvb-s2_gse" else {}
+            if "dvb-s2_gse.hdr" not in gse:
+                continue
+            fragment = gse.get("dvb-s2_gse.fragid")
+            label = gse.get("dvb-s2_gse.label_ether") or label_of[str(fragment)]
+            if fragment is not None:
+                label_of[fragment] = label
+            labels.add(label)
+            whole = pdu(gse)
+            got.setdefault(label, []).extend([] if whole is None else [whole])
+        frames_of_several += len(labels) > 1
+    assert frames_of_several
+    sent = {f"02:00:00:00:00:{int(file.stem[5:]):02x}": packets(file) for file in tmp_path.glob("sent-*.txt")}
+    assert got == {label: of for label, of in sent.items() if of}
+
+
 def tables(capture: Path, *named: str) -> list[list[str]]:
     """Return fields of the signalling tables that tshark finds; of one that repeats, all its values with commas."""
     show = [word for name in named for word in ("-e", f"dvb-s2_table.{name}")]
@@ -87,13 +112,16 @@ def test_tshark_reads_every_field_of_a_plan(seed: int, tmp_path: Path) -> None:
         "sf.sequence": 0, "assign_context": 0, "assign_format": 1, "frame_loop_count": 0, "frame.number": 0,
     }  # fmt: skip
     varied = ("superframe_count", "frame.assign_offset", "frame.assign_loop_count", "frame.assign_id8")
-    said = [list(map(int, line.split())) for line in (tmp_path / "said.txt").read_text().splitlines()]
+    said = [line.split() for line in (tmp_path / "said.txt").read_text().splitlines()]
     found = tables(tmp_path / "frames.pcap", *constant, *varied)
     assert len(found) == len(said) == 60
-    for row, (superframe, first, slots, terminal) in zip(found, said, strict=True):
+    for row, (superframe, first, of_slots) in zip(found, said, strict=True):
         *numbers, terminals = row
-        assert [int(number, 0) for number in numbers] == [*constant.values(), superframe % 256, first, slots - 1]
-        assert [int(number, 0) for number in terminals.split(",")] == [terminal] * slots
+        assigned = [int(number) for number in of_slots.split(",")]
+        expected = [*constant.values(), int(superframe) % 256, int(first), len(assigned) - 1]
+        assert [int(number, 0) for number in numbers] == expected
+        assert [int(number, 0) for number in terminals.split(",")] == assigned
+    assert any(len(set(of_slots.split(","))) > 2 for *_, of_slots in said), "slots of several terminals"
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -71,8 +71,8 @@ def phases(stderr: str) -> list[str]:
 def test_the_durations_of_all_phases_come_last(clone: Path) -> None:
     done = launch(clone, "-k", "word")
     assert done.returncode == 0, done.stderr
-    *together, last = done.stdout.splitlines()
-    assert (sorted(together), last) == (["lint done", "rust done"], "python -k word"), "make has two jobs at a time"
+    *side_by_side, last = done.stdout.splitlines()
+    assert (sorted(side_by_side), last) == (["lint done", "rust done"], "python -k word")
     assert phases(done.stderr) == ["installation", "lint rust", "python"]
     assert int(re.findall(r"python (\d+) s", done.stderr)[0]) >= 1
 

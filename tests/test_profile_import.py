@@ -2,6 +2,7 @@
 """Labs of OpenSAND are imported from each layout: what is shown, what is written, and that satlink plans it."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -15,7 +16,7 @@ from satlab.link import opensand, opensand_files, satlink
 from satlab.link.config import LinkRequest, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import LinkPlan, plan_link
-from tests.opensand_layouts import FILES, LAYOUTS, UPSTREAM, write
+from tests.opensand_layouts import FILES, LAYOUTS, SEVERAL, SEVERAL_LAYOUTS, UPSTREAM, write, write_several
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +53,46 @@ def test_validate_reads_each_layout_and_single_files(tmp_path: Path, layout: str
     assert validate.check(tmp_path) == []
     for name in LAYOUTS[layout]:
         assert validate.check(folder / name) == []
+
+
+PAYLOAD = {"16APSK 2/3": 5380, "32APSK 9/10": 7274}
+"""Bytes of a BBFRAME of OpenSAND; 6 of them are a header of its own."""
+
+
+def rate_kbps(topology: Path, modcod: str, baud: float) -> float:
+    """Return the rate that OpenSAND computes: a BBFRAME costs its bits by the efficiency in its own table."""
+    modulation, coding = modcod.split()
+    rows = opensand_files.read(topology).iterfind("wave_forms/dvb_s2/item")
+    (row,) = (row for row in rows if (row.findtext("modulation"), row.findtext("coding")) == (modulation, coding))
+    symbols = int(PAYLOAD[modcod] * 8 / float(row.findtext("efficiency", "")))
+    return baud / symbols * (PAYLOAD[modcod] - 6) * 8 / 1e3
+
+
+@pytest.mark.parametrize("layout", SEVERAL_LAYOUTS)
+def test_p283_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_rates(
+    tmp_path: Path, layout: str
+) -> None:
+    folder = write_several(tmp_path / "lab", layout)
+    lines = validate.check(folder)
+    expected = [(1, "32APSK 9/10", 10e6), (4, "16APSK 2/3", 10e6), (5, "32APSK 9/10", 5e6)]
+    for line, (number, modcod, baud) in zip(lines, expected, strict=True):
+        found = re.search(rf"terminal {number}: forward {modcod} \d+ kbit/s \[(\d+)\]", line)
+        assert found, line
+        assert abs(float(found[1]) - rate_kbps(folder / "topology.xml", modcod, baud)) <= 1, line
+    assert lines[2].endswith("carriers of Premium")
+    done = profile_import.run(folder, tmp_path / "profile")
+    assert {"profile_st4.xml", "profile_st5.xml"} < {file.name for file in done.target.iterdir()}
+    assert "st5: id 5, " in "\n".join(done.lines())
+    plans = []
+    for profile in (done.target, paths.PROFILES / SEVERAL):
+        options = LinkOptions(profile=str(profile))
+        ids = options.terminal_ids()
+        request = options.request(terminals=ids)
+        plan = plan_link(build_config(options.topology(ids), "t", request, metrics=tmp_path / "metrics"))
+        plans.append(plan.model_copy(update={"profile": "", "profile_sha256": ""}))
+    assert len(plans[0].terminals) == 3
+    assert plans[0] == plans[1]
+    assert [one.entity_id for one in opensand.describe(done.target, paths.SATLINK).further_sts] == [4, 5]
 
 
 def test_single_files_and_other_releases_are_refused_by_name(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from satlab.common import paths
+from tools import structure
 
 SKIPS = """
 import pytest, unittest
@@ -92,8 +93,48 @@ def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_ow
     assert len(set((tmp_path / "log").read_text().splitlines())) == 1
 
 
+REPEATS = """
+import pathlib, pytest
+def fails_once(name):
+    place = pathlib.Path(__file__).with_name(name)
+    if not place.exists():
+        place.touch()
+        pytest.fail("the first time")
+@pytest.mark.net
+@pytest.mark.parametrize("n", range(3))
+def test_real_time(n): fails_once(f"real-{n}")
+@pytest.mark.net
+def test_broken(): assert False
+def test_pure(): fails_once("pure")
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "outcome"), [("5", "2 failed, 3 passed, 4 rerun"), ("2", "3 failed, 2 passed, 2 rerun")]
+)
+def test_a_test_in_real_time_may_fail_once_and_a_suite_a_few_times(most: str, outcome: str, tmp_path: Path) -> None:
+    (tmp_path / "test_repeats.py").write_text(REPEATS)
+    said = pytest_of(tmp_path, "-o", "markers=net", "--max-suite-reruns", most)
+    assert outcome in said, said
+    assert "test_pure" in said and "test_broken" in said, said
+
+
 def test_documentation_of_crates_has_no_tests() -> None:
     """`make rust` does not look for them, which would take a run of rustdoc for each crate."""
     fence = re.compile(r"^\s*//[/!] *```(\w*)$", re.MULTILINE)
     for file in (paths.ROOT / "crates").rglob("*.rs"):
         assert set(fence.findall(file.read_text())[::2]) <= {"text"}, file
+
+
+def test_what_one_worker_takes_whole_begins_before_single_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_single(): pass\n")
+    fixture = 'import pytest\n@pytest.fixture(scope="module")\ndef shared(): return 1\n'
+    (tmp_path / "test_b.py").write_text(f"{fixture}def test_whole(shared): pass\n")
+    said = pytest_of(tmp_path, "-v")
+    assert 0 < said.find("test_whole") < said.find("test_single"), said
+
+
+def test_p272_files_that_people_write_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert structure.too_long() == []
+    monkeypatch.setattr(structure, "MOST_LINES", 100)
+    assert any(line.startswith("SPECIFICATION.md: ") for line in structure.too_long())

@@ -1,44 +1,104 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Try docs/ci/github-actions.yml on what a hosted runner has: `python -m tools.hosted_runner FOLDER`, as root.
+"""Try the templates of docs/ci on what a hosted runner has: `python -m tools.hosted_runner FOLDER`, as root.
 
-A fresh Debian container for each job: compilers, Python, Rust, and a user with sudo. The commit that is checked out is
-cloned there; the stack under test is tests/endpoints/planted. FOLDER keeps the container's root and the caches.
+A fresh Debian container for each job: compilers, Python, Rust. GitHub's user may use sudo; GitLab's is root. The commit
+that is checked out is cloned there; the stack under test is tests/endpoints/planted. FOLDER keeps the container's root,
+caches, artifacts and logs. `--template NAME` tries one of them.
 `--programs FOLDER` are programs of this commit that the first job finds built, which otherwise takes it minutes.
 Prints a JSON line for each job; status 1: a job did not end as it must.
 """
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import yaml
 
 from satlab.common import paths
 from satlab.vm import box
 
-TEMPLATE = paths.ROOT / "docs" / "ci" / "github-actions.yml"
-PLANTED = "satlab/tests/endpoints/planted/lockstep.py"
+TEMPLATES = paths.ROOT / "docs" / "ci"
+PLANTED = paths.ROOT / "tests/endpoints/planted/lockstep.py"
 PACKAGES = (
     "sudo", "git", "ca-certificates", "curl", "procps", "iproute2", "xz-utils", "python3", "python3-venv",
     "gcc", "g++", "make", "cmake", "pkg-config", "libc6-dev",
 )  # fmt: skip
 """Debian packages that the images of hosted runners have as well."""
-HOME = "/home/vagrant"
-"""Of the user that box.make_root makes, who may use sudo without a password."""
-CACHED = ("satlab/target", "satlab/.venv", "satlab/.satlab")
 PROGRAMS = ("satlink", "satvirtual", "satbox")
 """Of the launcher's group lockstep."""
+SOURCE = "/srv/satlab"
+"""Where a container sees the repository of satlab: it replaces the address in GitLab's template."""
 DEADLINE_S = 3600.0
 
 
 @dataclass(frozen=True)
+class Template:
+    """A job as its service runs it, from its file.
+
+    `script` decides the status. `keeps` follows on main after a success, `after` in any case and without effect on the
+    status. Paths are of the job's folder: `cached` from one job to the next, `artifacts` of every job.
+    """
+
+    service: str
+    user: str
+    home: str
+    folder: str
+    script: str
+    keeps: str
+    after: str
+    cached: tuple[str, ...]
+    artifacts: tuple[str, ...]
+    has_checkout: bool
+    """The service checks out satlab, not the script."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    branch_variable: str | None = None
+
+
+def github() -> Template:
+    """Read github-actions.yml: its steps with commands, and the paths of the actions for caches and artifacts."""
+    [job] = yaml.safe_load((TEMPLATES / "github-actions.yml").read_text())["jobs"].values()
+
+    def runs(condition: str | None) -> str:
+        return "\n".join(step["run"] for step in job["steps"] if "run" in step and step.get("if") == condition)
+
+    def places(action: str) -> tuple[str, ...]:
+        used = [step["with"]["path"] for step in job["steps"] if step.get("uses", "").startswith(f"actions/{action}")]
+        return tuple(dict.fromkeys(word.rstrip("/") for path in used for word in path.split()))
+
+    return Template(
+        "github-actions", "vagrant", "/home/vagrant", "/home/vagrant/work",
+        runs(None), runs("github.event_name == 'push'"), runs("always()"),
+        places("cache"), places("upload-artifact"), has_checkout=True, variables={"GITHUB_STEP_SUMMARY": "summary.md"},
+    )  # fmt: skip
+
+
+def gitlab(source: str = SOURCE, commit: str = "HEAD") -> Template:
+    """Read gitlab-ci.yml; what a user fills in is satlab's repository and commit."""
+    text = (TEMPLATES / "gitlab-ci.yml").read_text()
+    text = re.sub(r"\bCOMMIT\b", commit, text.replace("https://HOST/OWNER/satlab", f"file://{source}"))
+    job = yaml.safe_load(text)["satellite"]
+    cached = [path.rstrip("/") for cache in job["cache"] for path in cache["paths"]]
+    artifacts = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
+    return Template(
+        "gitlab-ci", "root", "/root", "/builds/group/stack",
+        "\n".join(job["script"]), "", "\n".join(job["after_script"]),
+        tuple(cached), tuple(path.rstrip("/") for path in artifacts), has_checkout=False,
+        variables={"CI": "true", "CI_DEFAULT_BRANCH": "main"}, branch_variable="CI_COMMIT_BRANCH",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Job:
-    """A run of the workflow: the stack's fault, whether it is of main, whether caches are restored, its status."""
+    """A run of the template: the stack's fault, whether it is of main, whether caches are restored, its status."""
 
     name: str
     fault: str
@@ -54,24 +114,26 @@ JOBS = (
 )
 
 
-def steps() -> dict[str, str]:
-    """Return the commands of the workflow: the check, and what keeps the baseline."""
-    [job] = yaml.safe_load(TEMPLATE.read_text())["jobs"].values()
-    [check] = [step["run"] for step in job["steps"] if step.get("name") == "satellite suite"]
-    [keep] = [step["run"] for step in job["steps"] if step.get("if") == "github.event_name == 'push'" and "run" in step]
-    return {"check": check, "keep": keep}
+def put_stack(work: Path, fault: str, python: str = "/usr/bin/python3") -> None:
+    """Write the repository of a stack: `make lockstep` builds its adapter."""
+    stack = work / "stack"
+    stack.mkdir(parents=True)
+    shutil.copy(PLANTED, stack / "planted.py")
+    program = stack / "lockstep"
+    program.write_text(f'#!/bin/sh\nexec {python} "$(dirname "$0")/planted.py" {fault}\n')
+    program.chmod(0o755)
+    (work / "Makefile").write_text("lockstep:\n\tmkdir -p build && cp -p stack/* build/\n")
 
 
 def root_of(folder: Path) -> Path:
     """Return the root of all containers, made if it is missing."""
     root, archive = folder / "root", folder / "root.tar"
     if not root.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
         box.make_root(archive, PACKAGES)
         root.mkdir()
         box.unpack(archive, root)
         archive.unlink()
-        tools = root / HOME.strip("/") / ".cargo" / "bin"
+        tools = root / "home/vagrant/.cargo/bin"
         tools.mkdir(parents=True)
         for name in ("cargo", "rustc"):
             (tools / name).symlink_to(f"/opt/rust/bin/{name}")
@@ -79,16 +141,20 @@ def root_of(folder: Path) -> Path:
     return root
 
 
-def inside(root: Path, work: Path, script: str) -> tuple[int, float]:
-    """Run a script as the user in a container whose changes are thrown away; return its status and duration, s."""
+def inside(folder: Path, template: Template, work: Path, script: str, branch: str) -> tuple[int, float]:
+    """Run a script in a container whose changes are thrown away; return its status and duration, s."""
     rust = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
+    variables = {**template.variables, "HOME": template.home, "PATH": f"/opt/rust/bin:{paths.STANDARD_PATH}"}
+    if template.branch_variable:
+        variables[template.branch_variable] = branch
     argv = [
-        "systemd-nspawn", "--quiet", f"--directory={root}", "--volatile=overlay", "--register=no", "--keep-unit",
-        "--link-journal=no", "--console=pipe", "--resolv-conf=replace-host", "--bind-ro=/etc/ssl/certs",
+        "systemd-nspawn", "--quiet", f"--directory={folder / 'root'}", "--volatile=overlay", "--register=no",
+        "--keep-unit", "--link-journal=no", "--console=pipe", "--resolv-conf=replace-host",
+        "--bind-ro=/etc/ssl/certs", f"--bind-ro={folder / 'source'}:{SOURCE}",
         "--capability=all", "--system-call-filter=@known",  # a hosted runner is a virtual machine
-        f"--bind={work}:{HOME}/work", f"--bind-ro={rust}:/opt/rust", "--as-pid2",
-        "runuser", "-u", "vagrant", "--", "env", f"HOME={HOME}", f"PATH=/opt/rust/bin:{paths.STANDARD_PATH}",
-        "bash", "-eo", "pipefail", "-c", f"cd {HOME}/work\n{script}",
+        f"--bind={work}:{template.folder}", f"--bind-ro={rust}:/opt/rust", "--as-pid2",
+        "runuser", "-u", template.user, "--", "env", *(f"{name}={value}" for name, value in variables.items()),
+        "bash", "-eo", "pipefail", "-c", f"cd {template.folder}\n{script}",
     ]  # fmt: skip
     began = time.monotonic()
     with (work / "log").open("ab") as log:
@@ -98,72 +164,97 @@ def inside(root: Path, work: Path, script: str) -> tuple[int, float]:
     return done.returncode, round(time.monotonic() - began, 1)
 
 
-def checked_out(folder: Path, job: Job) -> Path:
-    """Return the job's folder: satlab's commit, the stack's build, and what the caches hold."""
-    work = folder / "work"
+def prepared(folder: Path, template: Template, job: Job, programs: Path | None) -> Path:
+    """Return the job's folder as the service makes it: the stack, satlab's commit or not, and what caches hold."""
+    work, cache = folder / "work", folder / "cache"
     shutil.rmtree(work, ignore_errors=True)
-    (work / "build").mkdir(parents=True)
-    source = f"file://{paths.ROOT}"
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", source, str(work / "satlab")], check=True)
-    program = work / "build" / "lockstep"
-    program.write_text(f'#!/bin/sh\nexec /usr/bin/python3 "$(dirname "$0")/planted.py" {job.fault}\n')
-    program.chmod(0o755)
-    shutil.copy(work / PLANTED, work / "build" / "planted.py")
+    put_stack(work, job.fault)
+    if template.has_checkout:
+        subprocess.run(["git", "clone", "--quiet", f"file://{folder / 'source'}", str(work / "satlab")], check=True)
     if job.has_cache:
-        for name in (*CACHED, "baseline"):
-            subprocess.run(["cp", "-a", str(folder / "cache" / name), str(work / name)], check=True)
-    subprocess.run(["chown", "-R", "1000:1000", str(work)], check=True)
+        for name in template.cached:
+            (work / name).parent.mkdir(exist_ok=True)
+            subprocess.run(["cp", "-a", str(cache / name), str(work / name)], check=True)
+    elif programs is not None:
+        put_programs(folder / "source", work, programs)
+    owner = "1000:1000" if template.user == "vagrant" else "0:0"
+    subprocess.run(["chown", "-R", owner, str(work)], check=True)
     return work
 
 
-def put_programs(work: Path, programs: Path) -> None:
-    """Put programs into a checkout as the launcher would have built them, with the sum of their sources."""
+def put_programs(source: Path, work: Path, programs: Path) -> None:
+    """Put programs into a job's folder as the launcher would have built them, with the sum of their sources."""
     target, state = work / "satlab" / "target" / "release", work / "satlab" / ".satlab"
     for place in (target, state):
         place.mkdir(parents=True)
     command = "find crates Cargo.toml Cargo.lock -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
-    done = subprocess.run(["bash", "-c", command], cwd=work / "satlab", capture_output=True, text=True, check=True)
+    done = subprocess.run(["bash", "-c", command], cwd=source, capture_output=True, text=True, check=True)
     for name in PROGRAMS:
         shutil.copy(programs / name, target / name)
         (state / f"release-{name}.sources").write_text(done.stdout)
-    subprocess.run(["chown", "-R", "1000:1000", str(work)], check=True)
 
 
-def keep(folder: Path, work: Path) -> None:
-    """Put what the workflow caches into the cache."""
-    for name in (*CACHED, "baseline"):
-        target = folder / "cache" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["cp", "-a", str(work / name), str(target)], check=True)
+def keep(work: Path, place: Path, names: tuple[str, ...]) -> list[str]:
+    """Copy paths of a job's folder; return those that are missing."""
+    shutil.rmtree(place, ignore_errors=True)
+    for name in names:
+        if (work / name).exists():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-a", str(work / name), str(place / name)], check=True)
+    return [name for name in names if not (place / name).exists()]
 
 
-def main(folder: Path, programs: Path | None) -> int:
-    root, commands = root_of(folder), steps()
-    shutil.rmtree(folder / "cache", ignore_errors=True)
+def run(folder: Path, template: Template, job: Job, programs: Path | None) -> dict[str, Any]:
+    """Run a job and return its line of output."""
+    work, branch = prepared(folder, template, job, programs), "main" if job.is_main else "change"
+    status, duration_s = inside(folder, template, work, template.script, branch)
+    missing = []
+    if job.is_main and status == 0:
+        if template.keeps:
+            inside(folder, template, work, template.keeps, branch)
+        missing += keep(work, folder / "cache", template.cached)
+    inside(folder, template, work, template.after, branch)
+    name = f"{template.service}-{job.name.replace(' ', '-')}"
+    missing += keep(work, folder / "artifacts" / name, template.artifacts)
+    shutil.copy(work / "log", folder / f"{name}.log")
+    compared = (json.loads((work / "check.json").read_text() or "{}").get("compared") or ()) if not missing else ()
+    if "check.xml" in template.artifacts and not missing:
+        ET.parse(work / "check.xml")  # noqa: S314 - written by the job: a service would refuse what does not parse
+    grew = sorted({one["grew"] for one in compared if one["is_slower"]})
+    is_expected = status == job.status and bool(grew) is (job.status == 1) and not missing
+    return {
+        "template": template.service, "job": job.name, "status": status, "duration_s": duration_s, "grew": grew,
+        "missing": missing, "as_expected": is_expected,
+    }  # fmt: skip
+
+
+def main(folder: Path, chosen: str | None, programs: Path | None) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    root_of(folder)
+    shutil.rmtree(folder / "source", ignore_errors=True)
+    clone = ["git", "clone", "--quiet", f"file://{paths.ROOT}", str(folder / "source")]
+    subprocess.run(clone, check=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=folder / "source", capture_output=True, text=True, check=True
+    ).stdout.strip()
     is_good = True
-    for job in JOBS:
-        work = checked_out(folder, job)
-        if programs is not None and not job.has_cache:
-            put_programs(work, programs)
-        status, duration_s = inside(root, work, commands["check"])
-        if job.is_main and status == 0:
-            inside(root, work, commands["keep"])
-            keep(folder, work)
-        shutil.copy(work / "log", folder / f"{job.name.replace(' ', '-')}.log")
-        compared = json.loads((work / "check.json").read_text())["compared"] or ()
-        grew = sorted({one["grew"] for one in compared if one["is_slower"]})
-        is_expected = status == job.status and bool(grew) is (job.status == 1)
-        is_good &= is_expected
-        line = {"job": job.name, "status": status, "duration_s": duration_s, "grew": grew, "as_expected": is_expected}
-        print(json.dumps(line), flush=True)
-        if job.is_main and status != 0:
-            return 1
+    for template in (github(), gitlab(commit=commit)):
+        if chosen not in (None, template.service):
+            continue
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        for job in JOBS:
+            line = run(folder, template, job, programs)
+            print(json.dumps(line), flush=True)
+            is_good &= line["as_expected"]
+            if job.is_main and line["status"] != 0:
+                break
     return 0 if is_good else 1
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--template", choices=("github-actions", "gitlab-ci"))
     parser.add_argument("--programs", type=Path)
     asked = parser.parse_args()
-    sys.exit(main(asked.folder.absolute(), asked.programs))
+    sys.exit(main(asked.folder.absolute(), asked.template, asked.programs))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Print the structure of the tree: packages, levels, dependencies, circles, sizes. `--check` exits with 1 for a fault.
 
+A fault is a circle, an import against the order of the packages, or a file of more than `MOST_LINES` lines.
+
 A room of Python is a package of `lab/satlab` (or `collect`); a room of Rust is a file of a crate. An arrow is an import
 that stands in the code, not in a test. A level is the longest chain of imports below a room.
 """
@@ -46,6 +48,12 @@ CRATES = (
     "satfec",
     "confine",
 )
+MOST_LINES = 600
+WRITTEN = (
+    *(".c", ".css", ".h", ".html", ".j2", ".js", ".md", ".nft", ".py", ".rs", ".sh", ".toml", ".yml"),
+    *("Makefile", "satlab"),
+)
+"""How the names of files end that people write and read. Schemas, lock files and dashboards are generated."""
 _USE = re.compile(r"\bcrate::(\w+)")
 
 
@@ -163,6 +171,16 @@ def _tracked(pattern: str) -> list[Path]:
     ]
 
 
+def too_long() -> list[str]:
+    """Return the files with more lines than a reader keeps in mind."""
+    counts = {
+        path: len(path.read_text(encoding="utf-8").splitlines())
+        for path in _tracked("*")
+        if path.name.endswith(WRITTEN) and path.is_file()
+    }
+    return [f"{path.relative_to(ROOT)}: {count} lines" for path, count in counts.items() if count > MOST_LINES]
+
+
 def _line(name: str, graph: Graph) -> tuple[str, bool]:
     ring = circle(graph)
     arrows = sum(map(len, graph.values()))
@@ -173,7 +191,7 @@ def _line(name: str, graph: Graph) -> tuple[str, bool]:
 def main() -> int:
     """Print one line a graph, and the violations."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="exit with 1 for a circle or an import against the layers")
+    parser.add_argument("--check", action="store_true", help="exit with 1 for a fault")
     parser.add_argument("--packages", action="store_true", help="print what each package uses")
     parser.add_argument("--sizes", action="store_true", help="print lines of code and tests")
     options = parser.parse_args()
@@ -183,8 +201,9 @@ def main() -> int:
     graph = packages(modules)
     lines = [_line("packages of lab/satlab", graph), _line("modules of lab/satlab and collect", modules)]
     lines += [_line(f"crates/{name}", rust_files(ROOT / "crates" / name)) for name in CRATES]
-    wrong = upward(graph)
-    print("\n".join([text for text, _ in lines] + [f"AGAINST THE LAYERS: {each}" for each in wrong]))
+    wrong = [f"AGAINST THE LAYERS: {each}" for each in upward(graph)]
+    wrong += [f"TOO LONG: {each}" for each in too_long()]
+    print("\n".join([text for text, _ in lines] + wrong))
     if options.packages:
         print("\n".join(f"{name}: {' '.join(sorted(uses))}" for name, uses in sorted(graph.items())))
     return int(options.check and not (all(fine for _, fine in lines) and not wrong))

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,22 @@ def test_an_endpoint_that_only_claims_a_test_case_fails(
         assert sample(tmp_path / "honest", "interop", case, pair=pair).status == "ok"
 
 
+@pytest.mark.usefixtures("_ngtcp2")
+def test_the_endpoint_of_ngtcp2_speaks_http_09_as_well(tmp_path: Path) -> None:
+    """With its program of HTTP/0.9, which every other endpoint expects in this test case."""
+    version = subprocess.run(["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False)
+    if not version.stdout.startswith("0.12."):
+        pytest.skip(f"no library of ngtcp2 0.12 here: {version.stdout.strip() or 'none'}")
+    folder = tmp_path / "ngtcp2"
+    folder.mkdir()
+    subprocess.run(["make", "-s", "-C", NGTCP2, f"OUT={folder}", "hq"], check=True)
+    shutil.copy(NGTCP2 / "run_endpoint.sh", folder)
+    with interop_endpoint.opened(folder) as pair:
+        found = check(tmp_path, "interop", "retry", "zerortt", pair=pair)
+    [retry], [early] = found.samples["retry"], found.samples["zerortt"]
+    assert (retry.status, retry.reason) == ("ok", "") and early.status == "unsupported"
+
+
 def endpoint(folder: Path, text: str) -> Path:
     folder.mkdir()
     (folder / "run_endpoint.sh").write_text(f"#!/bin/sh\n{text}\n")
@@ -410,7 +427,7 @@ READS_KEYS = "cat /certs/cert.pem /certs/priv.key /certs/ca.pem >/dev/null && ls
         ("exit 1", 2, "it ended with status 1"),
         ("/quic-go/server", 2, "a program is missing"),
         ('[ "$ROLE" = client ] && exit 127; sleep 100', 1, "the server must refuse"),
-        (f"{READS_KEYS} exit 127", 0, ""),
+        (f"{READS_KEYS} [ -x run_endpoint.sh ] && echo x >ticket || exit 3; exit 127", 0, ""),
     ],
 )
 def test_what_is_not_compliant_is_named(

@@ -6,20 +6,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from satlab.check.trace.causes import CAUSES
 from satlab.common import paths
 from satlab.common.errors import ExitStatus
+from tools import hosted_runner
+from tools.hosted_runner import Template
 
 pytestmark = pytest.mark.net
 
-TEMPLATES = paths.ROOT / "docs" / "ci"
-PLANTED = paths.ROOT / "tests/endpoints/planted/lockstep.py"
 SUITE = """
 schema: satlab/suite/1
 name: ci
@@ -36,27 +34,26 @@ os.environ["PYTHONPATH"] = "{path}"
 os.execv("{python}", ["{python}", "-m", "satlab", *words])
 """
 """Stands in for ./satlab, which would install packages; its suite ci has one short case."""
-Run = Callable[[Path, bool], int]
+GIT = ("git", "-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "init.defaultBranch=main")
 
 
-def repository(tmp_path: Path) -> Path:
-    """A repository of a QUIC stack, with satlab next to it as the templates fetch it."""
-    for folder in ("satlab", "build"):
-        (tmp_path / folder).mkdir()
-    suite = tmp_path / "brief.yml"
-    suite.write_text(SUITE)
-    shutil.copy(PLANTED, tmp_path / "build" / "planted.py")
-    launcher = tmp_path / "satlab" / "satlab"
-    launcher.write_text(LAUNCHER.format(python=sys.executable, suite=suite, path=paths.PYTHONPATH))
-    launcher.chmod(0o755)
-    return tmp_path
-
-
-def build(place: Path, fault: str) -> None:
-    """Build the stack's adapter."""
-    program = place / "build" / "lockstep"
-    program.write_text(f'#!/bin/sh\nexec {Path(sys.executable).resolve()} "$(dirname "$0")/planted.py" {fault}\n')
-    program.chmod(0o755)
+def repository(tmp_path: Path, fault: str, template: Template) -> Path:
+    """A repository of a QUIC stack, and satlab's, which the template fetches."""
+    place, origin = tmp_path / "stack", tmp_path / "origin"
+    if not origin.is_dir():
+        origin.mkdir()
+        suite = tmp_path / "brief.yml"
+        suite.write_text(SUITE)
+        launcher = origin / "satlab"
+        launcher.write_text(LAUNCHER.format(python=sys.executable, suite=suite, path=paths.PYTHONPATH))
+        launcher.chmod(0o755)
+        for words in (("init", "-q"), ("add", "satlab"), ("commit", "-q", "-m", "satlab")):
+            subprocess.run([*GIT, *words], cwd=origin, check=True)
+        if template.has_checkout:
+            subprocess.run([*GIT, "clone", "-q", str(origin), str(place / "satlab")], check=True)
+    shutil.rmtree(place / "stack", ignore_errors=True)
+    hosted_runner.put_stack(place, fault, str(Path(sys.executable).resolve()))
+    return place
 
 
 def shell(place: Path, script: str, **variables: str) -> int:
@@ -64,37 +61,31 @@ def shell(place: Path, script: str, **variables: str) -> int:
     return subprocess.run(["bash", "-eo", "pipefail", "-c", script], cwd=place, env=environment, check=False).returncode
 
 
-def github(place: Path, is_main: bool) -> int:
-    [job] = yaml.safe_load((TEMPLATES / "github-actions.yml").read_text())["jobs"].values()
-    [check] = [step["run"] for step in job["steps"] if step.get("name") == "satellite suite"]
-    [keep] = [step["run"] for step in job["steps"] if step.get("if") == "github.event_name == 'push'" and "run" in step]
-    summary = [step["run"] for step in job["steps"] if "GITHUB_STEP_SUMMARY" in step.get("run", "")]
-    status = shell(place, check)
-    assert len(summary) == 1 and shell(place, summary[0], GITHUB_STEP_SUMMARY=str(place / "summary.md")) == 0
-    if is_main:
-        assert shell(place, keep) == 0
+def job(template: Template, place: Path, *, is_main: bool) -> int:
+    """Run a job as `hosted_runner` does, without its container; caches stay where they are."""
+    branch = {template.branch_variable: "main" if is_main else "change"} if template.branch_variable else {}
+    variables = {**template.variables, **branch}
+    status = shell(place, template.script, **variables)
+    if is_main and status == 0:
+        assert shell(place, template.keeps, **variables) == 0
+    assert shell(place, template.after, **variables) == 0  # without a token nothing is sent
     return status
 
 
-def gitlab(place: Path, is_main: bool) -> int:
-    job = yaml.safe_load((TEMPLATES / "gitlab-ci.yml").read_text())["satellite"]
-    lines = [line for line in job["script"] if "git " not in line and "make lockstep" not in line]
-    assert len(lines) == 2
-    branch = "main" if is_main else "change"
-    status = shell(place, "\n".join(lines), CI_COMMIT_BRANCH=branch, CI_DEFAULT_BRANCH="main")
-    assert shell(place, "\n".join(job["after_script"])) == 0  # without a token nothing is sent
-    return status
-
-
-@pytest.mark.parametrize("run", [github, gitlab])
-def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cause(run: Run, tmp_path: Path) -> None:
-    place = repository(tmp_path)
-    build(place, "none")
-    assert run(place, True) == ExitStatus.OK and (place / "baseline" / "check.json").is_file()
-    assert run(place, False) == ExitStatus.OK
-    build(place, "static")
-    assert run(place, False) == ExitStatus.FAILED
+@pytest.mark.parametrize("service", ["github-actions", "gitlab-ci"])
+def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cause(
+    service: str, tmp_path: Path
+) -> None:
+    both = (hosted_runner.github(), hosted_runner.gitlab(str(tmp_path / "origin")))
+    [template] = [one for one in both if one.service == service]
+    place = repository(tmp_path, "none", template)
+    assert job(template, place, is_main=True) == ExitStatus.OK and (place / "baseline" / "check.json").is_file()
+    assert job(template, place, is_main=False) == ExitStatus.OK
+    repository(tmp_path, "static", template)
+    assert job(template, place, is_main=False) == ExitStatus.FAILED
     [compared] = json.loads((place / "check.json").read_text())["compared"]
     assert compared["is_slower"] and compared["grew"] in CAUSES
     comment = (place / "check.md").read_text()
     assert "grew most" in comment and compared["grew"] in comment and (place / "check.xml").is_file()
+    assert {"baseline", "satlab/target", "satlab/.venv", "satlab/.satlab"} == set(template.cached)
+    assert all((place / name).exists() for name in template.artifacts)

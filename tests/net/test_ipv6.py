@@ -5,6 +5,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ import pytest
 from collect import summaries
 from satlab.common import ipv6, paths
 from satlab.common.console import ProgressLog
+from satlab.common.processes import wait
 from satlab.common.terminals import clients
 from satlab.common.topology import Role
 from satlab.experiment import run
 from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
-from satlab.netlab import lab
+from satlab.netlab import lab, pki
 from satlab.netlab.lab import Lab
 from tests.net.conftest import AsPlanned
 
@@ -71,3 +73,46 @@ def test_p251_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPl
     (goodput,) = (row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps")
     assert goodput is not None and goodput > 8e6
     assert "2001:2:0:1204::2" in (result.folder / "raw" / "jobs.jsonl").read_text()
+
+
+def test_p286_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
+    def attempt(runs: Path) -> RunResult:
+        link = LinkOptions(profile="leo", ip="6")
+        settings = {"pep": "none", "duration": "4"}
+        request = run.RunRequest(paths.SCENARIOS / "quic.json", link, settings, runs=runs, report=False)
+        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+
+    result = as_planned(attempt)
+    assert result.status in (0, 4), result.reason
+    (goodput,) = (row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps")
+    assert goodput is not None and goodput > 4e6
+    kept = (result.folder / "raw" / "jobs.jsonl").read_text()
+    assert "2001:2:0:1204::2" in kept
+    assert "198.18.4.2" not in kept
+
+
+@pytest.mark.parametrize("direction", ["download", "upload"])
+def test_p287_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(both: Lab, direction: str, tmp_path: Path) -> None:
+    """Its first packets have 1200 bytes (RFC 9000, section 14.1); larger ones are tried, and too long ones are lost."""
+    for node in ("st", "gw"):
+        argv = [*both.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
+        subprocess.run(argv, check=True)
+    made = pki.create(tmp_path, ["kepler.satlab.test"], [], datetime.now(UTC))
+    server = ipv6.address(both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address)
+    serving = [
+        *both.enter_argv("server"), str(paths.PROGRAMS / "satperf"), "server", "--listen", f"[{server}]:4433", "--once",
+        "--cert", str(made.folder / "server.crt"), "--key", str(made.folder / "server.key"),
+    ]  # fmt: skip
+    asking = [
+        *both.enter_argv("client"), str(paths.PROGRAMS / "satperf"), "client", "--connect", f"[{server}]:4433",
+        "--server-name", "kepler.satlab.test", "--ca", str(made.folder / "ca.crt"), "--bytes", "2000000",
+        "--direction", direction,
+    ]  # fmt: skip
+    with subprocess.Popen(serving, stdout=subprocess.DEVNULL) as process:
+        try:
+            sockets = [*both.enter_argv("server"), "ss", "-Hlun", "sport = :4433"]
+            assert wait(lambda: b"4433" in subprocess.run(sockets, capture_output=True, check=True).stdout, 10)
+            done = subprocess.run(asking, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, done.stderr
+        finally:
+            process.terminate()

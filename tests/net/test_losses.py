@@ -149,5 +149,6 @@ def test_a_loss_of_the_link_is_the_stack_s_to_bear(tmp_path: Path, at_start: lis
     result, sample, forward = found(tmp_path, "link")
     assert not at_start and forward["lost"] > 1 and forward["lost_between_links"] == forward["lost_after_link"] == 0
     assert "host_loss_ratio" not in sample.calibration
-    assert (sample.spent_s or {})["loss recovery"] > 0, sample
+    # A loss in the last window's worth of packets costs no time in loss recovery (check/trace/test_causes.py has that).
+    assert (sample.spent_s or {})["host"] == 0, sample
     assert judged(result, sample).result == "fail"

@@ -234,7 +234,7 @@ def test_a_dead_entity_breaks_the_lab(lab_id: str, satlink: Path, role: Role) ->
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     (pid,) = entity_pids(lab_id, role)
     os.kill(pid, signal.SIGKILL)
-    assert wait(lambda: the_lab.status().phase == "broken", 5)
+    assert wait(lambda: the_lab.status().phase == "broken", 30)
     assert f"opensand-{role.value} has ended by SIGKILL: " in the_lab.status().reason
     with pytest.raises(HostError, match="is broken"):
         Lab.attach(lab_id)
@@ -286,7 +286,7 @@ def test_interrupted_while_it_waits(lab_id: str, satlink: Path, monkeypatch: pyt
     with up_in_a_process(lab_id, satlink) as child:
         assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
         child.send_signal(signal.SIGINT)
-        assert child.wait(5) != 0
+        assert child.wait(30) != 0
     assert lab.status(lab_id).phase == "absent"
 
 

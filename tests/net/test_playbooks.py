@@ -17,7 +17,7 @@ import yaml
 
 from satlab.common import paths
 from satlab.vm import dist
-from tests.vm import standin_repository
+from tests.vm import guest_python, standin_repository
 
 pytestmark = pytest.mark.net
 
@@ -54,6 +54,7 @@ ln -s "$2" "$host/opt/openbach/virtualenv"
 cp "$1/standin.list" "$host/etc/apt/sources.list.d/"
 : > "$host/etc/apt/sources.list"
 echo 'APT::Sandbox::User "root";' > "$host/etc/apt/apt.conf.d/99-standin"  # to whom the repository's folder is open
+cp "$1"/python/* "$host/usr/lib/python3/dist-packages/"
 chroot "$host" apt-get -q update
 touch "$host/var/lib/apt/periodic/update-success-stamp"
 for verb in install install uninstall; do
@@ -126,7 +127,9 @@ def outfit(folder: Path, jobs: list[str]) -> None:
         for job, program in OWN_PROGRAMS.items():
             if package.name.startswith(f"{program}_"):
                 shutil.copy(package, copies / job / "files")
-    (folder / "layers").mkdir()
+    for each in ("layers", "python"):
+        (folder / each).mkdir()
+    guest_python.keep_byte_code(folder / "python")
     for verb in ("install", "uninstall"):
         play(folder, verb, jobs, copies)
 

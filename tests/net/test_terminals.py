@@ -109,13 +109,13 @@ def test_p226_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
     assert len(found) == 5
     assert min(found) >= 4 * the_lab.plan.forward.one_way_delay_ms
     control.change(path, LinkSet(direction="forward", terminal=2, attenuation_db=40.0))
-    assert wait(lambda: not rtts_ms(the_lab, "client-2", count=1), 5)
+    assert wait(lambda: not rtts_ms(the_lab, "client-2", count=1), 30)
     assert len(rtts_ms(the_lab, "client-3")) == 5
     assert control.state(path)["directions"]["forward"]["terminals"] == {"2": {"attenuation_db": 40.0}}
     for bad in ({"terminal": 4, "attenuation_db": 1.0}, {"jitter": {"uniform_ms": 1}}):
         with pytest.raises(ConfigError):
             control.change(path, LinkSet.model_validate({"direction": "forward", **bad}))
-    assert wait(lambda: terminals_of(the_lab, "forward")[2]["lost_packets"] > 0, 5)
+    assert wait(lambda: terminals_of(the_lab, "forward")[2]["lost_packets"] > 0, 30)
     text = prometheus.render("x", prometheus.last_sample(Path(the_lab.config.metrics)))
     assert 'satlab_link_terminal_rate_bps{lab="x",direction="forward",terminal="3"}' in text
 
@@ -131,7 +131,7 @@ def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: 
     assert len(found) == 15
     # A frame of the flood may be on its way, and the host is loaded; a common queue would add 150 ms and losses.
     assert sorted(found)[7] < quiet + 40
-    assert wait(lambda: terminals_of(the_lab, "forward")[2]["dropped_packets"] > 1000, 5)
+    assert wait(lambda: terminals_of(the_lab, "forward")[2]["dropped_packets"] > 1000, 30)
     counted = terminals_of(the_lab, "forward")
     assert counted[1]["dropped_packets"] == counted[3]["dropped_packets"] == 0
 

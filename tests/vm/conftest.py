@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from satlab.common import topology
+from satlab.common import paths, terminals
 from satlab.common.topology import Size, control_address
 from satlab.link.options import LinkOptions
 from satlab.netlab import netns
 from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
+from tests import second_terminal
 from tests.vm import gate, nspawn, stage, standin_repository
 from tests.vm.stage import Provisioned
 
 ROOT = Path(__file__).resolve().parents[2]
+collect_ignore = ["test_second_terminal.py"] if nspawn.TERMINALS == 1 else ["test_nspawn.py", "test_through_serve.py"]
+"""Tests of the other stage: a skipped test fails in CI."""
 
 
 @pytest.fixture(scope="session")
@@ -29,16 +32,29 @@ def own_host() -> Iterator[None]:
         yield
 
 
+def _name_grafana_s_source(controller: Path, key: Path, standin: str) -> None:
+    """Do what is the user's: name Grafana's repository, which here is the stand-in, on the controller's host."""
+    etc = controller / "etc" / "apt"
+    shutil.copy(key, etc / "keyrings" / "standin.asc")
+    signed = f"[signed-by=/etc/apt/keyrings/standin.asc] {standin}/net4sat/{standin_repository.SUITE}"
+    (etc / "sources.list.d" / "standin.list").write_text(f"deb {signed} {standin_repository.SUITE} stable\n")
+    # The lists of the common root lack this source: this host reads all lists, as one with a fresh image does.
+    for known in (controller / "var/lib/apt/lists").glob("*_*"):
+        known.unlink()
+
+
 @pytest.fixture(scope="session")
 def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisioned]:
     scratch = tmp_path_factory.mktemp("vm")
     # This host's kernel may have no netem; the terrestrial segment then adds nothing.
-    here = provision.without_terrestrial_delay(topology.load())
+    named = second_terminal.write(scratch / "lab.yml") if nspawn.TERMINALS == 2 else paths.LAB_FILE
+    here = provision.without_terrestrial_delay(terminals.named(named))
     repository = standin_repository.build(scratch / "repository", ROOT / "tests/net/standin_opensand.py")
     folder = VmFolder(nspawn.STATE / "lab")
     shutil.rmtree(folder.path, ignore_errors=True)
     began = time.monotonic()
-    with nspawn.booted(here, Size.FULL, folder) as containers:
+    size = Size.SMALL if nspawn.TERMINALS == 2 else Size.FULL
+    with nspawn.booted(here, size, folder) as containers:
         boot_s = time.monotonic() - began
         address = str(control_address(inventory.machines(here)))
         standin = f"http://{standin_repository.HOST}"
@@ -56,17 +72,9 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
             folders={standin_repository.HOST: repository.folder, address: repository.folder},
             cache=nspawn.STATE / "packages",
         )
-        choices = VmOptions(Size.FULL, "satlink", variables)
-        # Grafana's repository is the user's to name; here the stand-in is it.
-        controller = nspawn.LAYERS / "controller" / "tree"
-        etc = controller / "etc" / "apt"
-        shutil.copy(repository.key, etc / "keyrings" / "standin.asc")
-        signed = f"[signed-by=/etc/apt/keyrings/standin.asc] {standin}/net4sat/{standin_repository.SUITE}"
-        source = f"deb {signed} {standin_repository.SUITE} stable\n"
-        (etc / "sources.list.d" / "standin.list").write_text(source)
-        # The lists of the common root lack this source: this host reads all lists, as one with a fresh image does.
-        for known in (controller / "var/lib/apt/lists").glob("*_*"):
-            known.unlink()
+        choices = VmOptions(size, "satlink", variables)
+        if size is Size.FULL:
+            _name_grafana_s_source(nspawn.LAYERS / "controller" / "tree", repository.key, standin)
         provision.prepare(folder, here, choices, LinkOptions(), containers.connection())
         # What plays know of the hosts does not change: one of them asks.
         os.environ |= {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts")}

@@ -23,14 +23,16 @@ from satlab.common.topology import Size, Topology, control_address
 from satlab.netlab import netns
 from satlab.vm import box, inventory
 from satlab.vm.provision import VmFolder, ssh_options
-from tests.vm import owner
+from tests.vm import guest_python, owner
 
-LAB_ID = "nspawn"
+TERMINALS = int(os.environ.get("SATLAB_VM_TERMINALS", "1"))
+"""Terminals of the stage: 1, the full lab; or 2, the small lab with an ST and a client more."""
+LAB_ID = "nspawn" if TERMINALS == 1 else "nspawn2"
 STATE = paths.ROOT / ".satlab" / "nspawn"
 LAYERS = STATE / "layers"
 ROOT_AGE_S = 7 * 86400
 BOOT_DEADLINE_S = 120.0
-_GROUP = "satlab-nspawn-"
+_GROUP = f"satlab-{LAB_ID}-"
 END_DEADLINE_S = 30.0
 
 
@@ -79,6 +81,7 @@ def _root() -> Path:
     box.make_root(archive, packages, has_lists=True)
     box.unpack(archive, root)
     box.run(["chroot", str(root), "apt-cache", "gencaches"])
+    guest_python.keep_byte_code(root / guest_python.PACKAGES)
     archive.unlink()
     stamp.write_text(listed)
     return root

@@ -13,7 +13,7 @@ from satlab.link.options import LinkOptions
 from satlab.vm import provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import PlayRecap
-from tests.vm.nspawn import Containers
+from tests.vm.nspawn import TERMINALS, Containers
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,10 @@ class Provisioned:
         """Write the inventory anew, for another emulator."""
         choices = VmOptions(self.choices.size, emulator, self.choices.variables)
         folder, connection = self.containers.folder, self.containers.connection()
-        provision.prepare(folder, self.topology, choices, LinkOptions(emulator=emulator), connection)
+        # OpenSAND has the terminals of its profile.
+        profile = "geo-dama" if emulator == "opensand" and TERMINALS == 2 else "geo"
+        options = LinkOptions(emulator=emulator, profile=profile)
+        provision.prepare(folder, self.topology, choices, options, connection)
 
 
 @contextlib.contextmanager

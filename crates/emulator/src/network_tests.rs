@@ -398,6 +398,138 @@ fn p247_variations_are_those_of_each_terminal() {
     assert_eq!(of(1), [Some(1), Some(2)]);
 }
 
+/// Longest delay of the first terminal's packets, one of 1500 bytes each 5 ms, while `offer` offers those of others for 10 s.
+fn longest_delay(served: &mut Served, offer: impl Fn(Nanos, &mut Served)) -> Nanos {
+    let (mut out, mut longest, mut seen) = (Vec::new(), 0, 0);
+    let mut packet = packet_for(0);
+    for now in (0..12_000 * MS).step_by(MS as usize) {
+        if now < 10_000 * MS {
+            if now % (5 * MS) == 0 {
+                packet[20..28].copy_from_slice(&now.to_be_bytes());
+                served.offer(now, 0, &packet);
+            }
+            offer(now, served);
+        }
+        while let Some((due, terminal)) = served.pop(now, &mut out) {
+            if terminal == 0 {
+                let offered = <[u8; 8]>::try_from(&out[20..28]).unwrap();
+                longest = longest.max(due - u64::from_be_bytes(offered));
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 2000);
+    longest
+}
+
+#[test]
+fn p281_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
+    let (config, profile) = own("geo-terminals", &[4, 5]);
+    for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
+        // Allowed: a frame in progress, one of plans and its own, of 3.3 ms each in the most robust MODCOD; two superframes.
+        let link = || {
+            served(&config, &profile)
+                .unwrap()
+                .into_iter()
+                .nth(direction)
+                .unwrap()
+        };
+        let alone = longest_delay(&mut link(), |_, _| {});
+        for attenuation_db in [0.0, 8.0, 40.0] {
+            let mut link = link();
+            let fade = link::Change::Attenuation(attenuation_db);
+            link.set(0, Some(1), &fade).unwrap();
+            let flood = packet_for(1);
+            let longest = longest_delay(&mut link, |now, link| {
+                (0..10).for_each(|_| link.offer(now, 1, &flood));
+            });
+            assert!(
+                longest < alone + allowed,
+                "{direction}, {attenuation_db} dB: {longest} {alone}"
+            );
+        }
+    }
+}
+
+#[test]
+fn p281_packets_of_any_content_for_a_terminal_do_not_delay_another() {
+    let (config, profile) = own("geo-terminals", &[4, 5]);
+    for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
+        let link = || {
+            served(&config, &profile)
+                .unwrap()
+                .into_iter()
+                .nth(direction)
+                .unwrap()
+        };
+        let alone = longest_delay(&mut link(), |_, _| {});
+        let state = std::cell::Cell::new(7);
+        let next = || {
+            let mut seed = state.get();
+            let found = random(&mut seed);
+            state.set(seed);
+            found
+        };
+        let longest = longest_delay(&mut link(), |now, link| {
+            for _ in 0..10 {
+                // A true version and destination, in the class of the others, which a higher one would precede; lengths,
+                // options, fragments and all else are as they come.
+                let mut bytes = packet_for(1);
+                let destination = <[u8; 4]>::try_from(&bytes[16..20]).unwrap();
+                bytes.truncate(20 + (next() % 1481) as usize);
+                bytes.fill_with(|| next() as u8);
+                (bytes[0], bytes[1]) = (0x40 | bytes[0] & 0x0F, 0);
+                bytes[16..20].copy_from_slice(&destination);
+                link.offer(now, 1, &bytes);
+            }
+            // From a device anything comes; on the forward link what has no destination is the first terminal's own.
+            for garbage in [&[][..], &[0x45], &[0xFF; 3], &[0x60; 39]]
+                .into_iter()
+                .take(4 * direction)
+            {
+                link.offer(now, 1, garbage);
+            }
+        });
+        assert!(longest < alone + allowed, "{direction}: {longest} {alone}");
+    }
+}
+
+#[test]
+fn p282_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
+    let (config, profile) = of_count("geo", 4);
+    let [mut forward, _] = served(&config, &profile).unwrap();
+    let packets = [0, 1, 2, 3].map(packet_for);
+    let mut out = Vec::new();
+    let mut seconds = vec![[0_u64; 4]; 20];
+    let (mut ended, silence) = (None, 8_000 * MS);
+    for now in (0..20_000 * MS).step_by(MS as usize) {
+        let wanting = if now < silence { 0..4 } else { 1..4 };
+        packets[wanting].iter().for_each(|packet| {
+            (0..2).for_each(|_| forward.offer(now, 9, packet));
+        });
+        if now >= silence && ended.is_none() && forward.state(now).terminals[0].queue.1 == 0 {
+            ended = Some(now);
+        }
+        while let Some((due, terminal)) = forward.pop(now, &mut out) {
+            seconds[(due / (1000 * MS)) as usize][terminal] += out.len() as u64;
+        }
+    }
+    // From its last packet on, which takes the delay of the link, the others have its part.
+    let after = (ended.unwrap() + profile.one_way_delay_ns) / (1000 * MS) + 1;
+    let before = seconds[7];
+    for second in &seconds[after as usize..19] {
+        assert_eq!(second[0], 0);
+        for terminal in 1..4 {
+            let more = second[terminal] as f64 / before[terminal] as f64;
+            assert!(
+                (more / (4.0 / 3.0) - 1.0).abs() < 0.02,
+                "{more}, {seconds:?}"
+            );
+        }
+    }
+    assert!(after < 15, "{after}");
+}
+
 /// A stream of pseudo-random numbers (Knuth's MMIX generator): upper bits.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed

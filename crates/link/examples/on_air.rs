@@ -3,10 +3,11 @@
 //!
 //! - `on_air forward SEED FOLDER`: `frames.pcap`, each BBFRAME behind a mode adaptation header L.3 in a UDP datagram
 //! - `on_air plans SEED FOLDER`: the same with a TBTP2 every 26.5 ms
-//! - `on_air tables SEED FOLDER`: TBTP2s of any content alone, what they say in `said.txt`: superframe, first slot, slots, terminal
+//! - `on_air tables SEED FOLDER`: TBTP2s of any content alone, what they say in `said.txt`: superframe, first slot, the terminal of each slot
+//! - `on_air shared SEED FOLDER`: as `forward`, for several terminals; `sent-N.txt` has the packets for terminal N
 //! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in hexadecimal
 //!
-//! All but `tables` also write `sent.txt` and `received.txt`: one packet per line in hexadecimal.
+//! All but `tables` and `shared` also write `sent.txt` and `received.txt`: one packet per line in hexadecimal.
 
 #[path = "../tests/common/on_air.rs"]
 mod on_air;
@@ -25,14 +26,15 @@ const LINKTYPE_RAW: u32 = 101;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [direction, seed, folder] = &arguments[..] else {
-        return Err("usage: on_air forward|plans|tables|return SEED FOLDER".into());
+        return Err("usage: on_air forward|plans|tables|shared|return SEED FOLDER".into());
     };
     let (seed, folder) = (seed.parse()?, Path::new(folder));
     if direction == "tables" {
         let (carrier, frames, said) = on_air::tables(seed);
         fs::write(folder.join("frames.pcap"), capture(&carrier, &frames))?;
-        let line = |(superframe, first, slots, terminal): &on_air::Said| {
-            format!("{superframe} {first} {slots} {terminal}\n")
+        let line = |(superframe, first, terminals): &on_air::Said| {
+            let terminals: Vec<_> = terminals.iter().map(u8::to_string).collect();
+            format!("{superframe} {first} {}\n", terminals.join(","))
         };
         fs::write(
             folder.join("said.txt"),
@@ -40,10 +42,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         )?;
         return Ok(());
     }
+    if direction == "shared" {
+        let (carrier, frames, sent) = on_air::shared(seed);
+        fs::write(folder.join("frames.pcap"), capture(&carrier, &frames))?;
+        for (terminal, packets) in sent.iter().enumerate() {
+            fs::write(folder.join(format!("sent-{terminal}.txt")), lines(packets))?;
+        }
+        return Ok(());
+    }
     let run = match direction.as_str() {
         "forward" | "plans" => on_air::forward(seed, direction == "plans"),
         "return" => on_air::back(seed),
-        _ => return Err(format!("{direction}: none of forward, plans, tables and return").into()),
+        _ => {
+            return Err(
+                format!("{direction}: none of forward, plans, tables, shared and return").into(),
+            );
+        }
     };
     if let Carrier::Forward { .. } = run.carrier {
         fs::write(
@@ -54,10 +68,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(folder.join("bursts.txt"), bursts(&run.frames))?;
     }
     for (name, packets) in [("sent.txt", &run.sent), ("received.txt", &run.received)] {
-        let lines: Vec<_> = packets.iter().map(|packet| hex(packet)).collect();
-        fs::write(folder.join(name), lines.join("\n"))?;
+        fs::write(folder.join(name), lines(packets))?;
     }
     Ok(())
+}
+
+fn lines(packets: &[Vec<u8>]) -> String {
+    let lines: Vec<_> = packets.iter().map(|packet| hex(packet)).collect();
+    lines.join("\n")
 }
 
 fn bursts(frames: &[Frame]) -> String {

@@ -66,8 +66,7 @@ impl Plans {
         put_tbtp2(
             self.next - 1,
             first as u16,
-            slots as u16,
-            NOBODY,
+            std::iter::repeat_n(NOBODY, slots),
             &mut self.table,
         );
         let packet = Packet::Complete {

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 
 MAX_BYTES = 1_000_000
@@ -21,7 +22,7 @@ def load(path: Path, model: type[M], defaults: Mapping[str, Any]) -> M:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ConfigError(f"{path} has more than {MAX_BYTES} bytes", hint="write factors as lists")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml_text.load(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ConfigError(f"{path} is not a mapping", hint=hint)
         return model.model_validate({**defaults, **content})

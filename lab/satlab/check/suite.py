@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from satlab.common import paths
+from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.link.config import LossProcess
 
@@ -220,7 +220,7 @@ def load(path: Path) -> Suite:
         ConfigError: all faults of the file.
     """
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = yaml_text.load(path.read_text())
         return Suite.model_validate(raw)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint="shipped suites are in baselines/") from error

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""A check from its request to its reports."""
+
 import base64
 import gzip
 import json
 import math
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,28 +14,24 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-import yaml
 from typer.testing import CliRunner
 
-from satlab.check import case_link, check_result, check_run, physics, suite, verdict
+from satlab.check import case_link, check_result, check_run, physics
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
+from satlab.check.conftest import one, small
 from satlab.check.endpoint import lockstep, selection
 from satlab.check.report import check_page, check_tables, exports, interop_result
-from satlab.check.samples import Sample, Status, UnusedSource, within_limit
+from satlab.check.samples import Sample, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
-from satlab.check.trace import causes
-from satlab.check.verdict import BaselineComparison
 from satlab.cli import app
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.common.statistics import Interval
 from satlab.experiment.quiet_host import Patience
 
-ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
     "request": {"seed": 4, "direction": "download"},
     "samples": [],
@@ -47,80 +44,6 @@ OUTCOME: dict[str, Any] = {
         }
     ],
 }  # fmt: skip
-
-
-def one(case: str, *times: float | None, status: Status = "ok", reason: str = "", calibration: str = "") -> Sample:
-    return Sample(case, 1, status, reason, times, calibration=calibration)
-
-
-def small(**changes: Any) -> Suite:
-    case = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [3.0]}
-    document = {
-        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [2], "cases": [case],
-    }  # fmt: skip
-    return Suite.model_validate(document | changes)
-
-
-def test_the_suite_of_the_draft_is_complete() -> None:
-    etosat = suite.load(ETOSAT)
-    judged = {case.id: case.targets_s for case in etosat.cases if None not in case.targets_s}
-    assert etosat.marks_mb == (2, 10, 100) and len(etosat.cases) == 10
-    assert judged["small-upload"] == (10, 50, 420) and judged["large"] == (3, 5, 8)
-
-
-def test_every_suite_that_is_shipped_can_be_read() -> None:
-    names = [path.stem for path in paths.BASELINES.glob("*.yml")]
-    assert {"etosat", "interop", "seed-002"} <= set(names)
-    for name in names:
-        assert suite.load(paths.BASELINES / f"{name}.yml").name == name
-    shipped = suite.load(paths.BASELINES / "interop.yml")
-    assert [case.id for case in shipped.cases if case.lacking] == ["rebinding", "migration"]
-
-
-def test_a_test_case_passes_when_all_its_samples_did() -> None:
-    document = {"marks_mb": [], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}]}
-    tests = small(**document)
-    for samples, result in (
-        ([one("a", 2.0)] * 3, "pass"),
-        ([one("a", 2.0), one("a", None, status="failed", reason="wrong file")], "fail"),
-    ):
-        [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
-        assert (found.result, found.mark_mb, found.target_s) == (result, None, None)
-    with pytest.raises(ValueError, match="lacking"):
-        small(marks_mb=[], cases=[{"id": "a", "forward_mbps": 10, "return_mbps": 2}])
-
-
-def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "bad.yml"
-    path.write_text(
-        ETOSAT.read_text().replace("rtt_ms: 650", "rtt_ms: 1, speed: 2").replace("return_mbps: 0.5", "x: 1")
-    )
-    with pytest.raises(ConfigError) as caught:
-        suite.load(path)
-    assert {"rtt_ms", "speed", "return_mbps", "x"} <= {fault.place.rpartition(".")[2] for fault in caught.value.faults}
-    for text in ("{", "[1]", "schema: satlab/suite/1"):
-        path.write_text(text)
-        with pytest.raises(ConfigError):
-            suite.load(path)
-
-
-def test_a_suite_is_found_by_name_or_file(tmp_path: Path) -> None:
-    assert suite.file_of("etosat") == ETOSAT
-    own = tmp_path / "mine.yml"
-    own.write_text(ETOSAT.read_text().replace("name: etosat", "name: mine"))
-    assert suite.load(suite.file_of(str(own))).name == "mine"
-    for name in ("no-such-suite", str(own.with_suffix("")), "../baselines/etosat"):
-        with pytest.raises(ConfigError, match="etosat, interop"):
-            suite.file_of(name)
-
-
-def test_suites_follow_their_schema() -> None:
-    schema = json.loads((paths.SCHEMAS / "suite.schema.json").read_text())
-    for file in paths.BASELINES.glob("*.yml"):
-        jsonschema.validate(yaml.safe_load(file.read_text()), schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load(ETOSAT.read_text()) | {"speed": 1}, schema)
 
 
 def test_variables_of_programs_are_parsed_and_every_fault_is_named() -> None:
@@ -143,37 +66,6 @@ def test_programs_that_do_not_fit_together_are_refused(named: dict[str, Any], wo
         selection.External(**named).opened()
 
 
-@pytest.mark.parametrize("changes", [{"marks_mb": [2, 1]}, {"marks_mb": [1, 2]}, {"name": "../x"}])
-def test_inconsistent_suites_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"marks_mb|targets_s|name"):
-        small(**changes)
-
-
-def test_cases_are_named_one_by_one_or_in_one_text() -> None:
-    etosat = suite.load(ETOSAT)
-    assert [case.id for case in etosat.selected(["large", "medium,small-upload"])] == [
-        "small-upload",
-        "medium",
-        "large",
-    ]
-
-
-def test_an_unknown_case_is_named() -> None:
-    with pytest.raises(ConfigError) as caught:
-        small().selected(["b"])
-    assert "b is not a case" in str(caught.value.faults[0])
-
-
-def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> None:
-    etosat = suite.load(ETOSAT)
-    schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
-    for case in etosat.cases:
-        request = virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})
-        jsonschema.validate(request, schema)
-        assert request["repeats"] == (2 if case.second_after_s else 1)
-        assert request == virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})
-
-
 def test_a_sample_is_the_last_transfer() -> None:
     rate = SimpleNamespace(udp_goodput_bps=1e7)
     plan: Any = SimpleNamespace(forward=rate, return_=rate)
@@ -181,43 +73,6 @@ def test_a_sample_is_the_last_transfer() -> None:
     assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
     assert virtual_clock.sample(second, OUTCOME, plan).times_s == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("times", "target", "result"),
-    [
-        ((2.9, 2.8, 2.9, 2.7, 2.9), 3.0, "pass"),
-        ((3.0, 3.0, 3.0, 3.0, 3.0), 3.0, "pass"),
-        ((2.9, 3.4, 2.8, 3.3, 3.5), 3.0, "fail"),
-        ((3.9, 3.8, 3.9, 3.7, 3.9), 3.0, "fail"),
-        ((2.9, None, None, None, 2.0), 3.0, "fail"),
-        ((2.9, 2.8, 2.9, 2.7, 2.9), None, "to be determined"),
-    ],
-)
-def test_a_target_is_met_by_the_upper_end(times: tuple[float | None, ...], target: float | None, result: str) -> None:
-    case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(target,))
-    [found] = verdict.against_targets(small(), [case], {"a": [one("a", time) for time in times]})
-    assert (found.result, found.censored) == (result, times.count(None))
-
-
-def test_a_failed_connection_fails_its_case() -> None:
-    samples = [one("a", 1.0), one("a", 1.0, status="failed", reason="timed out")]
-    [found] = verdict.against_targets(small(), small().cases, {"a": samples})
-    assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
-
-
-@pytest.mark.parametrize(("statuses", "result"), [(("failed",) * 2, "fail"), (("ok", "failed"), "to be determined")])
-def test_a_case_without_a_target_fails_if_nothing_arrives(statuses: tuple[Status, ...], result: str) -> None:
-    """A first run without a baseline would be green otherwise, and its check a baseline that accepts anything."""
-    case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(None,))
-    samples = [one("a", None if status == "failed" else 1.0, status=status) for status in statuses]
-    [found] = verdict.against_targets(small(), [case], {"a": samples})
-    assert found.result == result
-
-
-def judged(*samples: Sample) -> verdict.TargetVerdict:
-    [found] = verdict.against_targets(small(), small().cases, {"a": samples})
-    return found
 
 
 def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
@@ -275,140 +130,6 @@ def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> 
             at = one("a", time_s)
             found = physics.possible(at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies)
             assert (found.status, found.floors_s) == (status, (least,))
-
-
-def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:
-    good, off = one("a", 1.0), one("a", 9.0, calibration="rtt_ms")
-    mixed = judged(good, good, off)
-    assert (mixed.result, mixed.n, mixed.off, mixed.median_s) == ("pass", 2, 1, 1.0)
-    most = judged(good, off, off)
-    assert (most.result, most.off, most.is_open) == ("not measurable", 2, False)
-    assert judged(off, off).median_s == 9.0
-
-
-def test_an_unsupported_case_is_not_a_failure() -> None:
-    found = judged(one("a", None, status="unsupported", reason="no 0-RTT"))
-    assert (found.result, found.died) == ("unsupported", ("no 0-RTT",))
-
-
-def test_an_unsupported_case_is_unsupported_over_any_link() -> None:
-    found = judged(one("a", None, status="unsupported", reason="no 0-RTT", calibration="rtt_ms"))
-    assert found.result == "unsupported"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "changes", "is_open"),
-    [
-        (2.9, 3.1, {}, True),
-        (3.0, 3.1, {}, True),
-        (3.01, 3.1, {}, False),
-        (2.9, 3.0, {"result": "pass"}, False),
-        (2.9, 3.1, {"died": ("reset",)}, False),
-        (2.9, 3.1, {"result": "not measurable"}, False),
-        (2.9, 3.1, {"target_s": None, "result": "to be determined"}, False),
-    ],
-)
-def test_a_verdict_is_open_while_its_interval_contains_the_target(
-    low: float, high: float, changes: dict[str, Any], is_open: bool
-) -> None:
-    found = verdict.TargetVerdict("a", 2, 3.0, 3.05, Interval(low, high), 5, 0, (), "fail")
-    assert replace(found, **changes).is_open is is_open
-
-
-def test_the_rank_sum_test_agrees_with_counting() -> None:
-    # All 4 of 4 above all 4 of 4: one of 70 arrangements, so 1/70 one-sided.
-    source = random.Random(1)  # noqa: S311
-    assert verdict.p_slower([5, 6, 7, 8], [1, 2, 3, 4], source) == pytest.approx(1 / 70, abs=0.005)
-    assert verdict.p_slower([1, 2, 3, 4], [5, 6, 7, 8], source) == pytest.approx(1.0)
-    assert verdict.p_slower([1, 1, 1], [1, 1, 1], source) == pytest.approx(1.0)
-    assert verdict.p_slower(range(50, 100), range(50), source) == 1 / 10_001  # never 0
-
-
-def test_holm_rejects_step_by_step() -> None:
-    # Holm 1979: 0.01 <= 0.05/4, 0.013 <= 0.05/3, 0.03 > 0.05/2 ends it.
-    assert verdict.holm([0.03, 0.01, 0.04, 0.013]) == [False, True, False, True]
-
-
-def noisy(case: str, center: float, spread: float, seed: int, n: int = 10) -> list[Sample]:
-    source = random.Random(seed)  # noqa: S311
-    return [one(case, source.gauss(center, spread)) for _ in range(n)]
-
-
-def compare(now: list[Sample], before: list[Sample]) -> BaselineComparison:
-    [found] = verdict.against_baseline([2], {"a": now}, {"a": before}, 0.03)
-    return found
-
-
-def test_a_slowdown_is_found_and_noise_is_not() -> None:
-    before = noisy("a", 10, 0.2, 1)
-    found = compare(noisy("a", 11, 0.2, 2), before)
-    assert found.is_slower and found.detectable is not None and found.detectable < 0.1
-    assert not compare(noisy("a", 10, 0.2, 3), before).is_slower
-    assert not compare(noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)).is_slower  # within the tolerance
-    dead = [one("a", None, status="censored") for _ in range(10)]
-    assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
-
-
-def off(samples: list[Sample]) -> list[Sample]:
-    return [replace(sample, calibration="release_error") for sample in samples]
-
-
-@pytest.mark.parametrize("side", ["now", "before"])
-def test_a_comparison_of_uncalibrated_samples_is_not_measurable(side: str) -> None:
-    now, before = noisy("a", 11, 0.2, 2), noisy("a", 10, 0.2, 1)
-    assert compare(now, before).result == "slower"
-    comparison = compare(off(now), before) if side == "now" else compare(now, off(before))
-    assert (comparison.result, comparison.is_slower, comparison.p, comparison.detectable) == (
-        "not measurable",
-        False,
-        None,
-        None,
-    )
-    assert comparison.ratio == pytest.approx(1.1, abs=0.02)
-
-
-def test_a_comparison_counts_calibrated_samples_alone() -> None:
-    before = noisy("a", 10, 0.2, 1)
-    mixed = compare([*noisy("a", 10, 0.2, 3), *off(noisy("a", 20, 0.2, 4))], before)
-    assert (mixed.result, mixed.n, mixed.off) == ("no slower", 10, 10)
-    assert compare([*before[:4], *off(before[4:])], before).result == "not measurable"  # fewer than half
-    assert compare(before, [*before[:5], *off(noisy("a", 1, 0.1, 5, 5))]).n_baseline == 5
-
-
-def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
-    """Eight comparisons, of which one can be judged, have the p-value and the limits of that one alone."""
-    names = "abcdefgh"
-    now = {name: noisy(name, 10.5, 0.3, 5) for name in names}
-    before = {name: noisy(name, 10, 0.3, 6) for name in names}
-    mixed = now | {name: off(now[name]) for name in names[1:]}
-    [alone] = verdict.against_baseline([2], {"a": now["a"]}, before, 0.03)
-    assert 0.05 / 8 < (alone.p or 0) < 0.05 and alone.is_slower  # the others would make it insignificant
-    assert verdict.against_baseline([2], mixed, before, 0.03)[0] == alone
-
-
-def test_the_ratio_of_marks_that_were_never_reached() -> None:
-    reached, never = noisy("a", 10, 0.1, 1), [one("a", None, status="censored")] * 10
-    assert compare(reached, never).ratio == 0 and compare(never, reached).ratio == math.inf
-
-
-def test_detectable_slowdowns_begin_above_the_tolerance_and_ties_are_no_slowdown() -> None:
-    source = random.Random(1)  # noqa: S311
-    assert verdict.detectable([10.0] * 10, 10, 0.05, 1, source) == 0.06
-    assert not verdict._is_detected([10.0] * 10, (10, 10), 1.0, 1.0, source)
-
-
-def test_samples_are_planned_with_the_calibrated_ones_of_the_baseline() -> None:
-    steady, wild = noisy("a", 10, 0.1, 1), noisy("a", 10, 3, 2)
-    fewest = [check_run._min_runs(small(), small().cases[0], {"a": [*steady, *more]}, 1) for more in (off(wild), wild)]
-    assert fewest[0] == check_run.BASELINE_RUNS < fewest[1]
-
-
-def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
-    sizes = range(10, 21, 5)
-    steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
-    assert verdict.runs_for(steady, sizes, 0.1, 4) == 10 and verdict.runs_for(spread, sizes, 0.1, 4) > 10
-    assert verdict.runs_for([*steady, *spread], sizes, 0.1, 4) == verdict.runs_for(spread, sizes, 0.1, 4)
-    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # a mark that was never reached is ignored
 
 
 def test_options_are_pairs() -> None:
@@ -519,17 +240,6 @@ def test_the_page_holds_every_verdict_and_every_transfer(
 def mean_s(found: CheckResult) -> float:
     """Return the mean duration of a check's quick transfers."""
     return sum((found.spent_s("quick") or {}).values())
-
-
-def test_a_baseline_of_before_a_cause_was_known_is_compared() -> None:
-    now, before = one("a", 3.0), one("a", 2.0)
-    spent: dict[str, float] = dict.fromkeys(causes.CAUSES, 0.0)
-    old = replace(before, spent_s={"link": 2.0})
-    grown = verdict.grown_s([replace(now, spent_s=spent | {"link": 2.5, "pacing": 0.5})], [old])
-    assert grown is not None and (grown["link"], grown["pacing"], grown["host"]) == (0.5, 0.5, 0.0)
-    off = replace(old, spent_s={"link": 9.0}, calibration="rtt_ms")
-    assert verdict.grown_s([replace(now, spent_s=spent)], [old, off]) == spent | {"link": -2.0}
-    assert verdict.grown_s([now], [old]) is None
 
 
 def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

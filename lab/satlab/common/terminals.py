@@ -2,15 +2,19 @@
 """Further terminals of a lab: each an ST with a LAN and a client of its own, next to those of `lab.yml`.
 
 Terminal 1 is that of `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and `client-N`, joined by a LAN. Its
-addresses follow from N, and are benchmarking addresses (RFC 2544).
+addresses follow from N, and are benchmarking addresses (RFC 2544). `lab.yml` may name further terminals: the VM lab has
+a machine for each of their nodes, and the embedded lab has as many.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 
-from satlab.common.errors import ConfigError
-from satlab.common.topology import Interface, Network, NetworkKind, Node, Role, Topology
+from satlab.common.errors import ConfigError, Fault
+from satlab.common.paths import LAB_FILE
+from satlab.common.topology import FURTHER, Interface, Network, NetworkKind, Node, Role, Topology, load
 
 MOST = 64
 """Terminals that a lab can have; satlink's limit (schemas/link-config.schema.json)."""
@@ -81,3 +85,49 @@ def with_terminals(topology: Topology, count: int) -> Topology:
         nodes[terminal.st] = Node(role=Role.ST, interfaces={LAN: on_lan, SAT: on_satellite})
         nodes[terminal.client] = Node(role=Role.CLIENT, interfaces={LAN: Interface(network=terminal.lan, address=far)})
     return topology.model_copy(update={"networks": networks, "nodes": nodes})
+
+
+def named(path: Path = LAB_FILE) -> Topology:
+    """Read a topology with the further terminals that it names.
+
+    Each has the nodes, LAN and addresses that `with_terminals` makes; its ST may have an interface on an emulation
+    network, too.
+
+    Raises:
+        ConfigError: the file is not usable, or a further terminal is another than this; every fault.
+    """
+    whole = load(path, whole=True)
+    numbers = {int(match[1]) for name in whole.nodes if (match := FURTHER.fullmatch(name))}
+    faults = list(_faults(whole, with_terminals(whole.of_one_terminal(), max(numbers, default=1)), str(path)))
+    if faults:
+        raise ConfigError(f"{path}: the further terminals are not usable", faults, "fix what is named above")
+    return whole
+
+
+def _faults(whole: Topology, expected: Topology, path: str) -> Iterator[Fault]:
+    """Find what differs of the further terminals of a file."""
+    for section, has, needs in (
+        ("networks", whole.networks, expected.networks),
+        ("nodes", {name: _without_emulation(whole, node) for name, node in whole.nodes.items()}, expected.nodes),
+    ):
+        for name in filter(FURTHER.fullmatch, {**needs, **has}):
+            place = f"{path}: {section}.{name}"
+            if name not in needs:
+                yield Fault(place, "belongs to no terminal", "a terminal N has st-N, client-N and client-lan-N")
+            elif name not in has:
+                yield Fault(place, "missing", f"add {_text(needs[name])}")
+            elif has[name] != needs[name]:
+                yield Fault(place, f"is {_text(has[name])}", f"write {_text(needs[name])}")
+
+
+def _without_emulation(topology: Topology, node: Node) -> Node:
+    kept = {
+        name: interface
+        for name, interface in node.interfaces.items()
+        if topology.networks[interface.network].kind is not NetworkKind.EMULATION
+    }
+    return node.model_copy(update={"interfaces": kept})
+
+
+def _text(part: Node | Network) -> str:
+    return part.model_dump_json(exclude_none=True, exclude_defaults=True)

@@ -2,12 +2,16 @@
 """Further terminals: their nodes, addresses and routes."""
 
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from satlab.common import terminals
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology, load, routes
+from tests import second_terminal
 
 HERE = load()
 
@@ -69,3 +73,37 @@ def test_addresses_that_lab_yml_uses_are_refused() -> None:
     networks["gw-lan"] = networks["gw-lan"].model_copy(update={"subnet": terminals.Terminal.of(2).subnet})
     with pytest.raises(ConfigError, match="terminal 2 needs"):
         terminals.with_terminals(HERE.model_copy(update={"networks": networks}), 2)
+
+
+def test_a_file_that_names_a_second_terminal_has_the_one_of_the_embedded_lab(tmp_path: Path) -> None:
+    found = terminals.named(second_terminal.write(tmp_path / "lab.yml"))
+    assert terminals.clients(found) == ("client", "client-2")
+    made = terminals.with_terminals(HERE, 2)
+    assert found.nodes["client-2"] == made.nodes["client-2"]
+    assert found.networks["client-lan-2"] == made.networks["client-lan-2"]
+    assert routes(found)["gw"] == routes(made)["gw"]
+    assert terminals.with_terminals(found.of_one_terminal(), 2) == made.model_copy(update={"machines": HERE.machines})
+    # Who asks for one terminal alone sees no other.
+    assert load(tmp_path / "lab.yml") == HERE
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "reason"),
+    [
+        (lambda d: (d["nodes"].pop("client-2"), d["machines"]["hosts"].pop("client-2")), "nodes.client-2", "missing"),
+        (lambda d: d["networks"]["client-lan-2"].update(mtu=1400), "networks.client-lan-2", "1400"),
+        (lambda d: [of.update({"st-3": of.pop("st-2")}) for of in (d["nodes"], d["machines"]["hosts"])],
+         "nodes.st-2", "missing"),
+        (lambda d: d["nodes"]["st-2"].update(role="proxy"), "nodes.st-2", "proxy"),
+        (lambda d: d["networks"].update({"client-lan-4": {"kind": "lan", "subnet": "198.18.68.0/24"}}),
+         "networks.client-lan-4", "belongs to no terminal"),
+    ],
+)  # fmt: skip
+def test_other_further_terminals_are_refused_with_what_to_write(
+    tmp_path: Path, change: Callable[[Any], Any], place: str, reason: str
+) -> None:
+    content = second_terminal.data()
+    change(content)
+    with pytest.raises(ConfigError) as caught:
+        terminals.named(second_terminal.write(tmp_path / "lab.yml", content))
+    assert any(fault.place.endswith(place) and reason in fault.reason for fault in caught.value.faults)

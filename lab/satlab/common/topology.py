@@ -6,6 +6,7 @@ roles of the VM lab are rendered from the same values.
 """
 
 import itertools
+import re
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ from pydantic import (
     model_validator,
 )
 
+from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE
 
+FURTHER = re.compile(r"(?:st|client|client-lan)-([2-9]|[1-9][0-9])")
+"""Names of the nodes and LANs of further terminals, with their number (`terminals`)."""
 MAX_FILE_BYTES = 65536
 """Larger files are refused: a topology has a page of text."""
 
@@ -186,6 +190,16 @@ class Topology(_Model):
         """Return the interfaces on `network`, in the order of the nodes."""
         return [end for end in _ends(self) if end.network == network]
 
+    def of_one_terminal(self) -> "Topology":
+        """Return this topology without nodes, LANs and machines of further terminals."""
+
+        def kept(entries: dict[str, Any]) -> dict[str, Any]:
+            return {name: entry for name, entry in entries.items() if not FURTHER.fullmatch(name)}
+
+        machines = self.machines and self.machines.model_copy(update={"hosts": kept(self.machines.hosts)})
+        parts = {"networks": kept(self.networks), "nodes": kept(self.nodes), "machines": machines}
+        return self.model_copy(update=parts)
+
 
 @dataclass(frozen=True)
 class InterfaceEnd:
@@ -279,8 +293,8 @@ def _routes_of(topology: Topology, node: str, index: _Index) -> Iterator[Route]:
 Path_ = tuple[Hashable, ...]
 
 
-def load(path: Path = LAB_FILE) -> Topology:
-    """Read and check a topology.
+def load(path: Path = LAB_FILE, *, whole: bool = False) -> Topology:
+    """Read and check a topology; that of one terminal, or with the further terminals that the file names (`whole`).
 
     Raises:
         ConfigError: with every fault found; the place of each is `file:line: element`.
@@ -290,7 +304,7 @@ def load(path: Path = LAB_FILE) -> Topology:
     faults += [Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found]
     if faults or topology is None:
         raise ConfigError(f"{path}: the topology is not usable", faults, "fix the lines named above")
-    return topology
+    return topology if whole else topology.of_one_terminal()
 
 
 def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
@@ -299,8 +313,8 @@ def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
         text = path.read_text(encoding="utf-8")
         if len(text) > MAX_FILE_BYTES:
             raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        root = yaml_text.compose(text)
+        data = yaml_text.load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", hint="check the path and its permissions") from error
     except yaml.YAMLError as error:
@@ -344,7 +358,7 @@ def _check(data: Any) -> tuple[Topology | None, list[Found]]:
     """Check shape, then the references between elements. Elements of wrong shape are left out of the second part."""
     try:
         topology = Topology.model_validate(data)
-        found = [*_consistency(topology, set(topology.networks)), *_completeness(topology)]
+        found = [*_consistency(topology, set(topology.networks)), *_completeness(topology.of_one_terminal())]
         return topology, [*found, *_machine_faults(topology)]
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)

@@ -9,8 +9,15 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import NetworkKind, Topology
 from satlab.openbach.model import BoundScenario, Scenario
 
-JOBS = frozenset({"satlab_await", "satlab_iperf3", "satlab_ping", "satlab_system_load"})
+JOBS = frozenset(
+    {
+        "satlab_await", "satlab_iperf3", "satlab_page_load", "satlab_ping", "satlab_satperf", "satlab_system_load",
+        "satlab_web_server",
+    }
+)  # fmt: skip
 """Jobs that take addresses of IPv6, or none."""
+_NO_PROXY = ("satlab_pep", "none")
+"""The job of proxies, and the engine, its first word, with which it leaves connections as they are."""
 
 
 def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dict[str, str]:
@@ -29,12 +36,13 @@ def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dic
 
 
 def check(scenario: BoundScenario) -> None:
-    """Refuse jobs that know IPv4 alone: proxies, web servers and others.
+    """Refuse jobs that know IPv4 alone: proxies and others.
 
     Raises:
         ConfigError: with each of them.
     """
-    names = sorted({started.job.name for started in scenario.jobs()} - JOBS)
+    started = (one for one in scenario.jobs() if (one.job.name, *map(str, one.words[:1])) != _NO_PROXY)
+    names = sorted({one.job.name for one in started} - JOBS)
     if names:
         faults = [Fault(name, "knows addresses of IPv4 alone", "--ip 4 or both") for name in names]
         raise ConfigError(f"{scenario.name} cannot run over IPv6", faults)

@@ -14,6 +14,7 @@ from typing import Any
 from satlab.common import paths, scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.common.terminals import clients
 from satlab.common.topology import Topology
 from satlab.experiment import influx, job_layers, manifest, over_ipv6, quiet_host
 from satlab.experiment.quiet_host import Patience
@@ -136,7 +137,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     jobs = descriptor.all_jobs(request.jobs)
     entities = lab.nodes if request.entities is None else request.entities
     warnings: list[Fault] | None = [] if request.jobs else None
-    terminals, endless = request.link.terminals or 1 + len(ids), request.endless
+    terminals, endless = len(clients(lab)), request.endless
     loaded = scenario.load(request.scenario, jobs, entities, endless=endless, warnings=warnings, terminals=terminals)
     is_ipv6 = request.link.ip == "6"
     bound = scenario.bind(loaded, over_ipv6.settings(loaded, request.settings, lab) if is_ipv6 else request.settings)

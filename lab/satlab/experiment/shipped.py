@@ -5,9 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-
-from satlab.common import paths
+from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.link.options import shipped_profiles
 from satlab.netlab import job_host, web_target
@@ -29,7 +27,7 @@ def shipped(kind: Kind) -> dict[str, str]:
         case "jobs":
             return {name: _sentence(job.description) for name, job in descriptor.load_jobs(paths.JOBS).items()}
         case "suites":
-            return {path.stem: yaml.safe_load(path.read_text())["source"] for path in _sorted(paths.BASELINES, "*.yml")}
+            return {path.stem: yaml_text.load(path.read_text())["source"] for path in _sorted(paths.BASELINES, "*.yml")}
 
 
 def scenario_file(named: Path) -> Path:

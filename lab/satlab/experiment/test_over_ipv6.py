@@ -31,8 +31,17 @@ def test_the_server_of_a_scenario_is_reached_over_ipv6() -> None:
 
 
 def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
-    page = loaded("page_load")
-    bound = scenario.bind(page, {"protocol": "h3"})
+    bound = scenario.bind(loaded("quic"), {"pep": "quic"})
     with pytest.raises(ConfigError) as caught:
         over_ipv6.check(bound)
-    assert [fault.place for fault in caught.value.faults] == ["satlab_page_load", "satlab_web_server"]
+    assert [fault.place for fault in caught.value.faults] == ["satlab_pep"]
+
+
+@pytest.mark.parametrize(("name", "given"), [("quic", {"pep": "none"}), ("page_load", {"protocol": "h3"})])
+def test_p286_quic_and_pages_without_proxies_have_addresses_of_ipv6(name: str, given: dict[str, str]) -> None:
+    found = loaded(name)
+    bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
+    over_ipv6.check(bound)
+    words = [str(word) for started in bound.jobs() for word in started.words]
+    assert words.count("2001:2:0:1204::2") >= 2
+    assert not any(word.startswith("198.18.") for word in words)

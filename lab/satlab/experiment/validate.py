@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from satlab.common import paths, topology
+from satlab.common import paths, terminals, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.link import control, satlink
 from satlab.netlab import web_target
@@ -28,7 +28,7 @@ def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> lis
     elif path.is_dir() and (path / "files").is_dir():
         return _job(path, is_upstream=jobs is not None)
     elif path.suffix in {".yml", ".yaml"}:
-        topology.load(path)
+        terminals.named(path)
     elif path.is_file() or any(path.glob("*.json")):
         return _documents(path, sorted(path.glob("*.json")) if path.is_dir() else [path], jobs)
     else:

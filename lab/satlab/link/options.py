@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE, PROFILES, SATLINK
 from satlab.common.terminals import MOST as MOST_TERMINALS
-from satlab.common.terminals import with_terminals
-from satlab.common.topology import Topology, load
+from satlab.common.terminals import clients, named, with_terminals
+from satlab.common.topology import Topology
 from satlab.link import control, opensand
 from satlab.link.config import (
     DEFAULT_BDP,
@@ -217,8 +217,8 @@ class LocalOptions(Options):
         Field(ge=1, le=MOST_TERMINALS),
         Help(
             "Terminals",
-            "Terminals that share the satellite link, equal to the profile's ST; default: those of the profile. "
-            "Each has a client: client, client-2, ...",
+            "Terminals that share the satellite link, equal to the profile's ST; default: those of the profile, or as "
+            "many as lab.yml names. Each has a client: client, client-2, ...",
             "Link",
             metavar="N",
         ),
@@ -304,19 +304,27 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
             ConfigError: the profile is not usable.
             HostError: satlink does not answer.
         """
-        alone = self.emulator == "opensand" or self.timing == "opensand" or self.probes is not None
-        if self.terminals is not None or alone:
+        if self.terminals is not None or self._has_one_terminal:
             return ()
         described = opensand.describe(self.profile_folder().resolve(), satlink)
         return tuple(further.entity_id for further in described.further_sts)
 
     def topology(self, ids: Sequence[int] | None = None) -> Topology:
-        """Return the topology of `lab.yml` with these terminals; raises as `terminal_ids`, which `ids` is."""
+        """Return the topology of `lab.yml` with these terminals; raises as `terminal_ids`, which `ids` is.
+
+        As many as `lab.yml` names, where neither their number nor the profile's own are given.
+        """
         further = self.terminal_ids() if ids is None else ids
-        found = load(LAB_FILE)
+        found = named(LAB_FILE)
+        names = 1 if self._has_one_terminal else len(clients(found))
         if self.ip != "4":
             found = found.model_copy(update={"ipv6": True})
-        return with_terminals(found, self.terminals or 1 + len(further))
+        return with_terminals(found.of_one_terminal(), self.terminals or (1 + len(further) if further else names))
+
+    @property
+    def _has_one_terminal(self) -> bool:
+        """Whether the emulator carries the packets of one terminal alone."""
+        return self.emulator == "opensand" or self.timing == "opensand" or self.probes is not None
 
     def request(
         self,

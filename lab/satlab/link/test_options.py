@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from satlab import cli
 from satlab.cli.base import command, with_options
 from satlab.common.errors import ConfigError
+from satlab.common.terminals import clients
 from satlab.link.limits import link_schema
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions
+from tests import second_terminal
 
 
 def asked(**options: Any) -> dict[str, Any]:
@@ -32,6 +34,17 @@ def test_a_choice_becomes_the_command_line_that_makes_it() -> None:
     assert options.arguments()[2:] == ["--loss", "0.01", "--aqm", "pie", "--ecn", "--timeline", "a.json"]
     result = CliRunner().invoke(cli.app, ["run", "none.json", *options.arguments(), "--dry-run"])
     assert "No such option" not in result.output
+
+
+def test_labs_have_as_many_terminals_as_lab_yml_names_unless_another_number_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satlab.link.options.LAB_FILE", second_terminal.write(tmp_path / "lab.yml"))
+    assert clients(LinkOptions().topology(())) == ("client", "client-2")
+    assert len(clients(LinkOptions(terminals=4).topology())) == 4
+    assert len(clients(LinkOptions().topology((4, 5)))) == 3
+    for alone in (LinkOptions(timing="opensand"), LinkOptions(emulator="opensand"), LinkOptions(terminals=1)):
+        assert clients(alone.topology(())) == ("client",)
 
 
 def test_defaults_say_no_more_than_they_did() -> None:

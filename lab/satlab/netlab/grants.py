@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.netlab import privileges
 
@@ -32,7 +33,7 @@ def load(path: Path) -> Grants:
             about, text = path.stat(), file.read(MAX_BYTES)
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigError(f"{path}: others may write this file", hint=f"chmod go-w {path}")
-        document = yaml.safe_load(text) or {}
+        document = yaml_text.load(text) or {}
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

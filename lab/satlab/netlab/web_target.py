@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import WEB_TARGETS
 
@@ -120,7 +121,7 @@ def build(page: Page, out_dir: Path) -> Built:
 def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]:
     """Return the text fields of `page.yml` (totals as text, too) and its faults."""
     try:
-        data = yaml.safe_load(text)
+        data = yaml_text.load(text)
     except yaml.YAMLError as error:
         return {}, [Fault(str(place), f"not YAML: {' '.join(str(error).split())}")]
     if not isinstance(data, dict):

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from satlab.common import paths
+from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import upstream
 from satlab.openbach.document import MAX_BYTES, NAME_RULE, is_name
@@ -278,26 +278,6 @@ def sort_upstream(folder: Path) -> tuple[dict[str, Descriptor], dict[str, Config
     return jobs, bad
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe YAML loader, without keys that stand twice and without aliases (which can grow without bound)."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.get_mark()
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not used here", mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set[str]()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> Descriptor | None:
     """Read a descriptor; with `warnings` as a controller does, which notes there what it passes over."""
     name = folder.name
@@ -354,7 +334,7 @@ def _yaml(path: Path, faults: list[Fault]) -> Mapping[str, Any] | None:
         if len(text) > MAX_BYTES:
             faults.append(Fault(str(path), f"is larger than {MAX_BYTES} bytes"))
             return None
-        document: object = yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
+        document = yaml_text.load_strict(text)
     except OSError as error:
         faults.append(Fault(str(path), f"cannot be read: {error.strerror}", "a job has files/<job>.yml"))
     except yaml.MarkedYAMLError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+from satlab.common import yaml_text
 from satlab.common.errors import Fault
 from satlab.openbach.descriptor import AGENT_JOBS, Descriptor
 from satlab.openbach.upstream import copied
@@ -28,7 +29,7 @@ def check_folder(job: Descriptor) -> list[Fault]:
 
 def _playbook(path: Path) -> Iterator[Fault]:
     try:
-        tasks = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tasks = yaml_text.load(path.read_text(encoding="utf-8"))
     except OSError as error:
         yield Fault(str(path), f"cannot be read: {error.strerror}", "OpenBACH needs it to put the job on an agent")
         return

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from satlab.common import yaml_text
 from satlab.openbach import upstream
 
 PLACES = ("usr", "etc", "opt")
@@ -59,7 +60,7 @@ class Contents:
 def contents(folder: Path) -> Contents:
     """Read the playbook of a job's folder. One that cannot be read has nothing; `validate` names its fault."""
     try:
-        document = yaml.safe_load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
+        document = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
         return Contents()
     tasks = list(_tasks(document, conditional=False))

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from satlab.common import yaml_text
+
 RELEASES = {
     **{"11": "bullseye", "12": "bookworm", "13": "trixie"},
     **{"18.04": "bionic", "20.04": "focal", "22.04": "jammy", "24.04": "noble"},
@@ -66,7 +68,7 @@ def find_jobs(folder: Path) -> Iterator[Path]:
 def programs(folder: Path) -> dict[str, str]:
     """Return where a job's playbook copies files from, below `files/`, by their name on the agent: from sub-folders."""
     try:
-        tasks = yaml.safe_load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
+        tasks = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return {}
     return {Path(source).name: source for source in copied(tasks) if "/" in source and ".." not in source.split("/")}
@@ -75,7 +77,7 @@ def programs(folder: Path) -> dict[str, str]:
 def packages(folder: Path) -> list[str]:
     """Return the Debian packages that a job's playbook installs, as far as they are written out."""
     try:
-        tasks = yaml.safe_load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
+        tasks = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return []
     return list(dict.fromkeys(packages_of(tasks)))

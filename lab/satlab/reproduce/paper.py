@@ -14,7 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from satlab.common import paths
+from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.reproduce import flow_figures
 
@@ -268,10 +268,10 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
     """Read a paper's folder. Raises ConfigError with every fault, also of names that refer to nothing."""
     file = paths.BASELINES / name / "paper.yml"
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml_text.load(file.read_text())
         if clock == "real":
             file = file.with_name("real.yml")
-            content |= yaml.safe_load(file.read_text())
+            content |= yaml_text.load(file.read_text())
         content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
         paper = Paper.model_validate(content)
     except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:

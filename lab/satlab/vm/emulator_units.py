@@ -18,8 +18,8 @@ from satlab.experiment.link_probe import ProbeError, ProbePath
 from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.config import Emulator
 from satlab.link.expectation import expectation
-from satlab.link.opensand import START_ORDER
 from satlab.link.plan import LinkPlan
+from satlab.vm.inventory import side, terminals
 from satlab.vm.provision import METRICS_THERE
 from satlab.vm.vm_hosts import VmLab
 
@@ -98,8 +98,9 @@ class VmHost:
         Raises:
             HostError: it does not start, or no echo crosses the path.
         """
-        for role in (Role.SAT,) if self.emulator == "satlink" else START_ORDER:
-            self.lab.output(self.lab.topology.node_of(role), "systemctl", "restart", self.emulator)
+        nodes = [self.lab.topology.node_of(Role.SAT)] if self.emulator == "satlink" else self._entities()
+        for node in nodes:
+            self.lab.output(node, "systemctl", "restart", self.emulator)
         path = self._path
         try:
             self.lab.output(path.client, "ping", "-n", "-q", "-c", "1", "-w", f"{ECHO_DEADLINE_S:.0f}", path.address)
@@ -133,17 +134,21 @@ class VmHost:
         expected = expectation(self.plan, self.emulator)
         return calibrate.during(MetricsFile(self.metrics).each(), expected, since_unix_s)
 
+    def _entities(self) -> list[str]:
+        """Return the nodes of OpenSAND's entities in the order of their start: SAT, GW, then the terminals."""
+        topology = self.lab.topology
+        return [topology.node_of(Role.SAT), topology.node_of(Role.GW), *terminals(topology)]
+
     def _lost(self) -> Mapping[str, int | None]:
         """Copy OpenSAND's logs since its last start, and count what they report as lost; None where one is missing."""
         logs = self.metrics.parent / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         try:
-            for role in START_ORDER:
-                node = self.lab.topology.node_of(role)
+            for node in self._entities():
                 started = self.lab.output(node, "systemctl", "show", "-P", "InvocationID", "opensand").decode().strip()
                 selection = f"_SYSTEMD_INVOCATION_ID={started}"
                 log = self.lab.output(node, "journalctl", "--no-pager", "-o", "cat", selection)
-                (logs / f"opensand-{role.value}.log").write_bytes(log)
+                (logs / f"opensand-{side(self.lab.topology, node)}.log").write_bytes(log)
         except HostError:
             return dict.fromkeys((loss.cause for loss in opensand.LOSSES), None)
         return opensand.all_losses(logs.parent)

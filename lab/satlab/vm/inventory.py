@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE
-from satlab.common.topology import Machines, NetworkKind, Role, Size, Topology, control_address, routes
+from satlab.common.terminals import further
+from satlab.common.topology import FURTHER, Machines, NetworkKind, Role, Size, Topology, control_address, routes
 from satlab.link.config import Emulator
 
 GROUPS = {
@@ -38,13 +39,35 @@ def machines(topology: Topology) -> Machines:
     """Return the part of lab.yml that the VM lab needs.
 
     Raises:
-        ConfigError: there is none, or the file asks for IPv6.
+        ConfigError: there is none, the file asks for IPv6, or a terminal has no interface on the emulation network.
     """
     if topology.ipv6:
         raise ConfigError(f"{LAB_FILE}: the VM lab has no IPv6", hint="leave ipv6 out; the embedded lab has it")
     if topology.machines is None:
         raise ConfigError(f"{LAB_FILE}: has no machines", hint="the VM lab needs them: see schemas/lab.schema.json")
+    joined = {end.node for network in _emulation(topology) for end in topology.ends(network)}
+    faults = [
+        Fault(f"nodes.{one.st}.interfaces", "none is on the emulation network", "add one")
+        for one in further(topology)
+        if one.st not in joined
+    ]
+    if faults:
+        raise ConfigError(f"{LAB_FILE}: the VM lab cannot join its terminals", faults)
     return topology.machines
+
+
+def _emulation(topology: Topology) -> list[str]:
+    return [name for name, network in topology.networks.items() if network.kind is NetworkKind.EMULATION]
+
+
+def side(topology: Topology, name: str) -> str:
+    """Return what a node of the emulator is called in the roles: st, sat or gw; a further terminal by its name."""
+    return name if FURTHER.fullmatch(name) else topology.nodes[name].role.value
+
+
+def terminals(topology: Topology) -> list[str]:
+    """Return the nodes of all STs, that of the first terminal first."""
+    return [topology.node_of(Role.ST), *(one.st for one in further(topology))]
 
 
 def hosts(topology: Topology, size: Size) -> list[str]:
@@ -86,6 +109,8 @@ def _host(topology: Topology, name: str) -> dict[str, Any]:
     if node is None:
         return described
     described["satlab_role"] = node.role.value
+    if GROUPS[node.role] == "emulator":
+        described["satlab_side"] = side(topology, name)
     described["satlab_interfaces"] = [
         {
             "name": interface,

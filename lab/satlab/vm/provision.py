@@ -4,6 +4,7 @@
 import os
 import queue
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,12 +17,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths
-from satlab.common.errors import HostError, RunError
+from satlab.common import paths, terminals
+from satlab.common.errors import ConfigError, Fault, HostError, RunError
 from satlab.common.processes import finish
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import opensand
+from satlab.link import opensand, opensand_files
 from satlab.link.config import Attachment, LinkConfig, build_config
+from satlab.link.opensand import Description, GroundEntity
 from satlab.link.options import LinkOptions
 from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import job_host, pki, web_target
@@ -132,7 +134,11 @@ def prepare(
         **(choices.variables or {}),
     }
     if choices.emulator == "opensand":
-        variables["opensand_taps"] = taps(Path(config.profile))
+        profile = Path(config.profile)
+        found = opensand.describe(profile, paths.SATLINK)
+        entities = grounds(topology, found)
+        variables["opensand_entities"] = {name: for_role(name, one, found) for name, one in entities.items()}
+        variables["satlab_profile"] = str(own_files(folder, profile, entities))
     chosen = VmOptions(choices.size, choices.emulator, variables)
     write(folder.inventory, inventory(topology, chosen, connection))
     return plan
@@ -144,18 +150,72 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are no tunnels.
     """
     metrics, control = Path(METRICS_THERE), Path(CONTROL_THERE)
-    config = build_config(topology, "vm", options.request("vm"), metrics=metrics, control=control)
+    further = terminals.further(topology)
+    ids = options.terminal_ids() if further else ()
+    if ids and len(ids) != len(further):
+        raise ConfigError(
+            f"{options.profile}: its spot has {1 + len(ids)} terminals, {paths.LAB_FILE} names {1 + len(further)}",
+            hint="name as many in lab.yml, or take a profile with one, which all are equal to",
+        )
+    config = build_config(topology, "vm", options.request("vm", terminals=ids), metrics=metrics, control=control)
     names = ("near", "far") if options.emulator == "opensand" else ("st", "gw", "near", "far")
-    return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
+    tuns: dict[str, Any] = {name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names}
+    tuns["terminals"] = tuple(
+        one.model_copy(update={"netns": _NAMESPACE, "tun": f"tun-{terminal.st}"})
+        for one, terminal in zip(config.terminals, further, strict=False)  # with OpenSAND none
+    )
+    return config.model_copy(update=tuns)
 
 
-def taps(profile: Path) -> dict[str, dict[str, str]]:
-    """Read from OpenSAND's XML which TAPs terminal and gateway need."""
-    found = opensand.describe(profile, paths.SATLINK)
-    return {
-        role: {"name": entity.tap_iface, "mac": entity.mac_address}
-        for role, entity in (("st", found.st), ("gw", found.gw))
-    }
+def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
+    """Return OpenSAND's terminals and gateway by their names in the roles; a lab of one terminal has the first alone.
+
+    Raises:
+        ConfigError: the profile has other terminals than lab.yml, or addresses of its own.
+    """
+    further = terminals.further(topology)
+    others = found.further_sts if further else ()
+    if len(others) != len(further):
+        raise ConfigError(
+            f"the profile has {1 + len(others)} terminals, {paths.LAB_FILE} names {1 + len(further)}",
+            hint="name as many in lab.yml, or take another profile",
+        )
+    pairs = {one.st: entity for one, entity in zip(further, others, strict=True)}
+    ends = {end.node: end.address for end in topology.ends(topology.network_of(NetworkKind.EMULATION))}
+    faults = [
+        Fault(f"nodes.{name}", f"{ends[name]} on the emulation network, not {entity.emu_address}", "as in the profile")
+        for name, entity in pairs.items()
+        if ends[name] != entity.emu_address
+    ]
+    if faults:
+        raise ConfigError(f"{paths.LAB_FILE} does not fit the profile", faults, "make both equal")
+    return {"st": found.st, "gw": found.gw, **pairs}
+
+
+def for_role(name: str, entity: GroundEntity, found: Description) -> dict[str, str]:
+    """Return what the role needs of an entity: its TAP, and its files in the folder of the profile."""
+    own = name in ("st", "gw")
+    infrastructure = entity.infrastructure if own else _infrastructure(entity)
+    profile = entity.profile or found.st.profile or ""
+    return {"name": entity.tap_iface, "mac": entity.mac_address, "infrastructure": infrastructure, "profile": profile}
+
+
+def _infrastructure(entity: GroundEntity) -> str:
+    return f"infrastructure_st{entity.entity_id}.xml"
+
+
+def own_files(folder: VmFolder, profile: Path, entities: Mapping[str, GroundEntity]) -> Path:
+    """Return the folder of OpenSAND's files: the profile's, or a copy with an infrastructure file of each terminal."""
+    further = [entity for name, entity in entities.items() if name not in ("st", "gw")]
+    if not further:
+        return profile
+    target = folder.path / "profile"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(profile, target)
+    for entity in further:
+        records = Path("/var/log/opensand", f"st{entity.entity_id}")
+        opensand_files.for_lab(profile / entity.infrastructure, entity, records, target / _infrastructure(entity))
+    return target
 
 
 def _current(packages: Path) -> bool:

@@ -3,9 +3,12 @@
 
 import copy
 import hashlib
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -14,11 +17,15 @@ from typing import Any
 import pytest
 import yaml
 
-from satlab.common import paths, topology
+from satlab.common import paths, terminals, topology
 from satlab.common.errors import ConfigError
-from satlab.common.topology import Size
-from satlab.vm import inventory
+from satlab.common.topology import Size, Topology
+from satlab.link import opensand
+from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
+from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
+from tests import second_terminal
 
 SHIPPED = yaml.safe_load(paths.LAB_FILE.read_text())
 ANSIBLE = paths.ROOT / "ansible"
@@ -206,3 +213,130 @@ def test_t07_host_keys_are_checked() -> None:
     assert "StrictHostKeyChecking=yes" in text
     for file in ANSIBLE.rglob("*.yml"):
         assert "StrictHostKeyChecking=no" not in file.read_text()
+
+
+# --- several terminals ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Topology:
+    return terminals.named(second_terminal.write(tmp_path / "lab.yml"))
+
+
+def test_a_second_terminal_has_machines_addresses_and_a_way_of_its_own(two: Topology) -> None:
+    found = inventory.inventory(two, VmOptions(), {})["all"]
+    assert list(found["children"]["emulator"]["hosts"]) == ["st", "sat", "gw", "st-2"]
+    assert list(found["children"]["endpoint_client"]["hosts"]) == ["client", "client-2"]
+    sides = [found["hosts"][name]["satlab_side"] for name in found["children"]["emulator"]["hosts"]]
+    assert sides == ["st", "sat", "gw", "st-2"]
+    assert "satlab_side" not in found["hosts"]["client-2"]
+    st = found["hosts"]["st-2"]
+    assert {i["name"]: i["address"] for i in st["satlab_interfaces"]} == {
+        "lan0": "198.18.66.1/24", "sat0": "198.18.63.3/24", "emu0": "10.77.0.4/24",
+    }  # fmt: skip
+    ways = {route["destination"]: route["via"] for route in found["hosts"]["gw"]["satlab_routes"]}
+    assert (ways["198.18.66.0/24"], ways["198.18.1.0/24"]) == ("198.18.63.3", "198.18.63.2")
+    assert "198.18.66.0/24" in found["vars"]["satlab_lab_networks"]
+    interfaces = [i for host in found["hosts"].values() for i in host.get("satlab_interfaces", ())]
+    assert len({i["mac"] for i in interfaces}) == len(interfaces)
+
+
+def test_a_terminal_that_the_satellite_cannot_reach_is_refused(tmp_path: Path) -> None:
+    content = second_terminal.data()
+    del content["nodes"]["st-2"]["interfaces"]["emu0"]
+    with pytest.raises(ConfigError) as caught:
+        inventory.machines(terminals.named(second_terminal.write(tmp_path / "lab.yml", content)))
+    assert [fault.place for fault in caught.value.faults] == ["nodes.st-2.interfaces"]
+
+
+def test_satlink_serves_each_terminal_s_tunnel(two: Topology) -> None:
+    config = provision.link_config(two, LinkOptions())
+    assert [(one.netns, one.tun, one.subnet, one.id) for one in config.terminals] == [
+        ("/proc/self/ns/net", "tun-st-2", "198.18.66.0/24", None)
+    ]
+    plan_link(config)
+    own = provision.link_config(two, LinkOptions(profile="geo-dama"))
+    assert [one.id for one in own.terminals] == [4]
+    assert len(plan_link(own).terminals) == 2
+    with pytest.raises(ConfigError, match="its spot has 3 terminals"):
+        provision.link_config(two, LinkOptions(profile="geo-terminals"))
+    assert provision.link_config(topology.load(), LinkOptions(profile="geo-terminals")).terminals == ()
+
+
+def test_opensand_has_a_process_with_files_of_its_own_for_each_terminal(two: Topology, tmp_path: Path) -> None:
+    folder = provision.VmFolder(tmp_path / "vm")
+    folder.make()
+    dama = opensand.describe(paths.PROFILES / "geo-dama", paths.SATLINK)
+    assert list(provision.grounds(topology.load(), dama)) == ["st", "gw"]
+    entities = provision.grounds(two, dama)
+    assert list(entities) == ["st", "gw", "st-2"]
+    made = provision.own_files(folder, paths.PROFILES / "geo-dama", entities)
+    described = provision.for_role("st-2", entities["st-2"], dama)
+    assert (made / described["profile"]).name == "profile_st4.xml"
+    own = (made / described["infrastructure"]).read_text()
+    section = own.partition("<entity_st>")[2].partition("</entity_st>")[0]
+    assert "<entity_id>4<" in section
+    assert "<emu_address>10.77.0.4<" in section
+    alone = opensand.describe(paths.PROFILES / "geo", paths.SATLINK)
+    with pytest.raises(ConfigError, match="the profile has 1 terminals"):
+        provision.grounds(two, alone)
+    elsewhere = entities["st-2"].model_copy(update={"emu_address": IPv4Address("10.77.0.9")})
+    with pytest.raises(ConfigError, match="does not fit the profile"):
+        provision.grounds(two, dama.model_copy(update={"further_sts": (elsewhere,)}))
+
+
+def rendered(folder: Path, two: Topology, role: str, variables: dict[str, Any]) -> dict[str, str]:
+    """Run the tasks of an emulator's role that write interfaces, into a folder: their text by host and file."""
+    tasks = []
+    for name in ("ground.yml", "sat.yml"):
+        place = ANSIBLE / "roles" / role / "tasks" / name
+        for task in yaml.safe_load(place.read_text()) if place.exists() else ():
+            template = task.get("ansible.builtin.template")
+            if template and "vars" in task and task["loop"] != ["near", "far"]:
+                dest = template["dest"].replace("/etc/systemd/network", f"{folder}/{{{{ inventory_hostname }}}}")
+                src = f"{ANSIBLE}/roles/{role}/templates/{template['src']}"
+                when = f"(satlab_role == 'sat') == {name == 'sat.yml'}"
+                changed = {"ansible.builtin.template": template | {"src": src, "dest": dest}, "when": when}
+                tasks.append({key: value for key, value in task.items() if key != "notify"} | changed)
+    parts = [file for name in ("defaults", "vars") if (file := ANSIBLE / "roles" / role / name / "main.yml").exists()]
+    play = {"hosts": "emulator", "connection": "local", "gather_facts": False, "vars_files": [*map(str, parts)]}
+    (folder / "play.yml").write_text(yaml.safe_dump([play | {"tasks": tasks}]))
+    found = inventory.inventory(two, VmOptions(), {})
+    for name in found["all"]["children"]["emulator"]["hosts"]:
+        (folder / name).mkdir()
+        found["all"]["hosts"][name]["ansible_python_interpreter"] = sys.executable
+    inventory.write(folder / "inventory.yml", found)
+    own = {"ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_HOME": str(folder / "home")}
+    program = Path(sys.executable).with_name("ansible-playbook")
+    argv = [str(program), "-i", str(folder / "inventory.yml"), str(folder / "play.yml"), "-e", json.dumps(variables)]
+    done = subprocess.run(argv, env=os.environ | own, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {str(file.relative_to(folder)): file.read_text() for file in folder.glob("*/30-*")}
+
+
+def neighbours(text: str) -> dict[str, str]:
+    return dict(re.findall(r"\[Neighbor\]\nAddress=(\S+)\nLinkLayerAddress=(\S+)", text))
+
+
+@pytest.mark.skipif(
+    not Path(sys.executable).with_name("ansible-playbook").exists(), reason="Ansible is in requirements-dev.lock"
+)
+def test_the_emulator_s_interfaces_are_those_of_every_terminal(two: Topology, tmp_path: Path) -> None:
+    """The templates as the roles fill them; with one terminal the numbers of tunnels are 1 and 2, too."""
+    made = rendered(tmp_path, two, "satlink", {"satlab_link_config": "", "satlab_profile": ""})
+    vni = {name: re.findall("VNI=(.)", made[f"{name}/30-sat0.netdev"]) for name in ("st", "gw", "st-2")}
+    assert vni == {"st": ["1"], "gw": ["2"], "st-2": ["3"]}
+    assert neighbours(made["gw/30-sat0.network"]) == {
+        "198.18.63.2": "02:73:00:00:00:02", "198.18.63.3": "02:73:00:00:00:02",
+    }  # fmt: skip
+    assert set(neighbours(made["st-2/30-sat0.network"]).values()) == {"02:73:00:00:00:03"}
+    assert "Destination=198.18.66.0/24\nGateway=198.18.63.3" in made["gw/30-sat0.network"]
+    hub = made["sat/30-hub-st-2.netdev"]
+    assert "Name=hub-st-2\n" in hub
+    assert "MACAddress=02:73:00:00:00:03" in hub
+    assert "Remote=10.77.0.4" in hub
+    assert {name for name in made if name.startswith("sat/30-tun")} == {
+        f"sat/30-tun-{side}.{kind}" for side in ("st", "gw", "st-2") for kind in ("netdev", "network")
+    }
+    tables = [re.findall("Table=(.*)", text) for name, text in made.items() if name.startswith("sat/30-hub")]
+    assert sorted({table for of in tables for table in of}) == ["101", "102", "103", "201", "202", "203"]

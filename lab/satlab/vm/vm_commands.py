@@ -6,9 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
-from satlab.common import paths, topology
+from satlab.common import paths, terminals, yaml_text
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.topology import Service, Topology
@@ -26,7 +24,7 @@ FOLDER = VmFolder(paths.ROOT / ".satlab" / "vm")
 
 def up(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> None:
     """Check the host, bring every machine up, provision them. Doing it again converges."""
-    here = topology.load()
+    here = terminals.named()
     size, driver, box = host_checks.settings(os.environ)
     FOLDER.make()
     tool = Vagrant(driver)
@@ -45,7 +43,7 @@ def up(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> 
 
 def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> dict[str, PlayRecap]:
     """Write inventory and link, run site.yml, then verify.yml."""
-    here = topology.load()
+    here = terminals.named()
     size, driver, _ = host_checks.settings(os.environ)
     names = inventory.hosts(here, size)
     keys = Vagrant(driver).keys(names)
@@ -67,13 +65,13 @@ def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, 
 def write_inventory(options: LinkOptions, variables: Mapping[str, str]) -> Path:
     """Write the inventory and the files that it refers to, for hosts that are not Vagrant's; return its path."""
     size, _, _ = host_checks.settings(os.environ)
-    provision.prepare(FOLDER, topology.load(), VmOptions(size, options.emulator, variables), options, {})
+    provision.prepare(FOLDER, terminals.named(), VmOptions(size, options.emulator, variables), options, {})
     return FOLDER.inventory
 
 
 def status(*, json_lines: bool) -> int:
     """Show every machine and whether ssh answers; FAILED when one does not."""
-    here = topology.load()
+    here = terminals.named()
     size, driver, _ = host_checks.settings(os.environ)
     tool = Vagrant(driver)
     states = tool.states()
@@ -121,7 +119,7 @@ def prepared(
     Raises:
         ConfigError: the scenario is not usable, or there is no lab.
     """
-    here = topology.load()
+    here = terminals.named()
     if openbach is not None and not over_ssh:
         elsewhere = VmLab(FOLDER, here) if not FOLDER.known_hosts.exists() else lab_of(here)
         return vm_run.prepare(scenario, settings, elsewhere, Controller.of(openbach))
@@ -158,7 +156,7 @@ def collector_of(folder: VmFolder) -> str | None:
 
 def _service(folder: VmFolder, service: Service) -> str | None:
     """Return the address of the host that the inventory has for a service."""
-    found = yaml.safe_load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
+    found = yaml_text.load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
     names = list(found.get("children", {}).get(service.value, {}).get("hosts", {}))
     return str(found["hosts"][names[0]]["ansible_host"]) if names else None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
+from satlab.common.terminals import clients
 from satlab.common.topology import Role
 from satlab.experiment import manifest
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
@@ -79,7 +80,8 @@ def prepare(file: Path, settings: Mapping[str, str], lab: VmLab, controller: Con
     except FileNotFoundError as error:
         raise ConfigError("the VM lab was never provisioned", hint="bring it up: satlab vm up") from error
     jobs = descriptor.load_jobs(paths.JOBS)
-    bound = scenario.bind(scenario.load(file, jobs, lab.topology.nodes), settings)
+    loaded = scenario.load(file, jobs, lab.topology.nodes, terminals=len(clients(lab.topology)))
+    bound = scenario.bind(loaded, settings)
     about = RunPlan(
         run_id=new_run_id(bound.name, "vm"),
         scenario=bound,

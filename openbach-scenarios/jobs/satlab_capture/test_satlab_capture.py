@@ -106,7 +106,7 @@ def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(trial: Started, loop
     deadline = time.monotonic() + 20
     while not _captures(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.3)  # for packets to come: their number is not visible outside
+    time.sleep(1)  # for packets to come: their number is not visible outside
     process.terminate()
     assert process.wait(10) == 0, process.stdout.read()
     counts = [record["packets"] for record in job.records() if "packets" in record]

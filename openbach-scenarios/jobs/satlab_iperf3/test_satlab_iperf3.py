@@ -102,7 +102,7 @@ def test_a_stopped_server_stores_what_it_has(job: Job, port: int, tmp_path: Path
     wait_for_tcp(port, "01")
     time.sleep(1)  # iperf3 does not report how many intervals it has
     server.send_signal(signal.SIGTERM)
-    assert server.wait(5) == 0
+    assert server.wait(30) == 0
     assert report(tmp_path, 1)["intervals"]
     assert "interrupt" in report(tmp_path, 1)["error"]
     assert client.wait(10) == 1, "its server has gone"
@@ -112,7 +112,7 @@ def test_an_idle_server_that_is_stopped_stores_nothing(job: Job, port: int, tmp_
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1")
     wait_for_tcp(port, "0A")
     server.send_signal(signal.SIGTERM)
-    assert server.wait(5) == 0
+    assert server.wait(30) == 0
     assert not (tmp_path / "files").exists()
 
 

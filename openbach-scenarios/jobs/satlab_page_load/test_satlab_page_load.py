@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from ipaddress import IPv4Address
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,12 @@ def test_nothing_but_the_page_leaves_the_browser(protocol: str) -> None:
     assert "--host-resolver-rules=MAP kepler.satlab.test 198.18.4.2,MAP * ~NOTFOUND" in arguments
     expected = {"--headless=new", "--no-proxy-server", "--disable-background-networking", "--user-data-dir=/p"}
     assert expected <= set(arguments)
+
+
+def test_p286_a_host_s_name_is_mapped_to_an_address_of_ipv6(tmp_path: Path) -> None:
+    page = replace(target(), server=IPv6Address("2001:2:0:1204::2"))
+    arguments = job.browser_arguments(page, tmp_path, sandbox=True)
+    assert "--host-resolver-rules=MAP kepler.satlab.test [2001:2:0:1204::2],MAP * ~NOTFOUND" in arguments
 
 
 def test_sandbox_is_given_up_for_root_alone() -> None:

@@ -66,6 +66,12 @@ def test_what_is_asked_for_reaches_satperf_and_its_lines_are_kept(tmp_path: Path
     assert statistics[1]["handshake_ms"] == 609.5
 
 
+def test_p286_addresses_of_ipv6_have_brackets(tmp_path: Path) -> None:
+    job = begin(tmp_path, "client", "2001:2:0:1204::2", "kepler.satlab.test", "-t", "5")
+    assert job.wait(30) == 0
+    assert "--connect [2001:2:0:1204::2]:4433 " in (tmp_path / "argv").read_text()
+
+
 @pytest.mark.parametrize(
     ("lines", "end", "status"), [(LINES, "exit 1", 1), ("", "exit 0", 1), ('{"type":"sta', "exit 0", 1)]
 )
@@ -75,12 +81,12 @@ def test_the_client_fails_closed(tmp_path: Path, lines: str, end: str, status: i
 
 
 def test_a_stopped_server_keeps_its_lines(tmp_path: Path) -> None:
-    job = begin(tmp_path, "server", "-B", "198.18.4.2", "-1", end="trap 'exit 130' TERM\nwhile :; do sleep 0.05; done")
+    end = f"trap 'exit 130' TERM\n: > {tmp_path}/serving\nwhile :; do sleep 0.05; done"
+    job = begin(tmp_path, "server", "-B", "198.18.4.2", "-1", end=end)
     deadline = time.monotonic() + 20
-    while not (tmp_path / "argv").exists():
+    while not (tmp_path / "serving").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    time.sleep(0.2)  # the stand-in writes its lines
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=20)
     assert (

@@ -4,7 +4,7 @@ import re
 import socket
 import subprocess
 import sys
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,19 @@ def test_udp_table_is_read_by_address_and_port() -> None:
         assert job.udp_bound(table, IPv4Address("198.18.4.2"), 443)
     assert not job.udp_bound(table, IPv4Address("198.18.4.2"), 444)
     assert not job.udp_bound(table, IPv4Address("198.18.4.3"), 443)
+
+
+def test_p286_addresses_of_ipv6_are_listened_on_and_found(page_request: Any) -> None:
+    address = IPv6Address("2001:2:0:1204::2")
+    request = with_field(page_request, bind=address, port=80, protocol="h1")
+    assert "listen [2001:2:0:1204::2]:80;" in job.nginx_config(request)
+    assert job.h2o_config(request)["listen"]["host"] == "2001:2:0:1204::2"
+    row = "  12: 020001200412000000000000{}:01BB 00000000000000000000000000000000:0000 07 0 0 0 0 0 0 1 2 0 0\n"
+    table = "  sl  local_address\n" + row.format("02000000")
+    if sys.byteorder == "little":
+        assert job.udp_bound(table, address, 443)
+    assert not job.udp_bound(table, address, 444)
+    assert not job.udp_bound("  sl\n" + row.format("03000000"), address, 443)
 
 
 LISTING = """\

@@ -22,6 +22,8 @@
 #include <ngtcp2/ngtcp2_crypto.h>
 #include <ngtcp2/ngtcp2_crypto_gnutls.h>
 
+#include "messages.h"
+
 #define INTERFACE "satlab/virtual-interface/1"
 #define PRIORITY \
   "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:-GROUP-ALL:+GROUP-X25519:%DISABLE_TLS13_COMPAT_MODE"
@@ -77,47 +79,6 @@ static void check(int code, const char *what) {
     fprintf(stderr, "%s: %s\n", what, gnutls_strerror(code));
     exit(1);
   }
-}
-
-/* --- messages: satlab writes JSON without blanks ------------------------------------------------------------------ */
-
-static const char *field(const char *line, const char *name) {
-  char key[64];
-  snprintf(key, sizeof key, "\"%s\":", name);
-  const char *found = strstr(line, key);
-  return found == NULL ? NULL : found + strlen(key);
-}
-
-static uint64_t number_of(const char *line, const char *name) {
-  const char *found = field(line, name);
-  return found == NULL ? 0 : strtoull(found, NULL, 10);
-}
-
-static char *text_of(const char *line, const char *name) {
-  const char *found = field(line, name);
-  if (found == NULL || *found != '"') {
-    return NULL;
-  }
-  char *text = calloc(1, strlen(found) + 1), *end = text;
-  if (text == NULL) {
-    fail("no memory");
-  }
-  for (found++; *found != '"' && *found != 0; found++) {
-    if (*found == '\\') {
-      found++;
-      *end++ = *found == 'n' ? '\n' : *found == 'r' ? '\r' : *found;
-    } else {
-      *end++ = *found;
-    }
-  }
-  return text;
-}
-
-static bool is_text(const char *line, const char *name, const char *expected) {
-  char *text = text_of(line, name);
-  bool is_it = text != NULL && strcmp(text, expected) == 0;
-  free(text);
-  return is_it;
 }
 
 /* --- callbacks ---------------------------------------------------------------------------------------------------- */

@@ -1,9 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Endpoint of the QUIC interop runner around ngtcp2's programs as Debian packs them (gtlsserver, gtlsclient).
-# They speak HTTP/3 in every test case.
+# They speak HTTP/3 in every test case. With /hq (make hq) those of HTTP/0.9 are HTTP/0.9, as other endpoints expect it, and
+# a session is not resumed.
 set -u
 /setup.sh
+
+legacy() {
+  case $ROLE-$TESTCASE in
+    *-http3 | *-second-download) return ;;
+    server-handshake | server-transfer) exec /hq server 443 /www /certs/priv.key /certs/cert.pem ;;
+    server-retry) exec /hq server 443 /www /certs/priv.key /certs/cert.pem --retry ;;
+    # shellcheck disable=SC2086 # REQUESTS are words
+    client-handshake | client-transfer | client-retry) exec /hq client server4 443 /downloads $REQUESTS ;;
+    client-keyupdate) exec /hq client server4 443 /downloads $REQUESTS --key-update ;;
+    *) exit 127 ;;
+  esac
+}
 
 server() {
   local options=(--quiet --no-quic-dump --no-http-dump --htdocs=/www --qlog-dir="$QLOGDIR")
@@ -48,7 +61,9 @@ get() {
 
 if [ "$ROLE" = client ]; then
   /wait-for-it.sh sim:57832 -s -t 30
+  [ ! -x /hq ] || legacy
   client
 else
+  [ ! -x /hq ] || legacy
   server
 fi

@@ -25,10 +25,16 @@ pub const fn tbtp2_bytes(slots: u32) -> usize {
     TBTP2_HEADER + slots as usize
 }
 
-/// Writes a TBTP2 for `slots` slots from slot `first` on, each assigned to `terminal`, into a vector that is cleared first.
+/// Writes a TBTP2 for the slots from `first` on, one for each of `terminals`, into a vector that is cleared first.
 ///
 /// Interactive network, group and superframe sequence are 0: a platform has one of each.
-pub fn put_tbtp2(superframe: u64, first: u16, slots: u16, terminal: u8, out: &mut Vec<u8>) {
+pub fn put_tbtp2(
+    superframe: u64,
+    first: u16,
+    terminals: impl ExactSizeIterator<Item = u8>,
+    out: &mut Vec<u8>,
+) {
+    let slots = terminals.len() as u16;
     out.clear();
     // Table id, interactive network id, and a byte with version and the flag of what is in force.
     out.extend_from_slice(&[TABLE, 0, 0, 1]);
@@ -37,7 +43,7 @@ pub fn put_tbtp2(superframe: u64, first: u16, slots: u16, terminal: u8, out: &mu
     out.push(0);
     out.extend_from_slice(&first.to_be_bytes());
     out.extend_from_slice(&slots.saturating_sub(1).to_be_bytes());
-    out.resize(out.len() + usize::from(slots), terminal);
+    out.extend(terminals);
 }
 
 #[cfg(test)]
@@ -50,9 +56,9 @@ mod tests {
         assert_eq!((SAC_BYTES, tbtp2_bytes(0), tbtp2_bytes(791)), (8, 15, 806));
         assert!(WAVEFORMS.iter().all(|it| it.payload_bytes >= SAC_BYTES));
         let mut table = vec![7];
-        put_tbtp2(0x1234, 300, 4, 9, &mut table);
+        put_tbtp2(0x1234, 300, [9, 8, 9, 7].into_iter(), &mut table);
         let expected = [
-            0xAD, 0, 0, 1, 0, 0, 0, 0x34, 1, 0, 0, 1, 44, 0, 3, 9, 9, 9, 9,
+            0xAD, 0, 0, 1, 0, 0, 0, 0x34, 1, 0, 0, 1, 44, 0, 3, 9, 8, 9, 7,
         ];
         assert_eq!((&table[..], table.len()), (&expected[..], tbtp2_bytes(4)));
     }

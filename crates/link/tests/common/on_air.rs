@@ -8,7 +8,8 @@ use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 use dvb::sdu::SIGNALLING;
 use link::{
-    Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, Signalling, Stage,
+    Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, SharedForward,
+    Signalling, Stage,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
@@ -47,10 +48,10 @@ pub fn forward(seed: u64, has_plans: bool) -> OnAir {
     run(carrier, (vec![], signalling), 9000, &mut random)
 }
 
-/// Superframe, first slot, number of slots and terminal of a TBTP2.
-pub type Said = (u64, u16, u16, u8);
+/// Superframe, first slot and the terminal of each slot of a TBTP2.
+pub type Said = (u64, u16, Vec<u8>);
 
-/// TBTP2s of any content, one in each frame of a carrier; none is longer than the frame.
+/// TBTP2s of any content, of one terminal or of several, one in each frame of a carrier; none is longer than the frame.
 #[allow(dead_code)] // Not every test that includes this file needs it.
 pub fn tables(seed: u64) -> (Carrier, Vec<Frame>, Vec<Said>) {
     let mut random = Pcg64::seed_from_u64(seed);
@@ -66,12 +67,15 @@ pub fn tables(seed: u64) -> (Carrier, Vec<Frame>, Vec<Said>) {
         .map(|_| {
             let slots = *pick(&mut random, &[1, 2, 255, 256, 257, 791, 4000]);
             let word = random.next_u64();
-            (word >> 8, random.next_u32() as u16, slots, word as u8)
+            let several = 1 + (word >> 32) as u8 % 8;
+            let of_slot = |_| (word as u8).wrapping_add(random.next_u32() as u8 % several);
+            let terminals = (0..slots).map(of_slot).collect();
+            (word >> 8, random.next_u32() as u16, terminals)
         })
         .collect();
     let mut table = vec![];
-    let frame = |(number, &(superframe, first, slots, terminal)): (usize, &Said)| {
-        put_tbtp2(superframe, first, slots, terminal, &mut table);
+    let frame = |(number, (superframe, first, terminals)): (usize, &Said)| {
+        put_tbtp2(*superframe, *first, terminals.iter().copied(), &mut table);
         let mut payload = vec![0; carrier.frame_payload()];
         let packet = Packet::Complete {
             protocol_type: SIGNALLING,
@@ -87,6 +91,44 @@ pub fn tables(seed: u64) -> (Carrier, Vec<Frame>, Vec<Said>) {
     };
     let frames = said.iter().enumerate().map(frame).collect();
     (carrier, frames, said)
+}
+
+/// What a carrier of several terminals has on air: the carrier, its frames, and the packets for each terminal.
+pub type Shared = (Carrier, Vec<Frame>, Vec<Vec<Vec<u8>>>);
+
+/// A forward carrier of two to eight terminals with one MODCOD: a frame holds packets for several of them. The label of
+/// terminal N ends with N.
+#[allow(dead_code)] // Not every test that includes this file needs it.
+pub fn shared(seed: u64) -> Shared {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let count = 2 + random.next_u32() as usize % 7;
+    let modcod = ModCod::by_id(1 + random.next_u32() as u8 % 28).expect("a MODCOD");
+    let carrier = |terminal: usize| Carrier::Forward {
+        symbol_rate: 10_000_000,
+        modcod,
+        frame_size: FrameSize::Normal,
+        pilots: false,
+        label: [2, 0, 0, 0, 0, terminal as u8],
+    };
+    let own = |terminal| LinkConfig::new(carrier(terminal), 0, Queue::drop_tail(1_000_000), seed);
+    let terminals: Vec<_> = (0..count).map(|terminal| (own(terminal), 1)).collect();
+    let mut link = SharedForward::new(&terminals).expect("terminals of one carrier");
+    link.record_frames();
+    let (mut sent, mut out, mut now) = (vec![vec![]; count], vec![], 0);
+    for _ in 0..200 {
+        if random.next_u32() % 8 == 0 {
+            now += Nanos::from(random.next_u32() % 20_000_000);
+        }
+        let (terminal, packet) = (
+            random.next_u32() as usize % count,
+            packet(&mut random, 9000),
+        );
+        if link.push(now, terminal, &packet) == Accepted::Queued {
+            sent[terminal].push(packet);
+        }
+    }
+    while link.pop(Nanos::MAX, &mut out).is_some() {}
+    (carrier(0), link.take_frames(), sent)
 }
 
 /// A return link whose bursts are lost at random (ratio 0 to 0.3) with any waveform.

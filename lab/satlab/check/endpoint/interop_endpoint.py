@@ -45,6 +45,8 @@ CAPABILITIES = ("net_admin", "net_bind_service", "net_raw")
 NAMES = ("server", "server4", "server46")
 WRITABLE = ("downloads", "logs", "state")
 FOLDERS = (*WRITABLE, "certs")
+WORK = "work"
+"""Not of the interop runner: the folder that is the script's working directory."""
 SECOND = "second-download"
 """Test case for a second download. The interop runner does not have it: who does not know it exits with 127."""
 STATE_VARIABLE = "STATEDIR"
@@ -121,7 +123,7 @@ class InteropPair:
         if number == 0:  # once the program has run, nothing is written to its folders
             _make_folders(folder, request.pki, request.connections)
         mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
-        mounts += _mounts(folder, FOLDERS, number)
+        mounts += [*_mounts(folder, FOLDERS, number), *_work(folder, self.images[role])]
         urls = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((request.folder / "www").iterdir()))
         return self._script(role, test, urls, mounts)
 
@@ -161,7 +163,8 @@ class InteropPair:
             _make_folders(own, keys)
             (own / "www").mkdir()
             privileges.chown_tree(own, box.uid)
-            program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", _mounts(own, ("www", *FOLDERS)))
+            mounts = [*_mounts(own, ("www", *FOLDERS)), *_work(own, self.images[role])]
+            program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
             box = replace(
                 box, place=up.place(up.topology.node_of(Role(role))), mounts=program.mounts, base=program.base,
                 capabilities=program.capabilities, directory=program.directory,
@@ -234,7 +237,7 @@ def _downloads(number: int) -> str:
 
 def _make_folders(own: Path, keys: Pki, connections: int = 1) -> None:
     """Make an endpoint's folders, with the certificates under the names of the contract."""
-    for name in (*FOLDERS, *map(_downloads, range(1, connections))):
+    for name in (*FOLDERS, WORK, *map(_downloads, range(1, connections))):
         (own / name).mkdir()
     for name, file in {"cert.pem": keys.server_cert, "priv.key": keys.server_key, "ca.pem": keys.ca_cert}.items():
         shutil.copyfile(file, own / "certs" / name)
@@ -244,6 +247,17 @@ def _mounts(own: Path, names: Sequence[str], number: int = 0) -> list[Mount]:
     """Mount folders at their names, those for downloads of a connection at /downloads."""
     folders = {name: _downloads(number) if name == "downloads" else name for name in names}
     return [Mount(own / folder, f"/{name}", writable=name in WRITABLE) for name, folder in folders.items()]
+
+
+def _work(own: Path, image: Image) -> list[Mount]:
+    """Mount the working directory, and what the image has in it, read-only."""
+    if image.held is None:
+        return []
+    directory = image.config.directory
+    return [
+        Mount(own / WORK, directory, writable=True),
+        *(Mount(entry, f"{directory}/{name}") for name, entry in image.held.items()),
+    ]
 
 
 def hosts() -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from satlab.check.endpoint import interop_endpoint, oci
+from satlab.check.endpoint import interop_endpoint, interop_image, oci
 from satlab.check.endpoint.interop_endpoint import InteropPair
 from satlab.check.endpoint.interop_image import Image
 from satlab.check.endpoint.oci import ImageConfig
@@ -228,6 +228,41 @@ def test_an_image_starts_as_its_configuration_has_it(tmp_path: Path) -> None:
     assert (client.environment["CLIENT_PARAMS"], client.environment["QUIC_GO_X"]) == ("--window 5", "1")
     assert client.base != server.base == Path("/") and server.argv == ("/run_endpoint.sh",)
     assert server.environment["CLIENT_PARAMS"] == "" and "PATH" not in server.environment
+
+
+def test_the_working_directory_is_writable_and_has_the_files_of_the_image(tmp_path: Path) -> None:
+    """aioquic's script writes its session ticket there. A link that leads out of the image is not followed."""
+    (tmp_path / "secret").write_text("secret")
+    members = [
+        ("usr", None), ("a/run.sh", b""), ("b/x", b"x"), ("a/in", ("link", "/b/x")), ("a/near", ("link", "../b")),
+        ("a/out", ("link", "../../secret")), ("a/gone", ("link", "/none")),
+    ]  # fmt: skip
+    config = {"Entrypoint": ["./run.sh"], "WorkingDir": "/a"}
+    transfer = request(tmp_path)
+    with interop_endpoint.opened(image(tmp_path / "a.tar", layer(*members), config=config), SCRIPT) as pair:
+        server, client = pair.server(transfer), pair.client(transfer, 0)
+        mounts = {bind.target: bind for bind in client.mounts if bind.target.startswith("/a")}
+        assert mounts["/a"].writable and not any(mounts["/a"].source.iterdir())
+        found = {name: bind.source.relative_to(client.base) for name, bind in mounts.items() if name != "/a"}
+        assert not any(bind.writable for name, bind in mounts.items() if name != "/a")
+    assert {name: str(path) for name, path in found.items()} == {
+        "/a/run.sh": "a/run.sh",
+        "/a/in": "b/x",
+        "/a/near": "b",
+    }
+    # A folder's script finds its files in the root and in its working directory.
+    places = {bind.target: bind.writable for bind in server.mounts}
+    assert server.directory == "/endpoint" and places["/endpoint"] is True
+    assert places["/endpoint/run_endpoint.sh"] is places["/run_endpoint.sh"] is False
+
+
+@pytest.mark.parametrize("directory", ["/", "/link", "/none", "/full"])
+def test_a_working_directory_of_the_system_stays_read_only(directory: str, tmp_path: Path) -> None:
+    members: list[Member] = [("run.sh", b""), ("link", ("link", "/usr")), ("usr", None)]
+    members += [(f"full/{number}", b"") for number in range(interop_image.MAX_HELD + 1)]
+    config = {"Entrypoint": ["/run.sh"], "WorkingDir": directory}
+    with interop_image.opened(image(tmp_path / "a.tar", layer(*members), config=config)) as found:
+        assert found.held is None and found.config.directory == directory
 
 
 def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:

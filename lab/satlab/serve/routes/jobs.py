@@ -7,11 +7,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from satlab.common import paths
+from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.openbach import descriptor, upstream
 from satlab.openbach.descriptor import Argument, Descriptor, Level
@@ -36,7 +35,7 @@ Posted = Annotated[dict[str, Any], Depends(form_or_body)]
 
 def job_json(job: Descriptor) -> dict[str, Any]:
     """Return a job as OpenBACH does."""
-    own: dict[str, Any] = yaml.safe_load((job.files / f"{job.name}.yml").read_text(encoding="utf-8"))
+    own: dict[str, Any] = yaml_text.load((job.files / f"{job.name}.yml").read_text(encoding="utf-8"))
     text = upstream.adapt(own, lambda *_: None)
     section = text["platform_configuration"]
     keys = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")

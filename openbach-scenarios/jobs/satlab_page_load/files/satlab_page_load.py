@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -73,13 +73,16 @@ PROFILES: list[str] = []
 """Folders of browsers so far."""
 
 
+Address = IPv4Address | IPv6Address
+
+
 @dataclass(frozen=True)
 class Target:
     """What is loaded, from where, and what has to arrive: body bytes by URL path. `spki` is empty for h1."""
 
     page: str
     protocol: str
-    server: IPv4Address
+    server: Address
     expected: Mapping[str, int]
     spki: str
 
@@ -110,6 +113,7 @@ class Programs:
 def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[str]:
     """Return Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
     scheme, port, _ = PROTOCOLS[target.protocol]
+    server = f"[{target.server}]" if target.server.version == 6 else str(target.server)
     arguments = [
         "--headless=new",
         f"--user-data-dir={profile}",
@@ -127,7 +131,7 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
         "--disable-dev-shm-usage",
         "--metrics-recording-only",
         "--window-size=1280,1024",
-        f"--host-resolver-rules=MAP {target.host} {target.server},MAP * ~NOTFOUND",
+        f"--host-resolver-rules=MAP {target.host} {server},MAP * ~NOTFOUND",
     ]
     if scheme == "https":
         arguments.append(f"--ignore-certificate-errors-spki-list={target.spki}")
@@ -435,7 +439,7 @@ def find_programs() -> Programs:
     return Programs(found["browser"], found["driver"], *versions)
 
 
-def read_target(page: str, protocol: str, server: IPv4Address, root: Path, pki: Path) -> Target:
+def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path) -> Target:
     """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h2 and h3 the pin from PKI/spki.txt."""
     try:
         with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
@@ -544,7 +548,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments; those that the descriptor names come from scenarios, the folders from the environment."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://")
-    options.add_argument("server_ip", type=IPv4Address, help="address that the page's host name is mapped to")
+    options.add_argument("server_ip", type=ip_address, help="address that the page's host name is mapped to")
     options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to load (kepler)")
     options.add_argument("-n", "--runs", type=run_count, default=3, help="number of loads (3)")
     options.add_argument("-t", "--timeout", type=seconds, default=33.0, help="deadline of a load in s (33)")

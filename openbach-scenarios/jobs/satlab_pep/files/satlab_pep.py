@@ -24,7 +24,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
 import collect_agent
@@ -358,8 +358,8 @@ def port_number(text: str) -> int:
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("engine", choices=("none", *ENGINES), help="none: connections pass untouched")
-    options.add_argument("client_ip", type=IPv4Address, help="whose connections are split")
-    options.add_argument("server_ip", type=IPv4Address, help="those to this server")
+    options.add_argument("client_ip", type=ip_address, help="whose connections are split")
+    options.add_argument("server_ip", type=ip_address, help="those to this server")
     options.add_argument("-l", "--port", type=port_number, default=5500, help="where it listens; quic: the server's")
     for flag, name in zip("Cwadr", LEG_OPTIONS, strict=True):
         options.add_argument(f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs")
@@ -399,6 +399,8 @@ def main() -> int:
             stop.wait()
         return 0
     try:
+        if 6 in (arguments.client_ip.version, arguments.server_ip.version):
+            raise JobError("proxies split connections of IPv4 alone", "engine none, or addresses of IPv4", status=2)
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
             request = Request(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
                             arguments.pki, leg_options(arguments))  # fmt: skip

@@ -33,6 +33,8 @@ MARGIN_S = 90.0
 """How long satperf may take beyond the transfer; it has a deadline of its own before."""
 
 Line = dict[str, Any]
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+UDP_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 
 
 def leg_arguments(options: argparse.Namespace) -> list[str]:
@@ -42,16 +44,21 @@ def leg_arguments(options: argparse.Namespace) -> list[str]:
     return [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
+def place_of(address: Address, port: int) -> str:
+    """Return address and port in one text; an address of IPv6 has brackets (RFC 3986)."""
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
 def server_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
     """Return satperf's arguments for a server."""
-    place = ["--listen", f"{options.bind}:{options.port}"]
+    place = ["--listen", place_of(options.bind, options.port)]
     trust = ["--cert", str(pki / "server.crt"), "--key", str(pki / "server.key")]
     return ["server", *place, *trust, *(["--once"] if options.exit else [])]
 
 
 def client_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
     """Return satperf's arguments for a client."""
-    place = ["--connect", f"{options.server_ip}:{options.port}", "--server-name", options.server_name]
+    place = ["--connect", place_of(options.server_ip, options.port), "--server-name", options.server_name]
     amount = ["--bytes", str(options.bytes)] if options.bytes else ["--duration", f"{options.duration_s:g}"]
     direction = "upload" if options.upload else "download"
     more = ["--direction", direction, "--streams", str(options.streams)]
@@ -77,8 +84,10 @@ def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | No
 
 
 def is_bound(port: int) -> bool:
-    """Return whether a UDP port is bound (proc(5): /proc/net/udp)."""
-    lines = Path("/proc/net/udp").read_text(encoding="ascii").splitlines()[1:]
+    """Return whether a UDP port is bound, of either IP version (proc(5): /proc/net/udp)."""
+    lines = [
+        line for table in UDP_TABLES if table.exists() for line in table.read_text(encoding="ascii").splitlines()[1:]
+    ]
     return any(line.split()[1].endswith(f":{port:04X}") for line in lines)
 
 
@@ -179,10 +188,10 @@ def parser() -> argparse.ArgumentParser:
         options.add_argument(f"--{name}", type=_bounded(0, 2**32), default=0)
     modes = options.add_subparsers(dest="mode", required=True)
     server = modes.add_parser("server")
-    server.add_argument("-B", "--bind", type=ipaddress.IPv4Address, default=ipaddress.IPv4Address(0))
+    server.add_argument("-B", "--bind", type=ipaddress.ip_address, default=ipaddress.IPv4Address(0))
     server.add_argument("-1", "--exit", action="store_true")
     client = modes.add_parser("client")
-    client.add_argument("server_ip", type=ipaddress.IPv4Address)
+    client.add_argument("server_ip", type=ipaddress.ip_address)
     client.add_argument("server_name", type=_matching(r"[a-z0-9][a-z0-9.-]{0,252}", "a host name"))
     client.add_argument("-t", "--duration_s", type=_bounded(1, 86400, float), default=15.0)
     client.add_argument("-n", "--bytes", type=_bounded(0, 1e12), default=0)

@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import collect_agent
@@ -49,17 +49,27 @@ class JobError(Exception):
         self.status = status
 
 
+Address = IPv4Address | IPv6Address
+UDP_TABLES = {4: Path("/proc/net/udp"), 6: Path("/proc/net/udp6")}
+"""Bound UDP ports by IP version (proc(5))."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What to serve, checked. `site` is the document root; `scratch` a private folder for configuration."""
 
     site: Path
     protocol: str
-    bind: IPv4Address
+    bind: Address
     port: int
     congestion_control: str
     pki: Path
     scratch: Path
+
+    @property
+    def place(self) -> str:
+        """Return address and port in one text; an address of IPv6 has brackets (RFC 3986)."""
+        return f"[{self.bind}]:{self.port}" if self.bind.version == 6 else f"{self.bind}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -164,7 +174,7 @@ def nginx(request: Request) -> Server | str:
 
 def nginx_config(request: Request) -> str:
     """Return nginx's configuration: no compression, no access log, all files in the private folder."""
-    listen = f"listen {request.bind}:{request.port}"
+    listen = f"listen {request.place}"
     if request.protocol != "h1":
         key, certificate = key_pair(request)
         kind = "quic" if request.protocol == "h3" else "ssl http2"
@@ -207,13 +217,14 @@ def key_pair(request: Request) -> tuple[Path, Path]:
 def check_port(request: Request) -> None:
     """Bind the address once, so that a port in use is reported in one clear line."""
     udp = request.protocol == "h3"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM) as probe:
+    family = socket.AF_INET6 if request.bind.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM) as probe:
         if not udp:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((str(request.bind), request.port))
         except OSError as error:
-            place = f"{'UDP' if udp else 'TCP'} {request.bind}:{request.port}"
+            place = f"{'UDP' if udp else 'TCP'} {request.place}"
             reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
             raise JobError(f"{place}: {reason}", "choose another --port, or see who has it: ss -lntup") from error
 
@@ -221,8 +232,10 @@ def check_port(request: Request) -> None:
 def is_ready(request: Request) -> bool:
     """Return whether the server accepts: a TCP connection, or for QUIC a bound UDP port."""
     if request.protocol == "h3":
-        return udp_bound(Path("/proc/net/udp").read_text(encoding="ascii"), request.bind, request.port)
-    target = IPv4Address("127.0.0.1") if request.bind.is_unspecified else request.bind
+        table = UDP_TABLES[request.bind.version].read_text(encoding="ascii")
+        return udp_bound(table, request.bind, request.port)
+    loopback = {4: ip_address("127.0.0.1"), 6: ip_address("::1")}[request.bind.version]
+    target = loopback if request.bind.is_unspecified else request.bind
     try:
         socket.create_connection((str(target), request.port), timeout=1.0).close()
     except OSError:
@@ -230,10 +243,11 @@ def is_ready(request: Request) -> bool:
     return True
 
 
-def udp_bound(table: str, bind: IPv4Address, port: int) -> bool:
-    """Look for a local address in the text of /proc/net/udp (hexadecimal, in the order of the host's bytes)."""
-    address = int.from_bytes(bind.packed, sys.byteorder)
-    return any(line.split()[1] == f"{address:08X}:{port:04X}" for line in table.splitlines()[1:])
+def udp_bound(table: str, bind: Address, port: int) -> bool:
+    """Look for a local address in the text of /proc/net/udp or udp6: hexadecimal words in the host's order of bytes."""
+    words = [bind.packed[at : at + 4] for at in range(0, len(bind.packed), 4)]
+    address = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+    return any(line.split()[1] == f"{address}:{port:04X}" for line in table.splitlines()[1:])
 
 
 def congestion_controls(listing: str) -> set[str]:
@@ -329,7 +343,7 @@ def record(request: Request, page: str, server: Server, observed: set[str]) -> N
         "argv": server.argv,
         "protocol": request.protocol,
         "page": page,
-        "address": f"{request.bind}:{request.port}",
+        "address": request.place,
         "alt_svc": False,
         "congestion_control": {"asked": request.congestion_control, "observed": sorted(observed)},
     }
@@ -393,7 +407,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)")
     options.add_argument("-P", "--protocol", choices=("h1", "h2", "h3"), default="h1", help="h1 (default), h2, h3")
-    options.add_argument("-B", "--bind", type=IPv4Address, default=IPv4Address(0), help="address; all by default")
+    options.add_argument("-B", "--bind", type=ip_address, default=IPv4Address(0), help="address; all by default")
     options.add_argument("--port", type=port_number, help="80 for h1, 443 for h2 and h3 by default")
     options.add_argument("-C", "--congestion-control", type=algorithm, default="cubic", help="cubic by default")
     www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Several spots, carriers and terminals: which carrier is whose, and what its terminals may take of it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs;
+
+use common::{edited, shipped};
+use profile::{Faults, ForwardKind, Mode, Profile, load, read, supported};
+use tempfile::TempDir;
+
+fn elements(faults: &Faults) -> Vec<&str> {
+    let faults = faults.as_slice();
+    faults.iter().map(|fault| fault.element.as_str()).collect()
+}
+
+/// The GEO profile with a second gateway, spot, carrier and terminal.
+fn two_spots() -> TempDir {
+    let files = [
+        "infrastructure_sat.xml",
+        "infrastructure_gw.xml",
+        "infrastructure_st.xml",
+    ];
+    let host = |id: u8, tail: &str| {
+        format!(
+            "<item><entity_id>{id}</entity_id><emu_address>10.77.0.{id}</emu_address><mac_address>00:00:00:00:00:{id:02}</mac_address></item>{tail}"
+        )
+    };
+    let dir = edited(&[("topology.xml", "<wave_form>1<", "<wave_form>1;4-6<")]);
+    let edit = |name: &str, change: &dyn Fn(String) -> String| {
+        let path = dir.path().join(name);
+        fs::write(&path, change(fs::read_to_string(&path).unwrap())).unwrap();
+    };
+    for name in files {
+        edit(name, &|text| {
+            text.replace("</gateways>", &host(10, "</gateways>"))
+                .replace("</terminals>", &host(11, "</terminals>"))
+        });
+    }
+    edit("topology.xml", &|text| {
+        let start = text.find("<spots>").unwrap() + "<spots>".len();
+        let end = text.find("</spots>").unwrap();
+        let spot = text[start..end]
+            .replace("<gateway_id>0<", "<gateway_id>10<")
+            .replace("<group>Standard<", "<group>Premium<");
+        let carrier = "<item><bandwidth>10000</bandwidth><type>ACM</type><wave_form>1-28</wave_form><group>Premium</group></item></forward_band>";
+        let spot = spot.replace("</forward_band>", carrier);
+        let member = "<assignments><item><terminal_id>11</terminal_id><gateway_id>10</gateway_id><group>Premium</group></item></assignments>";
+        assert!(text.contains("<assignments/>"));
+        format!("{}{spot}{}", &text[..end], &text[end..]).replace("<assignments/>", member)
+    });
+    dir
+}
+
+#[test]
+fn several_spots_carriers_and_terminals_are_read() {
+    let dir = two_spots();
+    let profile = read(dir.path(), Mode::Strict).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(profile.spots.len(), 2);
+    let second = &profile.spots[1].forward[1];
+    assert_eq!(
+        (second.symbol_rate, second.kind),
+        (8_000_000, ForwardKind::Acm)
+    );
+    assert_eq!(
+        (second.modcods.len(), second.group.as_str()),
+        (28, "Premium")
+    );
+    let members: Vec<_> = profile
+        .terminals
+        .iter()
+        .map(|it| (it.id, it.gateway_id))
+        .collect();
+    assert_eq!(members, [(1, 0), (11, 10)]);
+    // The ST of the folder keeps its own spot and carrier.
+    assert_eq!(
+        (profile.forward.symbol_rate, profile.forward.modcod.id),
+        (40_000_000, 6)
+    );
+    let unsupported = supported(&profile);
+    let named = elements(&unsupported);
+    assert!(named.contains(&"frequency_plan/spots"));
+    assert!(named.contains(&"frequency_plan/spots/item[2]/forward_band"));
+    assert!(named.contains(&"infrastructure/gateways"));
+    assert!(load(dir.path()).is_err());
+}
+
+#[test]
+fn further_terminals_may_have_their_own_profile() {
+    let dir = two_spots();
+    let st = fs::read_to_string(dir.path().join("profile_st.xml")).unwrap();
+    let own = dir.path().join("profile_st11.xml");
+    let premium = st.replace("<category>Standard<", "<category>Premium<");
+    fs::write(&own, premium.replace("<cra>10000<", "<cra>2000<")).unwrap();
+    let profile = read(dir.path(), Mode::Strict).unwrap_or_else(|faults| panic!("{faults}"));
+    let rates: Vec<_> = (profile.terminals.iter())
+        .map(|it| (it.id, it.profile.dama.cra_kbps))
+        .collect();
+    assert_eq!(rates, [(1, 10_000), (11, 2000)]);
+    // The group is checked there, too, and the file is part of the identity.
+    fs::write(&own, premium.replace("<cra>10000<", "<cra>2001<")).unwrap();
+    let other = read(dir.path(), Mode::Strict).unwrap();
+    assert_ne!(other.sha256, profile.sha256);
+    fs::write(&own, &st).unwrap();
+    let faults = read(dir.path(), Mode::Strict).unwrap_err();
+    assert_eq!(elements(&faults), ["access/settings/category"], "{faults}");
+    assert!(faults.as_slice()[0].file.ends_with("profile_st11.xml"));
+    // Unknown terminals, and a second profile of the first one.
+    for (name, part) in [
+        ("profile_st12.xml", "no ST 12"),
+        ("profile_st1.xml", "is the profile of ST 1"),
+    ] {
+        let dir = edited(&[]);
+        fs::write(dir.path().join(name), &st).unwrap();
+        let faults = load(dir.path()).unwrap_err().to_string();
+        assert!(faults.contains(part), "{faults}");
+    }
+}
+
+#[test]
+fn every_terminal_needs_carriers_of_its_group() {
+    let dir = two_spots();
+    let path = dir.path().join("topology.xml");
+    let text = fs::read_to_string(&path).unwrap();
+    let from = "<gateway_id>10</gateway_id><group>Premium<";
+    assert!(text.contains(from));
+    fs::write(
+        &path,
+        text.replace(from, "<gateway_id>10</gateway_id><group>SNO<"),
+    )
+    .unwrap();
+    let faults = read(dir.path(), Mode::Lenient).unwrap_err();
+    let bands =
+        ["forward_band", "return_band"].map(|it| format!("frequency_plan/spots/item[2]/{it}"));
+    assert_eq!(elements(&faults), bands, "{faults}");
+    assert!(
+        faults.to_string().contains("puts ST 11 into SNO"),
+        "{faults}"
+    );
+}
+
+#[test]
+fn constant_rates_of_all_terminals_fit_the_carrier() {
+    // One more ST with the same profile on the carrier of 791 bursts: 2 * 396 are too many.
+    let many = |cra: &'static str| {
+        let dir = edited(&[("profile_st.xml", "<cra>10000<", cra)]);
+        for name in &profile::FILES[..3] {
+            let path = dir.path().join(name);
+            let text = fs::read_to_string(&path).unwrap();
+            let item = "<item><entity_id>11</entity_id><emu_address>10.77.0.11</emu_address><mac_address>00:00:00:00:00:11</mac_address></item></terminals>";
+            fs::write(&path, text.replace("</terminals>", item)).unwrap();
+        }
+        read(dir.path(), Mode::Strict)
+    };
+    // 395 * 1552 bit / 26.5 ms
+    assert!(many("<cra>23133<").is_ok());
+    let faults = many("<cra>23134<").unwrap_err().to_string();
+    assert!(
+        faults.contains("all terminals of Standard need 792 bursts"),
+        "{faults}"
+    );
+}
+
+fn ids<'a>(terminals: impl Iterator<Item = &'a profile::Terminal>) -> Vec<u8> {
+    terminals.map(|it| it.id).collect()
+}
+
+#[test]
+fn p247_terminals_of_several_categories_have_carriers_of_their_own() {
+    let profile = profile::load(&shipped("geo-terminals")).unwrap_or_else(|it| panic!("{it}"));
+    assert_eq!(ids(profile.of_spot()), [4, 5]);
+    assert_eq!(ids(profile.sharing()), [4]);
+    let seen = [1, 4, 5].map(|id| profile.of(id).unwrap());
+    let rates = seen
+        .each_ref()
+        .map(|it| (it.forward.symbol_rate, it.return_link.symbol_rate));
+    assert_eq!(
+        rates,
+        [
+            (10_000_000, 16_000_000),
+            (10_000_000, 16_000_000),
+            (5_000_000, 4_000_000)
+        ]
+    );
+    let chosen = seen
+        .each_ref()
+        .map(|it| (it.forward.modcod.id, it.return_link.waveform.id));
+    assert_eq!(chosen, [(28, 12), (18, 9), (28, 12)]);
+    assert_eq!(
+        seen.each_ref().map(Profile::group),
+        ["Standard", "Standard", "Premium"]
+    );
+    // From each of them the others look the same.
+    assert_eq!(seen[2].of(4).unwrap().forward, seen[1].forward);
+    assert_eq!(ids(seen[2].sharing()), [] as [u8; 0]);
+    assert_eq!(profile.of(6), None);
+}
+
+#[test]
+fn several_carriers_of_one_group_are_refused_and_rates_of_each_group_are_summed() {
+    let dir = TempDir::new().unwrap();
+    for entry in fs::read_dir(shipped("geo-terminals")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let edit = |name: &str, from: &str, to: &str| {
+        let path = dir.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{name}: {from}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+    };
+    // 4 Mbaud hold 197 bursts of 194 bytes in 26.5 ms: 11.5 Mbit/s.
+    edit("profile_st5.xml", "<cra>512<", "<cra>12000<");
+    let faults = profile::load(dir.path()).unwrap_err().to_string();
+    assert!(faults.contains("all terminals of Premium need"), "{faults}");
+    edit("profile_st5.xml", "<cra>12000<", "<cra>512<");
+    edit(
+        "topology.xml",
+        "<bandwidth>6250</bandwidth>",
+        "<bandwidth>6251</bandwidth>",
+    );
+    assert!(profile::load(dir.path()).is_ok());
+    let item = "<item><bandwidth>6250</bandwidth><type>ACM</type><wave_form>1</wave_form><group>Premium</group></item>";
+    edit(
+        "topology.xml",
+        "</forward_band>",
+        &format!("{item}</forward_band>"),
+    );
+    let faults = profile::load(dir.path()).unwrap_err();
+    assert_eq!(
+        elements(&faults),
+        ["frequency_plan/spots/item[1]/forward_band"],
+        "{faults}"
+    );
+    assert!(
+        faults
+            .to_string()
+            .contains("more than one of a group is not supported"),
+        "{faults}"
+    );
+}

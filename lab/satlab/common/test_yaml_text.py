@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Both parsers of YAML find the same data and the same faults."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from satlab.common import paths, yaml_text
+
+SHIPPED = [paths.LAB_FILE, *sorted(paths.JOBS.glob("*/files/*.yml")), *sorted(paths.BASELINES.glob("**/*.yml"))]
+INVALID = ["a: [", "a: 1\n b: 2\n", "\ta: 1", "a: *b", "--- 1\n--- 2\n", "a: \x07", "a: !!python/none x", "? [a\n: b"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_p273_files_have_the_data_that_the_parser_in_python_finds(path: Path) -> None:
+    text = path.read_text()
+    assert yaml_text.load(text) == yaml.safe_load(text)
+
+
+def test_nodes_have_the_lines_that_the_parser_in_python_finds() -> None:
+    def lines(node: yaml.Node | None) -> list[int]:
+        assert isinstance(node, yaml.MappingNode)
+        found = [key.start_mark.line for key, _ in node.value]
+        return found + [line for _, value in node.value if isinstance(value, yaml.MappingNode) for line in lines(value)]
+
+    text = paths.LAB_FILE.read_text()
+    assert lines(yaml_text.compose(text)) == lines(yaml.compose(text, Loader=yaml.SafeLoader))
+
+
+@pytest.mark.parametrize("text", INVALID)
+def test_p273_errors_are_those_of_the_parser_in_python(text: str) -> None:
+    with pytest.raises(yaml.YAMLError) as expected:
+        yaml.safe_load(text)
+    with pytest.raises(yaml.YAMLError) as found:
+        yaml_text.load(text)
+    assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(("text", "fault"), [("a: 1\na: 2", "'a' stands twice"), ("a: &x 1\nb: *x", "aliases")])
+def test_strict_loading_refuses_what_hides_something(text: str, fault: str) -> None:
+    assert yaml_text.load(text)
+    with pytest.raises(yaml.constructor.ConstructorError, match=fault) as error:
+        yaml_text.load_strict(text)
+    assert error.value.problem_mark is not None
+    assert error.value.problem_mark.line == 1

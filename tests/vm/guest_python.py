@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What tests change in the Python of their guests."""
+
+import shutil
+from pathlib import Path
+
+MODULE = Path(__file__).with_name("byte_code_of_archives.py")
+PACKAGES = Path("usr/lib/python3/dist-packages")
+"""Below a guest's root: Debian's packages for every release of Python."""
+
+
+def keep_byte_code(packages: Path) -> None:
+    """Let a guest compile once what Ansible sends with each task. `packages`: a folder on the guest's module path."""
+    shutil.copy(MODULE, packages)
+    (packages / MODULE.with_suffix(".pth").name).write_text(f"import {MODULE.stem}\n")
