@@ -2,6 +2,7 @@
 """Raw files of a run to records. Reads run folders only; knows nothing of the lab that filled them."""
 
 from collect.integrity import digests
+from collect.observations import PageObservation, har
 from collect.pages import HOST_METRICS, PageLoad
 from collect.pep import NONE as NO_PEP
 from collect.records import SCHEMA, Record, Table, summaries
@@ -11,6 +12,7 @@ from collect.run_folder import (
     RunFolderError,
     Stored,
     StoredLoad,
+    StoredObservation,
     collect,
     gather,
     manifest,
@@ -25,14 +27,17 @@ __all__ = [
     "Collected",
     "Manifest",
     "PageLoad",
+    "PageObservation",
     "Record",
     "RunFolderError",
     "Stored",
     "StoredLoad",
+    "StoredObservation",
     "Table",
     "collect",
     "digests",
     "gather",
+    "har",
     "manifest",
     "stored",
     "summaries",

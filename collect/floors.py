@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from collect.observations import PageObservation
 from collect.pages import PageLoad
 from collect.pep import NONE
 from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, Unreadable, open_plain, read_json
@@ -157,6 +158,14 @@ def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
         floors.time_fault("connection of the navigation, opened before it", connected_ms, floors.least_ms(before)),
     )
     return next(filter(None, faults), "")
+
+
+def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
+    """Return why the Speed Index of an observed load is impossible; empty if it is not: all of a page follows its
+    first byte.
+    """
+    before = 0 if pep != NONE else _HANDSHAKES[load.protocol]
+    return floors.time_fault("Speed Index", load.speed_index_ms, floors.least_ms(before + 1))
 
 
 def judged(records: Iterable[Record], floors: Floors | None, peps: Mapping[str, str]) -> Iterator[Record]:

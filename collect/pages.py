@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, TypeAdapter
 
+from collect import observations
 from collect.raw import Model
 from collect.records import Record, Status, failed, sample
 
@@ -20,6 +21,8 @@ MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_tim
 HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_ms")
 """What the host did to the browser: waits for a core of all its threads and of one, a known task, tasks above 50 ms."""
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
+SUMMARISED = (*METRICS, *observations.METRICS)
+"""Of these the median over loads is a record, too."""
 
 
 class Resource(Model):
@@ -119,7 +122,7 @@ def over_loads(per_load: Iterable[Record]) -> list[Record]:
     """
     groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in per_load:
-        if record.metric in METRICS and "load" in record.labels:
+        if record.metric in SUMMARISED and "load" in record.labels:
             key = record.metric, record.labels["protocol"], record.labels["page"], record.labels["pep"]
             groups.setdefault(key, []).append(record)
     return [row for key, group in groups.items() for row in _summary(*key, group)]

@@ -21,6 +21,7 @@ from collect import (
     goodput,
     jobs,
     link_samples,
+    observations,
     opensand,
     pages,
     pep,
@@ -34,6 +35,7 @@ from collect import (
 from collect.floors import Floors
 from collect.integrity import differences
 from collect.jobs import Job
+from collect.observations import PageObservation
 from collect.pages import PageLoad
 from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_files
 from collect.raw import names as listing
@@ -115,6 +117,13 @@ class StoredLoad(Model):
     load: PageLoad
 
 
+class StoredObservation(Model):
+    """An observed page load as it was stored, and the proxy on its path."""
+
+    pep: str
+    load: PageObservation
+
+
 class Stored(Model):
     """What jobs stored apart from figures: readable page loads in the order of jobs and loads, and legs of connections.
 
@@ -124,6 +133,7 @@ class Stored(Model):
 
     loads: list[StoredLoad]
     legs: list[dict[str, str]]
+    observations: list[StoredObservation] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,7 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
     transfers = list(floors.judged(_transfers(raw, ended, origin), limits, peps))
     yield from (*transfers, *terminals.fairness(run_dir, transfers, ended))
     yield from _pages(raw, ended, limits, peps)
+    yield from _observations(raw, ended, limits, peps)
     quic = _Reader(
         "satlab_satperf",
         satperf.STAT,
@@ -202,7 +213,12 @@ def stored(run_dir: Path) -> Stored:
     raw = run_dir / "raw"
     ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
     found = [record for reader in _LEG_READERS for record in _documents(raw, ended, reader) if record.metric in _LEGS]
-    return Stored(loads=list(_loads(raw, ended)), legs=[_leg(record) for record in found])
+    seen = [
+        StoredObservation(pep=pep.during(job, ended), load=load)
+        for job, load in _observed(raw, ended)
+        if not isinstance(load, Unreadable)
+    ]
+    return Stored(loads=list(_loads(raw, ended)), legs=[_leg(record) for record in found], observations=seen)
 
 
 def stores_more(run_dir: Path) -> bool:
@@ -217,6 +233,13 @@ def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:
             content = read_json(raw, name, pages.ADAPTER)
             if not isinstance(content, Unreadable):
                 yield StoredLoad(pep=pep.during(job, ended), load=content)
+
+
+def _observed(raw: Path, ended: Sequence[Job]) -> Iterator[tuple[Job, PageObservation | Unreadable]]:
+    for job in (job for job in ended if job.job == "satlab_page_load"):
+        for name in stored_files(raw, job.folder, observations.STAT):
+            content: PageObservation | Unreadable = read_json(raw, name, observations.ADAPTER)
+            yield job, content
 
 
 def _leg(record: Record) -> dict[str, str]:
@@ -276,6 +299,19 @@ def _pages(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping
     reader = _Reader("satlab_page_load", pages.STAT, pages.ADAPTER, pages.MAIN_METRICS, possible)
     found = _documents(raw, ended, reader)
     return [*found, *pages.over_loads(found)]
+
+
+def _observations(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping[str, str]) -> Iterator[Record]:
+    found: list[Record] = []
+    for job, load in _observed(raw, ended):
+        if isinstance(load, Unreadable):
+            found += [failed(metric, job.labels, load.reason) for metric in observations.METRICS]
+            continue
+        own = peps[str(job.job_instance_id)]
+        fault = "" if limits is None else floors.observation_fault(load, own, limits)
+        counted = load.model_copy(update={"status": "failed", "reason": fault}) if fault else load
+        found += observations.records(counted, job.labels, own)
+    yield from (*found, *pages.over_loads(found))
 
 
 def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]:

@@ -9,8 +9,11 @@ from satlab.common import paths
 
 
 def load(job: str) -> ModuleType:
-    """Import a job's program anew."""
-    spec = importlib.util.spec_from_file_location(job, paths.JOBS / job / "files" / f"{job}.py")
+    """Import a job's program anew, and the modules of its folder."""
+    folder = paths.JOBS / job / "files"
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    spec = importlib.util.spec_from_file_location(job, folder / f"{job}.py")
     if spec is None or spec.loader is None:
         raise ImportError(job)
     found = importlib.util.module_from_spec(spec)

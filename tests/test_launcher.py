@@ -18,6 +18,7 @@ from tests.vm import stage
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 PROGRAMS = ("satlink", "satbox", "satpep", "satperf", "satfec", "satvirtual")
+PLOTS = "lab/satlab/report/plots"
 MAKEFILE = """\
 lint rust:
 	@echo $@ done
@@ -36,6 +37,10 @@ def clone(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir(parents=True)
     for name in ("Cargo.toml", "Cargo.lock", *(f"requirements-{which}.lock" for which in ("dev", "build", "campaign"))):
         shutil.copy(paths.ROOT / name, tmp_path)
+    plots = tmp_path / PLOTS
+    shutil.copytree(paths.ROOT / PLOTS, plots)
+    locked = hashlib.sha256((plots / "package-lock.json").read_bytes()).hexdigest()
+    (tmp_path / ".satlab/plots.sha256").write_text(f"{locked}  -\n")
     (tmp_path / "Makefile").write_text(MAKEFILE)
     shutil.copy(paths.ROOT / "satlab", tmp_path)
     lock = hashlib.sha256((tmp_path / "requirements-dev.lock").read_bytes()).hexdigest()
@@ -96,6 +101,31 @@ def test_a_failure_on_either_side_fails_both(clone: Path, failing: str) -> None:
     done = launch(clone, "all", **{failing: "1"})
     assert done.returncode != 0
     assert "SCHED_IDLE" in done.stdout, "what the other side said is shown"
+
+
+NPM = """\
+#!/bin/sh
+[ -n "$NPM_STATUS" ] && exit "$NPM_STATUS"
+[ "$1 $2" = "ci --prefix" ] && [ -f "$3/package-lock.json" ] && touch "$3/installed"
+"""
+
+
+def test_the_library_of_plots_comes_from_its_lock_file_once(clone: Path) -> None:
+    """Where npm has none, everything else is installed: reports are larger."""
+    npm, stamp = clone / "programs/npm", clone / ".satlab/plots.sha256"
+    npm.parent.mkdir()
+    npm.write_text(NPM)
+    npm.chmod(0o755)
+    expected = stamp.read_text()
+    stamp.unlink()
+    path = f"{npm.parent}:{os.environ['PATH']}"
+    failed = launch(clone, "soak", PATH=path, NPM_STATUS="1")
+    assert (failed.returncode, stamp.exists()) == (0, False), failed.stderr
+    assert "reports have 2 MB" in failed.stderr
+    for _ in range(2):
+        done = launch(clone, "soak", PATH=path)
+        assert (done.returncode, stamp.read_text()) == (0, expected), done.stderr
+    assert (clone / ".satlab/plots/installed").exists()
 
 
 def test_a_newer_checkout_of_the_same_sources_is_not_built_again(clone: Path) -> None:

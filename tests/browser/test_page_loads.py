@@ -19,6 +19,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.netlab import pki, web_target
 from tests.polling import until
@@ -205,6 +206,23 @@ def test_three_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, 
     assert processes_in(pair) == []
 
 
+def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(pair: Pair) -> None:
+    with web_server(pair, "h3"):
+        job = page_load(pair, "h3", "-n", "1", "-o", "1")
+        job.end(expect=0)
+    (content,) = job.files("page_observation_json")
+    jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
+    assert (content["status"], len(content["requests"])) == ("ok", 75)
+    assert {one["protocol"] for one in content["requests"]} == {"h3"}
+    assert content["requests"][0]["tls_ms"] is not None, "the navigation opens its connection"
+    shares = [frame["visual_completeness"] for frame in content["frames"]]
+    assert (shares[0], shares[-1]) == (0, 1)
+    assert 1 <= sum(frame["jpeg"] is not None for frame in content["frames"]) <= 20
+    load = observations.ADAPTER.validate_python(content)
+    assert content["first_contentful_paint_ms"] / 2 < (load.speed_index_ms or 0) < content["frames"][-1]["t_ms"] + 1
+    assert len(job.loads()) == 1, "the observed load is none of these"
+
+
 def test_the_browser_asks_for_each_object_once_and_for_nothing_else(pair: Pair) -> None:
     site, log = pair.folder / "www" / "kepler" / "site", pair.folder / "requests.log"
     with program(pair, sys.executable, "-c", LOGGING_SERVER, str(site), str(log)):
@@ -221,6 +239,7 @@ def test_the_browser_finds_images_and_style_sheets_valid(pair: Pair) -> None:
 import importlib.util, json, sys
 from ipaddress import IPv4Address
 from pathlib import Path
+sys.path.insert(0, str(Path(sys.argv[1]).parent))
 spec = importlib.util.spec_from_file_location("job", sys.argv[1])
 job = importlib.util.module_from_spec(spec)
 sys.modules["job"] = job

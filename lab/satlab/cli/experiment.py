@@ -151,14 +151,14 @@ def list_shipped(
 def demo(
     link: LinkOptions,
     duration: Annotated[float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)] = 15,
-    loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 3,
+    loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 2,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 1,
     quiet: Quiet = False,
 ) -> int:
-    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. About three minutes."""
+    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. Below two minutes."""
     from satlab.experiment import demo as demonstration
     from satlab.experiment.quiet_host import Patience
 
@@ -188,12 +188,15 @@ def report(
 @command(epilog="Example: satlab export runs/* --out study.csv")
 def export(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[Path, typer.Option(help="File to write: NAME.parquet or NAME.csv.")],
+    out: Annotated[Path, typer.Option(help="File to write: NAME.parquet, NAME.csv, or NAME.har.")],
     series: Annotated[
         bool, typer.Option("--series", help="With the samples over time. Default: the summaries alone.")
     ] = False,
 ) -> int:
-    """Write the records of runs as one table, with values, seed, link and versions of each run as columns."""
+    """Write the records of runs as one table, with values, seed, link and versions of each run as columns.
+
+    NAME.har: the requests of observed page loads (--set observed=N), HAR 1.2.
+    """
     from satlab.experiment import rebuild
 
     print(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")

@@ -351,6 +351,7 @@ SHIPPED = sorted(paths.SCENARIOS.glob("*.json"))
 VALUES = {
     "bulk_tcp": {"duration": "5"},
     "bulk_udp": {"duration": "5"},
+    "demo": {},
     "fade": {"attenuation_db": "6"},
     "fairness": {"duration": "5"},
     "fairness_udp": {"duration": "5"},

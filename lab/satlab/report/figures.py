@@ -31,6 +31,7 @@ SHORT = {
     "response_start_ms": "RS",
     "first_contentful_paint_ms": "FCP",
     "largest_contentful_paint_ms": "LCP",
+    "speed_index_ms": "SI",
     "page_load_time_ms": "PLT",
 }
 KIND_STYLE = {"HTTP/1.1": 1, "HTTP/2": 2, "HTTP/3": 0}

@@ -14,6 +14,7 @@ PAGE_METRICS = {
     "response_start_ms": "Response Start",
     "first_contentful_paint_ms": "First Contentful Paint",
     "largest_contentful_paint_ms": "Largest Contentful Paint",
+    "speed_index_ms": "Speed Index",
     "page_load_time_ms": "Page Load Time",
 }
 PROTOCOLS = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}

@@ -5,9 +5,10 @@ import hashlib
 import html
 import io
 import json
+import random
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.link import modcods
 from satlab.report import figures, published, view
+from satlab.report import html as html_page
 from satlab.report import rows as read
 from satlab.report.rows import Row
 from satlab.report.view import View, clean
@@ -117,8 +119,9 @@ def elements(text: str) -> Elements:
 
 def test_report_needs_no_second_file_and_no_network(runs: list[Path]) -> None:
     for tag, attributes in elements(page(runs)).tags:
-        assert tag not in {"link", "iframe", "img", "object", "embed", "base", "form"}
-        assert not {"src", "href", "action"} & attributes.keys()
+        assert tag not in {"link", "iframe", "object", "embed", "base", "form"}
+        assert not {"href", "action"} & attributes.keys()
+        assert "src" not in attributes or (attributes["src"] or "").startswith("data:image/jpeg;base64,")
 
 
 def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> None:
@@ -126,14 +129,55 @@ def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> N
     (policy,) = [a["content"] or "" for t, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
     allowed = next(part for part in policy.split(";") if "script-src" in part)
     digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in found.scripts]
-    library = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
+    library = base64.b64encode(hashlib.sha256(html_page._library()[1].encode()).digest()).decode()
     assert re.findall(r"'sha256-([^']+)'", allowed) == [library, *digests]
     assert "unsafe" not in allowed
     assert "default-src 'none'" in policy
 
 
-def test_a_report_is_smaller_than_its_library(runs: list[Path]) -> None:
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Stand in for npm's bundle: as long as it is compressed, and random, so that it stays so."""
+    path = tmp_path / "bundle.js"
+    path.write_text(f"/* {random.Random(1).randbytes(440_000).hex()} */")  # noqa: S311 - of an example
+    monkeypatch.setattr(html_page, "BUNDLE", path)
+    html_page._library.cache_clear()
+    yield path
+    html_page._library.cache_clear()
+
+
+def test_a_report_with_filmstrips_has_at_most_a_megabyte(bundle: Path, runs: list[Path], tmp_path: Path) -> None:
+    example = Example(scenario="page_load", duration_s=0, loads={"h1": 3, "h3": 3}, observed=1)
+    observed = example_run.write(tmp_path, example)
+    for path in observed.glob("raw/files/*/page_observation_json.json"):
+        content = json.loads(path.read_text())
+        for frame in content["frames"]:
+            frame["jpeg"] = frame["jpeg"] and "A" * 6000
+        path.write_text(json.dumps(content))
+    text = page([*runs, observed])
+    assert html_page._library()[1] == bundle.read_text()
+    assert len(text.encode()) <= 1_000_000
+    assert len(text.encode()) > 640_000, "the stand-in is as large as the bundle"
+
+
+def test_a_report_is_smaller_than_its_library(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without npm's bundle it is the Python package's."""
+    monkeypatch.setattr(html_page, "BUNDLE", tmp_path / "nothing.js")
+    html_page._library.cache_clear()
+    assert html_page._library()[1] == get_plotlyjs()
     assert len(page(runs).encode()) < len(get_plotlyjs()) / 2
+    html_page._library.cache_clear()
+
+
+def test_the_bundle_is_of_the_version_of_the_python_package() -> None:
+    lock = json.loads((Path(html_page.__file__).parent / "plots/package-lock.json").read_text())
+    (locked,) = [one for name, one in lock["packages"].items() if name]
+    version = re.search(r"plotly\.js v([\d.]+)", get_plotlyjs()[:200])
+    assert version
+    assert locked["version"] == version[1]
+    assert locked["integrity"].startswith("sha512-")
 
 
 def test_same_runs_result_in_the_same_bytes(runs: list[Path]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import collect
-from satlab.report import figures, published, shares
+from satlab.report import figures, film, published, shares
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
 from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
@@ -22,7 +22,7 @@ from satlab.report.terminal import CHECKS, mbits, quantity
 class ReportRun:
     """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files.
 
-    `loads`: kind (rows.kind_of_load) and load.
+    `loads`, `observations`: kind (rows.kind_of_load) and load.
     """
 
     manifest: collect.Manifest
@@ -32,6 +32,7 @@ class ReportRun:
     rows: tuple[Row, ...]
     loads: tuple[tuple[str, collect.PageLoad], ...]
     altered: tuple[str, ...]
+    observations: tuple[tuple[str, collect.PageObservation], ...] = ()
 
     @property
     def is_calibrated(self) -> bool:
@@ -49,11 +50,12 @@ def read_run(folder: Path, run: collect.Collected) -> ReportRun:
     """Complete what was collected of a run folder. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
     loads = [(read.kind_of_load(one.load.protocol, one.pep), one.load) for one in run.stored.loads]
+    seen = [(read.kind_of_load(one.load.protocol, one.pep), one.load) for one in run.stored.observations]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return ReportRun(
         about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
         run.records, tuple(read.summaries([run.records])),
-        tuple(loads), tuple(altered),
+        tuple(loads), tuple(altered), tuple(seen),
     )  # fmt: skip
 
 
@@ -280,6 +282,24 @@ class View:
         until_s = max([until_s, *((load.page_load_time_ms or 0) / 1000 for load, _ in typical)])
         falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
         return ([spread] if spread else []) + falls
+
+    def filmstrip(self) -> film.Filmstrip | None:
+        """Return the filmstrips of typical observed loads, one per protocol, proxy and run."""
+        return film.filmstrip(self._observed())
+
+    def phase_plots(self) -> list[Figure]:
+        """Draw the phases of the requests of typical observed loads, all over the same time."""
+        loads = self._observed()
+        until_s = max((one.end_ms or 0.0 for _, load in loads for one in load.requests), default=0.0) / 1000
+        return [film.phases(load, name, n, until_s) for n, (name, load) in enumerate(loads, start=1)]
+
+    def _observed(self) -> list[tuple[str, collect.PageObservation]]:
+        groups = dict.fromkeys((f.run_id, f.kind, self._group_name(f)) for f in self.page_figures)
+        own = {
+            (run_id, kind): [load for one, load in self._run(run_id).observations if one == kind]
+            for run_id, kind, _ in groups
+        }
+        return [(name, load) for run_id, kind, name in groups if (load := film.typical(own[run_id, kind]))]
 
     def link_figures(self) -> list[Figure]:
         """Draw the MODCODs of forward links, the slots of return links on demand, and the release error of all runs."""

@@ -13,7 +13,7 @@ from satlab.serve.conftest import _cheap_passwords as _cheap_passwords  # noqa: 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run folder with page loads and a transfer, and a report."""
-    example = example_run.Example(loads={"h1": 2, "h3": 2}, censored=1)
+    example = example_run.Example(loads={"h1": 2, "h3": 2}, censored=1, observed=1)
     folder = example_run.write(tmp_path_factory.mktemp("runs"), example)
     (folder / "report").mkdir()
     policy = '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;x&#39;">'

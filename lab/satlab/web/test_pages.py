@@ -383,6 +383,22 @@ def test_runs_are_compared(runner: TestClient, context: Context, helper: FakeHel
         assert runner.get(f"/ui/compare?{query}").status_code == status, query
 
 
+def test_a_comparison_shows_filmstrips(
+    runner: TestClient, context: Context, helper: FakeHelper, measured: Path
+) -> None:
+    numbers = [launch(runner), launch(runner)]
+    for number in numbers:
+        ended(context, helper, number, folder=measured)
+    alone = runner.get(f"/ui/runs/{numbers[0]}").text
+    both = runner.get(f"/ui/compare?run={numbers[0]}&run={numbers[1]}").text
+    assert re.search(r'<img alt="HTTP/1.1 after [\d.]+ s: 50% of the final picture"', alone)
+    assert len(re.findall(r"<small>Speed Index [\d,]+ ms</small>", both)) == 2, "both are copies of one run"
+    sources = set(re.findall(r'<img [^>]*src="([^"]*)"', both))
+    assert sources
+    assert all(source.startswith("data:image/jpeg;base64,/9j/") for source in sources)
+    assert "img-src 'self' data:;" in POLICY
+
+
 def test_many_runs_are_listed_in_pages(runner: TestClient, context: Context) -> None:
     numbers = [launch(runner) for _ in range(51)]
     first, second = (runner.get(f"/ui/runs?page={n}").text for n in (1, 2))

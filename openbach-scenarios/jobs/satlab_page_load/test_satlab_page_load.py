@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import contextlib
 import copy
 import json
 import os
@@ -153,6 +154,48 @@ def test_all_loads_run_although_one_fails(monkeypatch: pytest.MonkeyPatch, timel
     assert published == ["ok", "failed", "ok"]
 
 
+def observed(load: Any) -> Any:
+    content = job.page_observation.document(load, job.page_observation.nothing())
+    jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
+    return content
+
+
+def test_observed_loads_follow_the_others_and_are_stored_apart(monkeypatch: pytest.MonkeyPatch, timeline: Any) -> None:
+    published: list[Any] = []
+    monkeypatch.setattr(job, "find_programs", lambda: PROGRAMS)
+    monkeypatch.setattr(job, "load", lambda *_: judged(timeline))
+    monkeypatch.setattr(job, "observe", lambda *_: observed(judged(timeline) | {"status": "failed"}))
+    monkeypatch.setattr(job, "publish", lambda record, _: published.append(record["schema"]))
+    monkeypatch.setattr(job, "publish_observation", lambda content, _: published.append(content["schema"]))
+    assert job.measure(target(), 2, 33.0, 1) is False
+    assert published == ["satlab/page-load/1"] * 2 + ["satlab/page-observation/1"]
+
+
+def test_a_load_whose_trace_is_not_whole_is_a_failed_observation(
+    monkeypatch: pytest.MonkeyPatch, timeline: Any
+) -> None:
+    class Driver:
+        def execute_async_script(self, *_: Any) -> Any:
+            return timeline
+
+        def get_log(self, _: str) -> list[Any]:
+            return []
+
+    class Trace:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def end(self) -> list[Any]:
+            return []
+
+    monkeypatch.setattr(job, "fresh_browser", lambda *_, **__: contextlib.nullcontext(Driver()))
+    monkeypatch.setattr(job, "navigate", lambda *_: False)
+    monkeypatch.setattr(job.page_observation, "Trace", Trace)
+    content = job.observe(target(), PROGRAMS, 0, 33.0)
+    assert (content["status"], content["frames"], content["page_load_time_ms"]) == ("failed", [], None)
+    assert content["reason"] == "the browser's trace has no start of the navigation"
+
+
 def test_a_stopped_load_is_a_failed_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: Any) -> Any:
         raise job.Stopped
@@ -255,6 +298,7 @@ def test_target_is_read_from_the_generated_page(tmp_path: Path) -> None:
         ["h1", "198.18.4.2", "-n", "0"],
         ["h1", "198.18.4.2", "-t", "0"],
         ["h1", "198.18.4.2", "-t", "nan"],
+        ["h1", "198.18.4.2", "-o", "101"],
         ["h1", "198.18.4.2", "-p", "../x"],
         ["h1", "198.18.4.2", "-p", "x,MAP * 8.8.8.8"],
         ["h1"],
@@ -270,7 +314,7 @@ def test_the_descriptor_names_the_arguments_of_the_script() -> None:
     level = load_job(HERE).level
     assert [a.name for a in level.required] == ["protocol", "server_ip"]
     flags = {a.flag: a.name for a in level.optional}
-    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout"}
+    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout", "-o": "observed"}
     defaults = vars(job.parser().parse_args(["h1", "198.18.4.2"]))
     assert {a.name: a.default for a in level.optional} == {name: defaults[name] for name in flags.values()}
 

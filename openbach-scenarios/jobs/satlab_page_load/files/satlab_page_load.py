@@ -32,6 +32,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import collect_agent
+import page_observation
+from page_scripts import READ_TIMELINE, YARDSTICK
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.remote.remote_connection import RemoteConnection
@@ -45,60 +47,6 @@ PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
 
 # The navigation opens its own connection: no socket is opened ahead of it, whose handshake would not be in its times.
 PREFERENCES = {"net.network_prediction_options": 2}  # 2: never (chrome/browser/preloading/preloading_prefs.h)
-
-# Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint Timing, LCP). Unless
-# `arguments[0]` is false, waits for the end of the load event first, and asks afterwards which server it was.
-READ_TIMELINE = """
-const [complete, done] = arguments;
-const failure = () => document.URL.startsWith('chrome-error:')
-  ? (document.body.innerText.match(/ERR_[A-Z_]+/) || [''])[0] : '';
-const ms = time => time === null ? null : Math.round(time * 1000) / 1000;  // the clock ticks in 0.1 ms
-const read = (largest, server) => {
-  const pick = e => ({name: e.name, initiator_type: e.initiatorType, next_hop_protocol: e.nextHopProtocol,
-    response_status: e.responseStatus, start_ms: ms(e.startTime), response_end_ms: ms(e.responseEnd),
-    encoded_body_bytes: e.encodedBodySize, transfer_bytes: e.transferSize});
-  const [navigation] = performance.getEntriesByType('navigation');
-  const paint = performance.getEntriesByName('first-contentful-paint')[0];
-  return {connect_start_ms: ms(navigation.connectStart), connect_end_ms: ms(navigation.connectEnd),
-    response_start_ms: ms(navigation.responseStart), load_event_start_ms: ms(navigation.loadEventStart),
-    load_event_end_ms: ms(navigation.loadEventEnd), first_contentful_paint_ms: ms(paint ? paint.startTime : null),
-    largest_contentful_paint_ms: ms(largest), long_tasks_ms: ms(longTasks), server: server, url: document.URL,
-    error: failure(),
-    resources: [navigation, ...performance.getEntriesByType('resource')].map(pick)};
-};
-let longTasks = 0;
-new PerformanceObserver(list => { for (const e of list.getEntries()) longTasks += e.duration; })
-  .observe({type: 'longtask', buffered: true});
-const largest = () => new Promise(resolve => {
-  let last = null;
-  new PerformanceObserver(list => { for (const e of list.getEntries()) last = e.startTime; })
-    .observe({type: 'largest-contentful-paint', buffered: true});
-  setTimeout(() => resolve(last), 50);
-});
-const loaded = () => new Promise(resolve => {
-  const look = () => performance.getEntriesByType('navigation')[0].loadEventEnd > 0 ? resolve() : setTimeout(look, 10);
-  look();
-});
-(async () => {
-  if (complete) await loaded();
-  const result = read(await largest(), '');
-  if (complete) {
-    const request = {method: 'HEAD', cache: 'no-store', signal: AbortSignal.timeout(5000)};
-    const answer = await fetch(location.href, request).catch(() => null);
-    result.server = answer ? answer.headers.get('server') || '' : '';
-  }
-  done(result);
-})();
-"""
-
-
-YARDSTICK = """
-const start = performance.now();
-let value = 0;
-for (let i = 0; i < 5e7; i++) value = (value * 31 + i) | 0;
-return [performance.now() - start, value];
-"""
-"""A task of known work: the longer it takes, the less of a core the browser has."""
 
 
 class JobError(Exception):
@@ -201,7 +149,9 @@ def may_sandbox() -> bool:
 
 
 @contextlib.contextmanager
-def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Iterator[webdriver.Chrome]:
+def fresh_browser(
+    target: Target, programs: Programs, timeout_s: float, *, is_observed: bool = False
+) -> Iterator[webdriver.Chrome]:
     """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened."""
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
         PROFILES.append(scratch)
@@ -210,6 +160,8 @@ def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Itera
         options.add_experimental_option("prefs", PREFERENCES)
         for argument in browser_arguments(target, Path(scratch) / "profile", sandbox=may_sandbox()):
             options.add_argument(argument)
+        if is_observed:
+            page_observation.switch_on(options)
         service = webdriver.ChromeService(executable_path=programs.driver)
         try:
             driver = webdriver.Chrome(options=options, service=service)
@@ -332,6 +284,29 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
             record["reason"] = one_line(error)
     record["wall_s"] = record["wall_s"] or round(time.monotonic() - started, 3)
     return judge(record, timeline, target) if timeline else record
+
+
+def observe(target: Target, programs: Programs, index: int, timeout_s: float) -> dict[str, Any]:
+    """Load the page once and record its requests and pictures (schema satlab/page-observation/1).
+
+    Pictures take CPU time from the browser, so the times of this load are never among the figures of the others.
+    """
+    record, found = empty_record(target, programs, index), page_observation.nothing()
+    timeline: dict[str, Any] | None = None
+    try:
+        with fresh_browser(target, programs, timeout_s, is_observed=True) as driver:
+            trace = page_observation.Trace(driver)
+            record["start_unix_s"] = time.time()
+            timed_out = navigate(driver, target.url)
+            if timed_out:
+                record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
+            timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
+            if not timed_out:
+                found = page_observation.read(driver, trace, target.url, timeline)
+    except (WebDriverException, HTTPError, OSError, page_observation.ObservationError) as error:
+        if record["status"] != "censored":
+            return page_observation.document(record | {"reason": one_line(error)}, found)
+    return page_observation.document(judge(record, timeline, target) if timeline else record, found)
 
 
 def navigate(driver: webdriver.Chrome, url: str) -> bool:
@@ -502,14 +477,23 @@ def publish(record: Mapping[str, Any], folder: Path) -> None:
     delivered(collect_agent.send_stat(now, suffix=record["url"], **statistics))
 
 
+def publish_observation(content: Mapping[str, Any], folder: Path) -> None:
+    """Store an observed load."""
+    path = folder / f"page_observation-{content['load_index']:04}.json"
+    path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    delivered(collect_agent.store_files(collect_agent.now(), suffix=content["url"], page_observation_json=str(path)))
+    if content["status"] != "ok":
+        print(f"observed load {content['load_index']}: {content['status']}: {content['reason']}", file=sys.stderr)
+
+
 def delivered(answer: object) -> None:
     """Raise if the collector refused: a sample must not get lost in silence."""
     if str(answer).startswith("KO"):
         raise JobError(f"the collector refused a sample: {answer}", "see the collector's log", status=1)
 
 
-def measure(target: Target, runs: int, timeout_s: float) -> bool:
-    """Load the page `runs` times, one after the other; return whether all loads are ok."""
+def measure(target: Target, runs: int, timeout_s: float, observed: int = 0) -> bool:
+    """Load the page `runs` times, one after the other, and then observed; return whether all loads are ok."""
     programs = find_programs()
     all_ok = True
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_records_") as folder:
@@ -521,6 +505,12 @@ def measure(target: Target, runs: int, timeout_s: float) -> bool:
                 raise
             publish(record, Path(folder))
             all_ok = all_ok and record["status"] == "ok"
+            if STOPPED.is_set():
+                raise Stopped
+        for index in range(observed):
+            content = observe(target, programs, index, timeout_s)
+            publish_observation(content, Path(folder))
+            all_ok = all_ok and content["status"] == "ok"
             if STOPPED.is_set():
                 raise Stopped
     return all_ok
@@ -540,6 +530,13 @@ def run_count(text: str) -> int:
     return int(text)
 
 
+def observed_count(text: str) -> int:
+    """Accept 0 to 100 observed loads."""
+    if not re.fullmatch(r"\d{1,3}", text) or int(text) > 100:
+        raise argparse.ArgumentTypeError("must be 0 to 100")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """Accept a deadline from 1 s to an hour."""
     if not re.fullmatch(r"\d{1,4}(\.\d{1,6})?", text) or not 1 <= float(text) <= 3600:
@@ -555,6 +552,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to load (kepler)")
     options.add_argument("-n", "--runs", type=run_count, default=3, help="number of loads (3)")
     options.add_argument("-t", "--timeout", type=seconds, default=33.0, help="deadline of a load in s (33)")
+    options.add_argument(
+        "-o", "--observed", type=observed_count, default=0, help="further loads with requests and pictures (0)"
+    )
     www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument("--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default")
     options.add_argument("--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default")
@@ -577,7 +577,7 @@ def main() -> int:
     try:
         adopt_orphans()
         target = read_target(arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki)
-        return 0 if measure(target, arguments.runs, arguments.timeout) else 1
+        return 0 if measure(target, arguments.runs, arguments.timeout, arguments.observed) else 1
     except Stopped:
         remove_what_is_left()
         print("error: stopped before all loads were done\nhint: finished loads are kept", file=sys.stderr)
