@@ -13,7 +13,7 @@ INVALID = ["a: [", "a: 1\n b: 2\n", "\ta: 1", "a: *b", "--- 1\n--- 2\n", "a: \x0
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_p273_files_have_the_data_that_the_parser_in_python_finds(path: Path) -> None:
+def test_p278_files_have_the_data_that_the_parser_in_python_finds(path: Path) -> None:
     text = path.read_text()
     assert yaml_text.load(text) == yaml.safe_load(text)
 
@@ -29,7 +29,7 @@ def test_nodes_have_the_lines_that_the_parser_in_python_finds() -> None:
 
 
 @pytest.mark.parametrize("text", INVALID)
-def test_p273_errors_are_those_of_the_parser_in_python(text: str) -> None:
+def test_p278_errors_are_those_of_the_parser_in_python(text: str) -> None:
     with pytest.raises(yaml.YAMLError) as expected:
         yaml.safe_load(text)
     with pytest.raises(yaml.YAMLError) as found:

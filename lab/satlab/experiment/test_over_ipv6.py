@@ -38,7 +38,7 @@ def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "given"), [("quic", {"pep": "none"}), ("page_load", {"protocol": "h3"})])
-def test_p286_quic_and_pages_without_proxies_have_addresses_of_ipv6(name: str, given: dict[str, str]) -> None:
+def test_p288_quic_and_pages_without_proxies_have_addresses_of_ipv6(name: str, given: dict[str, str]) -> None:
     found = loaded(name)
     bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
     over_ipv6.check(bound)
