@@ -151,6 +151,12 @@ def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     assert "failed=0" in first[0]
     assert "changed=0" in second[0], done.stdout
     expected = {f"file {job}/{name}" for job in jobs for name in (f"{job}.py 755", f"{job}_rstats_filter.conf 644")}
+    expected |= {
+        f"file {job}/{module.name} 644"
+        for job in jobs
+        for module in (paths.JOBS / job / "files").glob("*.py")
+        if module.stem != job
+    }
     expected |= {f"file {job}/{program}.deb 644" for job, program in OWN_PROGRAMS.items() if job in jobs}
     assert {line for line in second if line.startswith("file")} == expected
     expected = {"opensand", *(OWN_PROGRAMS[job] for job in jobs if job in OWN_PROGRAMS)}
