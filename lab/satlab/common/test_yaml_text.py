@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Both parsers of YAML find the same data and the same faults."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -44,3 +46,22 @@ def test_strict_loading_refuses_what_hides_something(text: str, fault: str) -> N
         yaml_text.load_strict(text)
     assert error.value.problem_mark is not None
     assert error.value.problem_mark.line == 1
+
+
+@pytest.mark.parametrize("load", [yaml_text.load, yaml_text.load_strict])
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 50_000])
+def test_p278_deep_nesting_is_not_given_to_libyaml(
+    text: str, load: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libyaml takes half a minute of CPU time for the first of them."""
+    events, parse = list[yaml.Event](), yaml.parse
+
+    def counted(*given: Any, **more: Any) -> Iterator[yaml.Event]:
+        for event in parse(*given, **more):
+            events.append(event)
+            yield event
+
+    monkeypatch.setattr(yaml, "parse", counted)
+    with pytest.raises(RecursionError):
+        load(text)
+    assert len(events) <= 2 * yaml_text.DEEPEST + 3

@@ -13,13 +13,33 @@ if TYPE_CHECKING:
 else:
     FastLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+DEEPEST = 100
+"""Collections within each other that libyaml is given."""
+
+
+def _suits(text: str | bytes, *, with_aliases: bool) -> bool:
+    """Return whether libyaml may have a document. Deep nesting takes it a time that grows with the square of the depth;
+    the parser in Python refuses that at once.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=FastLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST or (isinstance(event, yaml.AliasEvent) and not with_aliases):
+            return False
+    return True
+
 
 def load(text: str | bytes) -> Any:
     """Return a document as plain data, as `yaml.safe_load` does, with the same errors."""
     try:
-        return yaml.load(text, FastLoader)  # noqa: S506 - safe
+        if _suits(text, with_aliases=True):
+            return yaml.load(text, FastLoader)  # noqa: S506 - safe
     except yaml.YAMLError:
-        return yaml.safe_load(text)
+        pass
+    return yaml.safe_load(text)
 
 
 def compose(text: str) -> yaml.Node | None:
@@ -63,7 +83,7 @@ def load_strict(text: str) -> object:
         yaml.YAMLError: it has one of them, or is not YAML.
     """
     try:
-        if not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=FastLoader)):
+        if _suits(text, with_aliases=False):
             return yaml.load(text, _FastStrictLoader)  # noqa: S506 - safe
     except yaml.YAMLError:
         pass
