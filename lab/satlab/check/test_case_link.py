@@ -10,20 +10,11 @@ import yaml
 
 from satlab.check import case_link, check_run, suite
 from satlab.check.check_run import CheckRequest
+from satlab.check.conftest import small
 from satlab.check.report import interop_result
-from satlab.check.suite import Suite
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.link.config import Loss, PacketsQueue, UniformJitter
-
-
-def small(**changes: Any) -> Suite:
-    case = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [3.0]}
-    document = {
-        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [2], "cases": [case],
-    }  # fmt: skip
-    return Suite.model_validate(document | changes)
 
 
 def test_the_satellite_fork_s_cases_are_those_of_both_clocks() -> None:
