@@ -398,6 +398,12 @@ fn p247_variations_are_those_of_each_terminal() {
     assert_eq!(of(1), [Some(1), Some(2)]);
 }
 
+/// A link of one direction that nothing has passed: 0 forward, 1 return.
+fn fresh(config: &Config, profile: &Profile, direction: usize) -> Served {
+    let [forward, back] = served(config, profile).unwrap();
+    if direction == 0 { forward } else { back }
+}
+
 /// Longest delay of the first terminal's packets, one of 1500 bytes each 5 ms, while `offer` offers those of others for 10 s.
 fn longest_delay(served: &mut Served, offer: impl Fn(Nanos, &mut Served)) -> Nanos {
     let (mut out, mut longest, mut seen) = (Vec::new(), 0, 0);
@@ -427,13 +433,7 @@ fn p283_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
         // Allowed: a frame in progress, one of plans and its own, of 3.3 ms each in the most robust MODCOD; two superframes.
-        let link = || {
-            served(&config, &profile)
-                .unwrap()
-                .into_iter()
-                .nth(direction)
-                .unwrap()
-        };
+        let link = || fresh(&config, &profile, direction);
         let alone = longest_delay(&mut link(), |_, _| {});
         for attenuation_db in [0.0, 8.0, 40.0] {
             let mut link = link();
@@ -455,13 +455,7 @@ fn p283_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
 fn p283_packets_of_any_content_for_a_terminal_do_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
-        let link = || {
-            served(&config, &profile)
-                .unwrap()
-                .into_iter()
-                .nth(direction)
-                .unwrap()
-        };
+        let link = || fresh(&config, &profile, direction);
         let alone = longest_delay(&mut link(), |_, _| {});
         let state = std::cell::Cell::new(7);
         let next = || {
