@@ -2,18 +2,19 @@
 //! Linux calls: the TUN device, the socket's options, waiting, privileges. The only module with `unsafe`.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use linux::check;
 
 /// Packets that wait in the device: the link's queue is to be the only one that drops.
-const DEVICE_QUEUE: libc::c_int = 10_000;
+const DEVICE_QUEUE: u32 = 10_000;
 /// Buffers of the socket: 150 ms of 250 Mbit/s.
 const SOCKET_BUFFER: libc::c_int = 5_000_000;
 /// `PR_CAP_AMBIENT_CLEAR_ALL` has no constant in libc for every target.
@@ -40,7 +41,7 @@ pub fn make_tun(name: &str, addresses: Option<(Ipv4Addr, Ipv4Addr)>, mtu: u16) -
         request(socket.as_raw_fd(), code, name, |it| fill(&mut it.ifr_ifru))
     };
     set(libc::SIOCSIFMTU, &|it| it.ifru_mtu = mtu.into())?;
-    set(libc::SIOCSIFTXQLEN, &|it| it.ifru_metric = DEVICE_QUEUE)?;
+    set_queue(name, DEVICE_QUEUE)?;
     if let Some((own, peer)) = addresses {
         set(libc::SIOCSIFADDR, &|it| it.ifru_addr = inet(own))?;
         set(libc::SIOCSIFDSTADDR, &|it| it.ifru_dstaddr = inet(peer))?;
@@ -67,6 +68,44 @@ fn request(
     fill(&mut request);
     // SAFETY: each of these requests reads, and may write, one ifreq, which `request` is.
     check(unsafe { libc::ioctl(fd, code as _, &raw mut request) }).map(|_| ())
+}
+
+/// Sets how many packets may wait in a device, by rtnetlink(7): the ioctl needs a capability of the host, this one of the
+/// namespace alone.
+fn set_queue(name: &str, packets: u32) -> io::Result<()> {
+    const BYTES: usize = 40;
+    let name = CString::new(name)?;
+    // SAFETY: the name ends with a NUL byte.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    // Header, struct ifinfomsg, one attribute: <linux/rtnetlink.h>.
+    let kind = u32::from(libc::RTM_NEWLINK)
+        | u32::from((libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16) << 16;
+    let attribute = 8 | u32::from(libc::IFLA_TXQLEN) << 16;
+    let words = [BYTES as u32, kind, 1, 0, 0, index, 0, 0, attribute, packets];
+    let request: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut answer = [0u8; 256];
+    // SAFETY: a new descriptor is owned once; both buffers are as long as said.
+    let length = unsafe {
+        let socket = check(libc::socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::NETLINK_ROUTE,
+        ))?;
+        let socket = OwnedFd::from_raw_fd(socket);
+        check(libc::send(socket.as_raw_fd(), request.as_ptr().cast(), BYTES, 0) as libc::c_int)?;
+        let room = answer.len();
+        check(libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), room, 0) as libc::c_int)?
+    };
+    // The acknowledgement: a header of 16 bytes, then the error, negative, or 0.
+    let error = answer[16..20]
+        .first_chunk()
+        .copied()
+        .map_or(0, i32::from_ne_bytes);
+    match error {
+        0 if length >= 20 => Ok(()),
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
 }
 
 fn inet(address: Ipv4Addr) -> libc::sockaddr {

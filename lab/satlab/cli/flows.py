@@ -38,7 +38,7 @@ def flows(
 
     needs.ensure("virtual")
     if clock == "real":
-        needs.ensure("lab", "quic", "ngtcp2")
+        needs.ensure("lab", "quic", "ngtcp2", "fec")
         folder = runs / f"flows-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
         request = real_clock.prepare(file, folder)
         if dry_run:

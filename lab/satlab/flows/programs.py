@@ -21,6 +21,8 @@ WINDOW_BYTES = 64 << 20
 """Flow control of ngtcp2 without `window_bytes`: as satperf's."""
 DATAGRAM_BYTES = 1200
 """UDP payload of cross traffic without `datagram_bytes`, as under the virtual clock."""
+UDP_HEADER_BYTES, TCP_HEADER_BYTES = 8, 20
+"""RFC 768; RFC 9293, without options, which a segment of the maximum size has to make room for (RFC 6691)."""
 CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 Side = Literal["server", "client"]
 
@@ -77,13 +79,14 @@ class Place:
         return self.folder / side / "qlog"
 
 
-def check(flows: list[Mapping[str, Any]]) -> None:
-    """Check that this host has what the flows need.
+def check(request: Mapping[str, Any]) -> None:
+    """Check that this host has what the flows of a request need.
 
     Raises:
         ConfigError: its kernel has not loaded a congestion control.
         HostError: programs are not installed.
     """
+    flows = request["flows"]
     stacks = {flow["stack"] for flow in flows}
     if "ngtcp2" in stacks:
         command_line.ngtcp2()
@@ -91,6 +94,8 @@ def check(flows: list[Mapping[str, Any]]) -> None:
         raise HostError("iperf3 is not installed", "apt-get install iperf3")
     if stacks & {"quinn", "quiche", "noq"} and not paths.SATPERF.exists():
         raise HostError(f"{paths.SATPERF} is missing", "build it: ./satlab --install quic")
+    if "fec" in request and not paths.SATFEC.exists():
+        raise HostError(f"{paths.SATFEC} is missing", "build it: ./satlab --install fec")
     available = CONTROLS.read_text().split()
     for index, flow in enumerate(flows):
         control = flow.get("congestion_control")
@@ -197,6 +202,8 @@ def _tcp_client(place: Place) -> EndpointProgram:
     amount = ["--time", f"{place.life_s + 60:.0f}"] if size is None else ["--bytes", str(size)]
     argv = [_iperf3(), "--client", place.addresses[SERVER], "--port", str(place.port), *amount]
     argv += ["--congestion", place.flow["congestion_control"], *(["--reverse"] if place.is_forward else [])]
+    if (datagram := place.flow.get("datagram_bytes")) is not None:
+        argv += ["--set-mss", str(datagram + UDP_HEADER_BYTES - TCP_HEADER_BYTES)]
     return EndpointProgram(tuple(argv), capabilities=("net_admin",))
 
 

@@ -32,11 +32,12 @@ from satlab.common.topology import Role
 from satlab.experiment import calibrate, host_load
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import SessionResult, metrics_of, new_lab_id, run_session
-from satlab.flows import packets, programs, satvirtual, sources, tcp_states
+from satlab.flows import hystart, packets, programs, satvirtual, sources, tcp_states
 from satlab.flows.programs import Place
 from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
 from satlab.flows.timetable import Action, Timetable
+from satlab.flows.tunnel import DEVICE, Tunnel
 from satlab.flows.wire import FlowHost, Name, Wire, link_request, most_in_flight, plain_profile, queue_samples, totals
 from satlab.netlab import netns, ownership, pki, privileges
 from satlab.netlab.lab import Lab
@@ -71,7 +72,7 @@ class RealRun:
 def prepare(file: Path, folder: Path) -> dict[str, Any]:
     """Check the flows of a file, and that this host can run them; changes nothing. Raises ConfigError, HostError."""
     request = satvirtual.checked(file)
-    programs.check(request["flows"])
+    programs.check(request)
     link_request(request, file.parent, folder / "link.jsonl")
     return request
 
@@ -93,7 +94,8 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> Re
     host = FlowHost(new_lab_id("flows"), topology.load(paths.LAB_FILE), link, wire=wire)
     with scratch.folder("flows") as private:
         runner = FlowRunner(request, folder, private, stop)
-        session = run_session(host, runner.run, log, stop)
+        with hystart.setting(request.get("tcp_hystart")):
+            session = run_session(host, runner.run, log, stop)
         if session.outcome is None or stop.is_set():
             raise KeyboardInterrupt
         if session.broken:
@@ -160,6 +162,7 @@ class FlowRunner:
         self._uids: set[int] = set()
         self._memory_bytes = MEMORY_BYTES
         self._taps: dict[str, Capture] = {}
+        self._tunnel: Tunnel | None = None
         self._states: dict[str, list[TcpState]] = {side: [] for side in SIDES}
         self._hosts = f"127.0.0.1 localhost\n{topology.load(paths.LAB_FILE).address_of(Role.SERVER)} {NAME}\n"
 
@@ -174,6 +177,7 @@ class FlowRunner:
         nodes = {side: lab.topology.node_of(Role(side)) for side in SIDES}
         # Every program is stopped before this returns, whatever happens.
         with ThreadPoolExecutor(len(self._flows) * 2) as pool, contextlib.ExitStack() as stack:
+            self._enter_tunnel(lab, nodes, stack)
             stack.callback(self._stop_all, pool)
             for flow in self._flows:
                 self._start(lab, flow, programs.first_side(flow.course.place))
@@ -181,7 +185,8 @@ class FlowRunner:
             halt.wait(lab.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)  # what the calibration has sent arrives
             interval_s = self._request["bin_ms"] / 1000
             states = TcpStates(lab, nodes, interval_s, self._states)
-            interfaces = {side: next(iter(lab.topology.nodes[node].interfaces)) for side, node in nodes.items()}
+            own = {side: next(iter(lab.topology.nodes[node].interfaces)) for side, node in nodes.items()}
+            interfaces = dict.fromkeys(nodes, DEVICE) if self._tunnel else own
             self._taps = {side: Capture(lab, nodes[side], interface) for side, interface in interfaces.items()}
             with contextlib.ExitStack() as running:
                 for tap in self._taps.values():
@@ -212,8 +217,9 @@ class FlowRunner:
     def waits(self) -> list[CalibrationCheck]:
         """Judge how long programs could run and had no core: of each side the one that waited longest."""
         worst: dict[str, float] = {}
-        for flow in self._flows:
-            for side, process in flow.processes.items():
+        tunnel = self._tunnel.processes if self._tunnel else {}
+        for processes in (*(flow.processes for flow in self._flows), tunnel):
+            for side, process in processes.items():
                 report = process.poll()
                 worst[side] = max(worst.get(side, 0.0), report.waited_s if report else 0.0)
         return host_load.of_programs(worst, self._request["duration_s"])
@@ -250,6 +256,13 @@ class FlowRunner:
             file.truncate(size)
         payload.chmod(0o644)
         self._memory_bytes = MEMORY_BYTES + size
+
+    def _enter_tunnel(self, lab: Lab, nodes: Mapping[str, str], stack: contextlib.ExitStack) -> None:
+        """Have the tunnel until `stack` ends, where the file has one."""
+        if "fec" in self._request:
+            addresses = {side: str(lab.topology.address_of(Role(side))) for side in SIDES}
+            self._tunnel = Tunnel(lab, self._request["fec"], addresses, nodes, self._folder / "logs")
+            stack.enter_context(self._tunnel.up())
 
     def _uid(self) -> int:
         while (uid := privileges.new_uid()) in self._uids:
@@ -348,6 +361,15 @@ class FlowRunner:
                 continue
             side = max(ended, key=lambda side: bool(ended[side].reason))
             course.gone, course.gone_s = (side, ended[side]), now_s
+        self._look_at_tunnel(now_s)
+
+    def _look_at_tunnel(self, now_s: float) -> None:
+        """Note for each flow that it cannot go on, if an end of the tunnel has died."""
+        gone = self._tunnel.gone if self._tunnel else None
+        for flow in self._flows if gone else ():
+            if flow.course.gone is None and not flow.is_over:
+                flow.course.gone, flow.course.gone_s = gone, now_s
+                flow.is_over = True
 
     def _stop_all(self, pool: ThreadPoolExecutor) -> None:
         stopping = [pool.submit(process.stop) for flow in self._flows for process in flow.processes.values()]

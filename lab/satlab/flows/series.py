@@ -80,6 +80,7 @@ class Seen:
     lost_bytes: int = 0
     status: Status = "ok"
     reason: str = ""
+    began_s: float | None = None
     ended_s: float | None = None
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -113,5 +114,5 @@ class Seen:
         }  # fmt: skip
         return {
             "library": self.library, "status": self.status, "reason": self.reason,
-            "ended_s": self.ended_s, "totals": totals, "bins": bins, "sources": self.sources,
+            "began_s": self.began_s, "ended_s": self.ended_s, "totals": totals, "bins": bins, "sources": self.sources,
         }  # fmt: skip

@@ -83,6 +83,8 @@ def _add_packets(seen: Seen, place: Place, measured: Measured) -> None:
     seen.acks = at_receiver.of(place.receiver).packets
     seen.sent_bytes = at_sender.payload_bytes
     seen.received = _shifted(arrived.total, measured.zero_unix_s)
+    first_unix_s = measured.interfaces["client"][place.port].from_client.first_unix_s
+    seen.began_s = None if first_unix_s is None else max(0.0, first_unix_s - measured.zero_unix_s)
 
 
 def _shifted(total: Total, zero_unix_s: float) -> Total:
@@ -200,6 +202,8 @@ def _tcp(seen: Seen, course: Course, measured: Measured) -> None:
     states = measured.tcp.get(place.port, {"server": [], "client": []})
     seen.library = f"TCP of the kernel, {place.flow['congestion_control']}"
     seen.sources |= {"payload": f"ss at the {place.receiver}", "window, RTT, losses": f"ss at the {place.sender}"}
+    # iperf3 has a connection before the one with the payload.
+    seen.began_s = next((one.t_unix_s - measured.zero_unix_s for one in states["client"]), seen.began_s)
     for one in states[place.receiver]:
         seen.payload.add(one.t_unix_s - measured.zero_unix_s, one.number("bytes_received"))
     cwnd, rtt, lost = Level(), Level(), Total()

@@ -89,5 +89,11 @@ def test_a_congestion_control_that_the_kernel_lacks_is_named(monkeypatch: pytest
     monkeypatch.setattr(programs, "CONTROLS", tmp_path / "controls")
     flow = {"stack": "tcp", "congestion_control": "bbr"}
     with pytest.raises(ConfigError, match=r"flows\[0\]\.congestion_control: bbr is not loaded") as caught:
-        programs.check([flow])
+        programs.check({"flows": [flow]})
     assert "modprobe tcp_bbr" in (caught.value.hint or "")
+
+
+def test_segments_of_tcp_have_the_size_of_the_others_packets() -> None:
+    client = programs.client(place(stack="tcp", datagram_bytes=1372)).argv
+    assert client[client.index("--set-mss") + 1] == "1360"  # 1360 + 20 + 20 = 1372 + 8 + 20
+    assert "--set-mss" not in programs.client(place(stack="tcp")).argv

@@ -35,7 +35,7 @@ from satlab.reproduce.results import Results
 
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "seed-000": ("virtual", "real"),
-    "seed-001": ("virtual",),
+    "seed-001": ("virtual", "real"),
     "seed-002": ("real",),
     "seed-003": ("virtual", "real"),
     "seed-004": ("virtual",),
@@ -160,7 +160,7 @@ class FlowWork:
         """Do what is left; results and page are written in any case."""
         campaign = self.campaign
         if campaign.plan.clock == "real":
-            needs.ensure("lab", "quic", "ngtcp2")
+            needs.ensure("lab", "quic", "ngtcp2", "fec")
             needs.root(NETNS)
         campaign.save()
         whole = False

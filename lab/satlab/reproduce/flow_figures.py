@@ -68,7 +68,9 @@ def _group(name: str) -> Callable[[Outcome, int], Spread | None]:
 
 
 def _life_s(outcome: Outcome, flow: Mapping[str, Any]) -> float:
-    start = next(asked["start_s"] for asked in outcome["request"]["flows"] if asked["id"] == flow["id"])
+    start = flow.get("began_s")
+    if start is None:
+        start = next(asked["start_s"] for asked in outcome["request"]["flows"] if asked["id"] == flow["id"])
     end = flow["ended_s"]
     return float((outcome["request"]["duration_s"] if end is None else end) - start)
 

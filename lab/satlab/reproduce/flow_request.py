@@ -28,6 +28,7 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
         "bin_ms": BIN_MS,
         "phases_s": phases,
         **fec,
+        **({} if cell.hystart is None else {"tcp_hystart": cell.hystart}),
         "wire": {"forward": half, "return": back, "timeline": timeline},
         "flows": _flows(paper, cell, number, [step["at_s"] for step in timeline] if cell.migrate else []),
     }

@@ -89,6 +89,7 @@ class Cell(Strict):
     queue: str
     loss: str | None = None
     fec: str | None = None
+    hystart: bool | None = None
     stack: Stack
     control: Control
     datagram_bytes: int | None = 1200

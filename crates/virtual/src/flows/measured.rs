@@ -33,6 +33,9 @@ pub struct MeasuredFlow {
     pub library: String,
     status: Status,
     reason: String,
+    /// When the client's first packet was sent.
+    #[serde(default)]
+    pub began_s: Option<f64>,
     ended_s: Option<f64>,
     totals: Counts,
     bins: Vec<Option<Counts>>,
@@ -112,7 +115,7 @@ mod tests {
                 .then(|| json!({"payload_bytes": bin * bin_bytes, "rtt_ms": 60.0}))
         });
         let bins: Vec<_> = bins.collect();
-        json!({"library": "ngtcp2 0.12.1", "status": status, "reason": "", "ended_s": ended_s,
+        json!({"library": "ngtcp2 0.12.1", "status": status, "reason": "", "began_s": 0.25, "ended_s": ended_s,
                "totals": {"payload_bytes": 100 * bin_bytes, "sent_bytes": 10, "lost_bytes": 1},
                "bins": bins, "sources": {"rtt_ms": "qlog of the server"}})
     }
@@ -139,6 +142,7 @@ mod tests {
         assert!((jain - 9.5f64.powi(2) / (2.0 * 81.25)).abs() < 1e-6);
         assert_eq!(found["flows"][0]["retransmitted_share"], 0.1);
         assert_eq!(found["flows"][0]["sources"]["rtt_ms"], "qlog of the server");
+        assert_eq!(found["flows"][0]["began_s"], 0.25);
         assert_eq!(found["link"][0]["name"], "forward");
     }
 

@@ -109,6 +109,9 @@ pub struct FlowResult {
     /// How it ended.
     pub status: Status,
     reason: String,
+    /// When the first packet was sent, where that is not its start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    began_s: Option<f64>,
     ended_s: Option<f64>,
     payload_bytes: u64,
     goodput_mbps: f64,
@@ -191,6 +194,7 @@ pub fn of_measured(spec: &Spec, measured: Measured) -> Outcome {
     let all = statistics::All::new(spec, &records, &measured.queues);
     let flows = measured.flows.into_iter().zip(&records).enumerate();
     let flows = flows.map(|(index, (flow, record))| FlowResult {
+        began_s: flow.began_s,
         sources: Some(flow.sources),
         ..flow_result(&all, index, record, flow.library)
     });
@@ -233,6 +237,7 @@ fn flow_result(
         library,
         status: record.status,
         reason: record.reason.clone(),
+        began_s: None,
         ended_s: record.ended.map(seconds),
         payload_bytes: totals.payload_bytes,
         goodput_mbps: statistics::round(totals.payload_bytes as f64 * 8e-6 / active_s),

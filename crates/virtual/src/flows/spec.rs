@@ -56,6 +56,9 @@ pub struct Spec {
     /// A tunnel between both sides; all flows are in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fec: Option<TunnelOptions>,
+    /// Whether CUBIC of the kernel leaves slow start early (HyStart); without it the host's setting holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_hystart: Option<bool>,
     /// Boundaries between phases, s.
     #[serde(default)]
     pub phases_s: Vec<f64>,
@@ -191,6 +194,9 @@ impl Spec {
         if let Some(Err(why)) = self.fec.as_ref().map(TunnelOptions::code) {
             faults.push(format!("fec.{why}"));
         }
+        if self.tcp_hystart.is_some() && !self.flows.iter().any(|it| it.stack == Kind::Tcp) {
+            faults.push("tcp_hystart: no flow has stack tcp (remove it)".into());
+        }
         let phases = &self.phases_s;
         if !phases.is_sorted_by(|a, b| a < b) || phases.iter().any(|at| *at >= self.duration_s) {
             faults.push("phases_s: not rising, or not before duration_s (sort them)".into());
@@ -221,12 +227,6 @@ impl Spec {
 
     /// What the real clock has not.
     fn real_faults(&self, faults: &mut Faults) {
-        if self.fec.is_some() {
-            faults.push(
-                "fec: flows have no tunnel on the real clock (remove it, or use the virtual clock)"
-                    .into(),
-            );
-        }
         if self.flows.len() > REAL_FLOWS {
             faults.push(format!(
                 "flows: {} are too many for the real clock (at most {REAL_FLOWS})",
@@ -306,7 +306,7 @@ impl Flow {
             (
                 "datagram_bytes",
                 self.datagram_bytes.is_some(),
-                is(&[Kind::Ngtcp2, Kind::Udp]),
+                is(&[Kind::Ngtcp2, Kind::Udp, Kind::Tcp]),
             ),
         ];
         // What udp has not is a fault on every clock.
@@ -512,6 +512,9 @@ pub(crate) mod tests {
         value["flows"][0]["congestion_control"] = json!("bbr2");
         value["flows"][0]["datagram_bytes"] = json!(1200);
         value["flows"][1]["stack"] = json!("tcp");
+        value["flows"][1]["datagram_bytes"] = json!(1372);
+        value["tcp_hystart"] = json!(false);
+        value["fec"] = json!({"code": "2,100", "hold_ms": 0});
         let text = value.to_string();
         assert_eq!(Spec::parse(&text, Clock::Real).unwrap().flows.len(), 2);
         let faults = Spec::parse(&text, Clock::Virtual).unwrap_err();
@@ -522,14 +525,14 @@ pub(crate) mod tests {
     #[test]
     fn what_a_program_has_not_is_refused() {
         let mut value = two_flows();
-        value["fec"] = json!({"code": "none", "hold_ms": 0});
+        value["tcp_hystart"] = json!(false);
         value["flows"][0]["stack"] = json!("quiche");
         value["flows"][0]["congestion_control"] = json!("bbr2");
         value["flows"][1]["congestion_control"] = json!("bbr2");
         value["flows"][1]["datagram_bytes"] = json!(1200);
         let faults = Spec::parse(&value.to_string(), Clock::Real).unwrap_err();
         for expected in [
-            "fec: flows have no tunnel on the real clock",
+            "tcp_hystart: no flow has stack tcp",
             "flows[0].congestion_control: bbr2 is not offered with quiche (one of: reno, cubic, bbr)",
             "flows[1].congestion_control: bbr2 is not offered with quinn",
             "flows[1].datagram_bytes: quinn has none on the real clock",

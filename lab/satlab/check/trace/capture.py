@@ -31,16 +31,8 @@ SO_ATTACH_FILTER = 26
 TP_STATUS_USER = 1
 """<linux/if_packet.h>, <asm-generic/socket.h>."""
 ETHERNET_BYTES = 14
-_FILTER = (
-    (0x30, 0, 0, ETHERNET_BYTES + 9),  # A = protocol
-    (0x15, 0, 4, 17),  # UDP?
-    (0xB1, 0, 0, ETHERNET_BYTES),  # X = length of the IP header
-    (0x50, 0, 0, ETHERNET_BYTES + 8),  # A = first byte of the payload
-    (0x45, 0, 1, 0x80),  # long header (RFC 9000, section 17.2)?
-    (0x06, 0, 0, ETHERNET_BYTES + LONG_SNAP_BYTES),
-    (0x06, 0, 0, ETHERNET_BYTES + SNAP_BYTES),
-)
-"""Classic BPF: returns the bytes of a packet that are kept."""
+ARPHRD_NONE = 65534
+"""<linux/if_arp.h>: of a TUN device, whose packets have no header of a link."""
 _VNET = struct.Struct("=BBHHHH")
 """struct virtio_net_hdr of <linux/virtio_net.h>: flags, kind, length of headers, size of a segment, checksum."""
 TRANSPORT_PROTOCOLS = {6, 17}
@@ -98,14 +90,29 @@ class Capture:
                 number = (number + 1) % BLOCKS
 
 
+def _filter(link_bytes: int) -> bytes:
+    """Return the program, in classic BPF, that says how many bytes of a packet are kept, `link_bytes` before its IP."""
+    words = (
+        (0x30, 0, 0, link_bytes + 9),  # A = protocol
+        (0x15, 0, 4, 17),  # UDP?
+        (0xB1, 0, 0, link_bytes),  # X = length of the IP header
+        (0x50, 0, 0, link_bytes + 8),  # A = first byte of the payload
+        (0x45, 0, 1, 0x80),  # long header (RFC 9000, section 17.2)?
+        (0x06, 0, 0, link_bytes + LONG_SNAP_BYTES),
+        (0x06, 0, 0, link_bytes + SNAP_BYTES),
+    )
+    return b"".join(struct.pack("=HBBI", *word) for word in words)
+
+
 def _open(interface: str) -> socket.socket:
     """Open the ring in this thread's network namespace."""
     ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    ring.bind((interface, 0))  # captures nothing, but names the kind of link
+    program = _filter(0 if ring.getsockname()[3] == ARPHRD_NONE else ETHERNET_BYTES)
     ring.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
     ring.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
-    program = b"".join(struct.pack("=HBBI", *word) for word in _FILTER)
     words = ctypes.create_string_buffer(program)
-    ring.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(_FILTER), ctypes.addressof(words)))
+    ring.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program) // 8, ctypes.addressof(words)))
     frames = BLOCK_BYTES * BLOCKS // LONG_SNAP_BYTES
     request = struct.pack("=IIIIIII", BLOCK_BYTES, BLOCKS, LONG_SNAP_BYTES, frames, RETIRE_MS, 0, 0)
     ring.setsockopt(SOL_PACKET, PACKET_RX_RING, request)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Flows in a tunnel that repairs losses, on the real clock."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.flows import real_clock
+from tests.net.test_flows import flows_file, ours
+
+pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+QUIET = ProgressLog(quiet=True)
+SIZE = 600_000
+FLOWS: list[dict[str, Any]] = [
+    {"id": "tcp", "stack": "tcp", "congestion_control": "cubic", "bytes": SIZE, "datagram_bytes": 1372},
+    {"id": "ngtcp2", "stack": "ngtcp2", "congestion_control": "bbr", "bytes": SIZE, "datagram_bytes": 1372},
+]
+
+
+@pytest.fixture(autouse=True)
+def _needs_programs(satlink: Path) -> None:
+    for program in (paths.SATVIRTUAL, paths.SATFEC, Path("/usr/bin/gtlsclient"), Path("/usr/bin/iperf3")):
+        if not program.exists():
+            pytest.skip(f"{program} is not installed")
+
+
+def lines(folder: Path, side: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "logs" / f"tunnel-{side}.log").read_text().splitlines()]
+
+
+def test_p331_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> None:
+    file = flows_file(tmp_path, 15, FLOWS, fec={"code": "2,100", "hold_ms": 200})
+    request = json.loads(file.read_text())
+    request["wire"]["forward"]["loss"] = {"model": "bursts", "period_ms": 258, "duration_ms": 15.2, "unit": "packet"}
+    file.write_text(json.dumps(request))
+    done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
+    by_id = {flow["id"]: flow for flow in done.outcome["flows"]}
+    assert {flow["status"] for flow in by_id.values()} == {"ok"}, {name: flow["reason"] for name, flow in by_id.items()}
+    summary = next(line for line in lines(tmp_path / "run", "client") if line["type"] == "summary")
+    assert summary["recovered"] > 10
+    assert summary["sources_received"] > len(FLOWS) * SIZE / 1400
+    for flow in by_id.values():
+        assert 0 <= flow["began_s"] < flow["ended_s"]
+        assert flow["sent_packets"] > SIZE / 1400
+
+
+def test_p331_a_killed_end_fails_the_flows_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = real_clock.FlowRunner._follow
+
+    def follow(self: Any, *rest: Any) -> None:
+        pid = ours(("satfec", "--device"))
+        assert pid is not None
+        threading.Timer(1, os.kill, (pid, signal.SIGKILL)).start()
+        start(self, *rest)
+
+    monkeypatch.setattr(real_clock.FlowRunner, "_follow", follow)
+    flows = [flow | {"bytes": 100_000_000} for flow in FLOWS]
+    file = flows_file(tmp_path, 15, flows, fec={"code": "none", "hold_ms": 0})
+    done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
+    reasons = [flow["reason"] for flow in done.outcome["flows"]]
+    assert done.status == 1
+    assert all("the tunnel's end at the" in reason and "signal 9" in reason for reason in reasons), reasons
