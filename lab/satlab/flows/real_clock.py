@@ -331,7 +331,7 @@ class FlowRunner:
             now_s = time.monotonic() - zero
             for action in timetable.due(now_s):
                 self._act(lab, action, pool)
-            self._look(time.monotonic() - zero)
+            self._look(time.monotonic() - zero, pool)
             if all(flow.is_over or flow.course.refused for flow in self._flows):
                 return
             if timetable.next_s is not None:
@@ -351,11 +351,14 @@ class FlowRunner:
                 pool.submit(flow.processes[side].stop)
             flow.is_over = True
 
-    def _look(self, now_s: float) -> None:
+    def _look(self, now_s: float, pool: ThreadPoolExecutor) -> None:
         for flow in self._flows:
             course = flow.course
             ended = {side: report for side, process in flow.processes.items() if (report := process.poll())}
             if len(ended) == len(SIDES):
+                flow.is_over = True
+            elif "client" in ended and not flow.is_over and course.place.flow["stack"] not in STACKS_BY_THEMSELVES:
+                pool.submit(flow.processes["server"].stop)  # it would wait for the next client
                 flow.is_over = True
             if not ended or course.gone is not None or now_s > course.stop_s - EARLY_S:
                 continue

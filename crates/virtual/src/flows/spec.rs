@@ -56,7 +56,7 @@ pub struct Spec {
     /// A tunnel between both sides; all flows are in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fec: Option<TunnelOptions>,
-    /// Whether CUBIC of the kernel leaves slow start early (HyStart); without it the host's setting holds.
+    /// Whether CUBIC of the kernel leaves slow start early (`HyStart`); without it the host's setting holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_hystart: Option<bool>,
     /// Boundaries between phases, s.

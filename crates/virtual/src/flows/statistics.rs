@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Figures of flows, groups and queues from their series. A flow that died counts with nothing until its planned end.
 
+use link::Nanos;
 use serde::Serialize;
 
 use super::outcome::{Counts, Record, Status};
 use super::spec::{Flow, Spec};
+use crate::outcome::seconds;
 use crate::path::{QueueSample, SAMPLE};
 
 /// Window of rates, s: fairness and shares are of this time.
@@ -310,8 +312,17 @@ impl<'a> All<'a> {
         })
     }
 
+    /// When the last flow was over, s.
+    fn last_s(&self) -> f64 {
+        let ends = self.records.iter().map(|it| it.ended.unwrap_or(Nanos::MAX));
+        let last = ends.max().map_or(f64::INFINITY, seconds);
+        last.min(self.spec.duration_s)
+    }
+
+    /// Of a queue while flows ran: it is empty afterwards.
     fn queue(&self, index: usize, from_s: f64, to_s: f64) -> QueuePhase {
         let samples = &self.queues[index];
+        let to_s = to_s.min(self.last_s()).max(from_s);
         let place = |t_s: f64| (((t_s * 1e9) as u64 / SAMPLE) as usize).min(samples.len());
         let part = samples.get(place(from_s)..place(to_s)).unwrap_or_default();
         let mut delays: Vec<_> = part.iter().map(|it| it.delay_ms).collect();
@@ -396,5 +407,29 @@ mod tests {
         // 8 Mbit/s of payload on 10 Mbit/s from the first second on.
         assert!(close(all.time_to_share(0, 0.8), 1.0));
         assert_eq!(all.time_to_share(1, 0.9), None);
+    }
+
+    #[test]
+    fn a_queue_counts_while_flows_run() {
+        let value = crate::flows::spec::tests::two_flows();
+        let spec = Spec::parse(&value.to_string(), crate::flows::spec::Clock::Virtual).unwrap();
+        let over = |ended| Record {
+            ended: Some(ended),
+            ..Record::default()
+        };
+        let sample = |delay_ms| QueueSample {
+            delay_ms,
+            rate_bps: 10e6,
+        };
+        let mut samples = vec![sample(5.0); 40];
+        samples.extend(vec![sample(0.0); 160]);
+        let queues = [samples.clone(), samples];
+        let records = [over(2_000_000_000), over(1_000_000_000)];
+        let [forward, _] = All::new(&spec, &records, &queues).queues();
+        let whole = &forward.phases[0];
+        assert!(close(Some(whole.p50_ms), 5.0) && close(Some(whole.to_s), 2.0));
+        let records = [over(2_000_000_000), Record::default()];
+        let [forward, _] = All::new(&spec, &records, &queues).queues();
+        assert!(close(Some(forward.phases[0].p50_ms), 0.0));
     }
 }
