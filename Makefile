@@ -5,8 +5,8 @@ PY := .venv/bin/python
 # noq where the compiler is new enough (docs/decisions/0010-noq.md), as in ./satlab.
 NOQ := $(shell printf '1.88\n%s\n' "$$(rustc --version | cut -d' ' -f2)" | sort -VC && echo ,satperf/noq,satvirtual/noq)
 WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
-# A test waits more than it works: one worker more than cores.
-WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+# A test waits more than it works: two workers more than cores.
+WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadscope
 unit python vm-nspawn soak: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
 export PYTHONPATH := lab:.

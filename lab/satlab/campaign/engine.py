@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.bench import host_bench
-from satlab.campaign import batches, hosts
+from satlab.campaign import batches, hosts, turns
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.plan import Plan, Task
 from satlab.common import paths, processes
@@ -127,6 +126,7 @@ class Engine:
         ]
         words += ["--plan", digest, "--retries", str(self.options.retries)]
         words += ["--hosts", str(self.options.hosts.resolve())] if self.options.hosts else []
+        words += ["--turns"] if self.options.executor == "slurm" else []
         return [
             *(str(SNAKEMAKE), "-m", "snakemake", "--snakefile", str(WORKFLOW), "--directory", str(self.folder.path)),
             *("--config", f"worker={shlex.join(words)}", "--scheduler", "greedy", "--keep-going"),
@@ -158,8 +158,7 @@ class Engine:
         """Return how many labs run at once: here as many as `satlab bench host` found, else half of the cores."""
         if at_once := self.options.jobs or self.options.slots:
             return at_once
-        measured = host_bench.known(host_bench.stamp()[0])
-        return max(1, measured["labs"] if measured else _cores() // 2)
+        return turns.labs()
 
     def _at_once_of(self, tasks: list[Task]) -> int:
         return self._labs() if any(task.lab == "netns" for task in tasks) else self._at_once()

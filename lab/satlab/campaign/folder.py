@@ -78,14 +78,15 @@ def locked(file: Path, within_s: float) -> Iterator[int]:
     """Hold a lock file: whoever inherits its descriptor keeps it. Raises HostError when it is not free in time."""
     descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        if not processes.wait(lambda: _try_lock(descriptor), within_s):
+        if not processes.wait(lambda: try_lock(descriptor), within_s):
             raise HostError(f"{file} is held by another process", "wait for its end")
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file, if it is free; its descriptor holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -102,16 +102,19 @@ def batch_of_campaign(
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
     hosts: Annotated[Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")] = None,
+    turns: Annotated[bool, typer.Option("--turns", help="No more labs at once than this host bears.")] = False,
 ) -> int:
     """Do a batch of a campaign's tasks: the engine starts this on a host."""
     from satlab.campaign import attempt
     from satlab.campaign import hosts as hosts_files
+    from satlab.campaign import turns as turns_of_host
     from satlab.campaign.folder import CampaignFolder
     from satlab.campaign.over_ssh import OverSsh
     from satlab.campaign.worker import Worker
 
     where = CampaignFolder(folder)
-    measure = OverSsh(hosts_files.load(hosts), where, plan) if hosts else attempt.here
+    here = turns_of_host.in_turn if turns else attempt.here
+    measure = OverSsh(hosts_files.load(hosts), where, plan) if hosts else here
     return Worker(where, plan, retries, measure).work_batch(name, stop_on_signal(), ProgressLog().line)
 
 

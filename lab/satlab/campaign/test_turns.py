@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labs of one machine take turns."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from satlab.campaign import attempt, turns
+from satlab.campaign.plan import Task
+from satlab.common.processes import wait
+
+GENEROUS_S = 30
+
+
+@pytest.fixture
+def one_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(turns, "labs", lambda: 1)
+
+
+def task(lab: str) -> Task:
+    argv, rule = (("satlab", "run", "x"), "run") if lab == "netns" else (("satvirtual", "flows", "x"), "flows")
+    return Task.model_validate(
+        {"id": "a.1", "cell": "a", "number": 1, "rule": rule, "lab": lab, "seed": 1, "argv": argv,
+         "estimate_s": 1, "cores": 1}
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("one_lab")
+def test_p332_a_second_lab_waits_for_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    running: list[str] = []
+    most: list[int] = []
+
+    def here(*_: object) -> None:
+        running.append("lab")
+        most.append(len(running))
+        time.sleep(0.05)
+        running.pop()
+
+    monkeypatch.setattr(attempt, "here", here)
+    words = (task("netns"), tmp_path, 1.0, -1, threading.Event())
+    both = [threading.Thread(target=turns.in_turn, args=words) for _ in range(4)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join(GENEROUS_S)
+    assert most == [1, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("one_lab")
+def test_p332_the_virtual_clock_waits_for_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(attempt, "here", lambda *_: done.append("here"))
+    with turns.turn(threading.Event()):
+        turns.in_turn(task("virtual"), tmp_path, 1.0, -1, threading.Event())
+    assert done == ["here"]
+
+
+@pytest.mark.usefixtures("one_lab")
+def test_p332_a_stop_ends_the_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(attempt, "here", lambda *_: pytest.fail("a lab beyond what the host bears"))
+    stop, found = threading.Event(), list[object]()
+    with turns.turn(threading.Event()):
+        words = (task("netns"), tmp_path, 1.0, -1, stop)
+        waiting = threading.Thread(target=lambda: found.append(turns.in_turn(*words)))
+        waiting.start()
+        stop.set()
+        assert wait(lambda: found == [None], GENEROUS_S)
+        waiting.join(GENEROUS_S)
