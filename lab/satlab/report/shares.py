@@ -11,7 +11,7 @@ TERMINAL_COLUMNS = (
 )  # fmt: skip
 QUEUE_COLUMNS = (
     "Direction", "Terminal", "FIFO", "Sent (packets)", "Dropped (packets)", "Largest queue (kB)",
-    "Time in queue p50 (ms)", "p95 (ms)", "p99 (ms)",
+    "Queue p50 (ms)", "p95 (ms)", "p99 (ms)",
 )  # fmt: skip
 FAIRNESS_COLUMNS = ("Direction", "Transport", "Terminals", "Jain's index", "Equal part (Mbit/s)", "Least", "Most")
 _FIGURES = {

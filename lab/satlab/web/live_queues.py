@@ -9,7 +9,7 @@ DIRECTIONS = ("forward", "return")
 MOST_LINES = 320
 """Lines that are kept: 64 terminals in both directions, and some with FIFOs."""
 COLUMNS = (
-    "Direction", "Terminal", "FIFO", "Rate (Mbit/s)", "Queue (kB)", "Time in queue p50 (ms)", "p95 (ms)", "p99 (ms)",
+    "Direction", "Terminal", "FIFO", "Rate (Mbit/s)", "Queue (kB)", "Queue p50 (ms)", "p95 (ms)", "p99 (ms)",
     "Dropped (packets)", "MODCOD or waveform", "Slots asked for", "Assigned", "Used",
 )  # fmt: skip
 TEXT_COLUMNS = 3
