@@ -116,6 +116,9 @@ def test_p226_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
         found = rtts_ms(the_lab, client)
         assert len(found) == 5, client
         assert low <= min(found) < low + 40, client
+    # A further ST itself answers, on the satellite link, too.
+    own = HERE.nodes["st-2"].interfaces["sat0"].address
+    assert len(rtts_ms(the_lab, "server", str(own))) == 5
     # From one LAN to another: over the gateway, twice the satellite's delay each way, and no terrestrial segment.
     found = rtts_ms(the_lab, "client-2", HERE.nodes["client-3"].address)
     assert len(found) == 5
