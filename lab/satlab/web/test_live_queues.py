@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Queues on the page of a run while it runs."""
 
+import json
+import os
+from pathlib import Path
 from typing import Any
 
-from satlab.web.live_link import Curves
+from starlette.testclient import TestClient
+
+from satlab.serve.conftest import FakeHelper
+from satlab.serve.context import Context
+from satlab.web.live_link import LINK, Curves
 from satlab.web.live_queues import COLUMNS, MOST_LINES, Queues
+from satlab.web.test_pages import launch
 from satlab.web.test_path_picture import counters
 
 
@@ -57,3 +65,33 @@ def test_p306_curves_of_a_run_have_them() -> None:
     fifos = [{"fifo": "EF", "queue_bytes": 1000, "dropped_packets": 1}]
     curves.add(sample(counters(fifos=fifos), counters()))
     assert [row[:3] for row in curves.queues.rows()][1] == ("forward", "all", "EF")
+
+
+def test_p306_the_page_of_a_run_has_the_table_while_it_runs(
+    runner: TestClient, context: Context, helper: FakeHelper
+) -> None:
+    number = launch(runner)
+    context.queue.step()
+    instance = context.queue.find(number)
+    assert instance is not None
+    assert instance.run_id is not None
+    path = context.settings.runs / instance.run_id / LINK
+    path.parent.mkdir(parents=True)
+    fifos = [
+        {"fifo": name, "queue_bytes": 145_000, "queue_p95_ms": 1234.5, "dropped_packets": 3}
+        for name in ("EF", "BE", "<b>x")
+    ]
+    terminals = [counters(**figures(terminal=1)), counters(**figures(terminal=2, fifos=fifos, modcod_id=4))]
+    back = counters(**figures(slots_requested=4, slots_assigned=20, frames=15))
+    line = {**sample(counters(**figures(terminals=terminals)), back), "terrestrial_down": None, "terrestrial_up": None}
+    path.write_text(json.dumps(line) + "\n")
+    page = runner.get(f"/ui/runs/{number}").text
+    if folder := os.environ.get("SATLAB_PICTURES"):
+        Path(folder, "live_queues.html").write_text(page)
+    assert page.count("<td>forward</td>") == 6
+    assert "1,234.5" in page
+    assert "&lt;b&gt;x" in page
+    assert "<b>x" not in page
+    helper.end(instance.run_id, 0)
+    context.queue.step()
+    assert "<td>forward</td>" not in runner.get(f"/ui/runs/{number}").text
