@@ -5,11 +5,12 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
 from collect.raw import Model
 from collect.records import Record, Series, failed
 from collect.terminals import OfTerminal, Terminal
@@ -17,6 +18,9 @@ from collect.terminals import OfTerminal, Terminal
 DIRECTIONS = ("forward", "return", "terrestrial_down", "terrestrial_up")
 SERIES = {
     "link_queue_bytes": "queue_bytes",
+    "link_queue_p50_ms": "queue_p50_ms",
+    "link_queue_p95_ms": "queue_p95_ms",
+    "link_queue_p99_ms": "queue_p99_ms",
     "link_rate_bps": "rate_bps",
     "link_dropped_packets": "dropped_packets",
     "link_lost_packets": "lost_packets",
@@ -71,6 +75,7 @@ class Counters(Model):
     slots_signalling: int | None = None
     requests: int | None = None
     requests_lost: int | None = None
+    slots_requested: int | None = None
     plans_lost: int | None = None
     signalling_bytes: int = 0
     late_p50_us: float | None
@@ -78,7 +83,23 @@ class Counters(Model):
     late_max_us: float | None
     late_packets: int
     heard: Heard | None = None
+    queue_p50_ms: float | None = None
+    queue_p95_ms: float | None = None
+    queue_p99_ms: float | None = None
+    waits_us: Waits = Field(default_factory=list)
+    fifos: list[OfFifo] = Field(default_factory=list, max_length=MOST_FIFOS)
     terminals: list[OfTerminal] = Field(default_factory=list)
+
+    @property
+    def has_times(self) -> bool:
+        """Return whether times in the queue are measured: not by earlier emulators, and not where there is no queue."""
+        return "queue_p50_ms" in self.model_fields_set
+
+    @property
+    def all_waits_us(self) -> Waits:
+        """Return the times in the queue, those of all terminals where several share the direction."""
+        own = all_waits(self.waits_us, self.fifos)
+        return own + [waited for one in self.terminals for waited in all_waits(one.waits_us, one.fifos)]
 
     @property
     def slots_used(self) -> int | None:
@@ -188,8 +209,11 @@ class _Direction:
     inside: int = 0
     sums: Counter[str] = field(default_factory=Counter)
     queue_max_bytes: int = 0
+    times: Times = field(default_factory=Times)
+    fifos: Fifos = field(default_factory=Fifos)
     has_frames: bool = False
     is_carried: bool = False
+    requested: int | None = None
     by_modcod: Counter[str] = field(default_factory=Counter)
     t_s: "array[float]" = field(default_factory=lambda: array("d"))
     columns: "dict[str, array[float]]" = field(default_factory=dict)
@@ -215,12 +239,17 @@ class _Direction:
         self.sums["lost_frames"] += counters.lost_frames or 0
         self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
         self.has_frames = self.has_frames or bool(counters.modcod_id)
+        if counters.has_times:
+            self.times.add(counters.all_waits_us, counters.queue_bytes)
+            self.fifos.add(counters.fifos)
         self.by_modcod.update(counters.frames_by_modcod)
         if counters.superframes:
             self.sums["superframes"] += counters.superframes
             self.sums["slots_assigned"] += counters.slots_assigned or 0
             self.sums["slots_used"] += counters.frames
             self.sums["slots_free"] += counters.slots_free or 0
+        if counters.slots_requested is not None:
+            self.requested = (self.requested or 0) + counters.slots_requested
         for one in counters.terminals:
             self.terminals.setdefault(one.terminal, Terminal()).add(one, counters.superframes or 0)
 
@@ -235,16 +264,27 @@ class _Direction:
             Record("link_lost_packets", self.sums["lost_packets"], labels),
             Record("link_late_packets", self.sums["late_packets"], labels),
             Record("link_queue_max_bytes", self.queue_max_bytes, labels),
+            *self._times(labels),
+            *self.fifos.records(labels),
             *self._slots(labels),
             *self._frames(labels),
             *(record for number, one in sorted(self.terminals.items()) for record in one.records(number, labels)),
         ]
 
+    def _times(self, labels: Mapping[str, str]) -> list[Record]:
+        """Return percentiles of the time in the queue, each a metric of its own, as in `SERIES`."""
+        found = self.times.records("link_queue", labels)
+        return [replace(one, metric=f"link_queue_{one.labels['stat']}_ms", labels=labels) for one in found]
+
     def _slots(self, labels: Mapping[str, str]) -> list[Record]:
         """Return means per superframe where slots are assigned on demand."""
         superframes = self.sums["superframes"]
-        names = ("slots_assigned", "slots_used", "slots_free") if superframes else ()
-        return [Record(f"link_{name}_mean", self.sums[name] / superframes, labels) for name in names]
+        if not superframes:
+            return []
+        counted = {name: self.sums[name] for name in ("slots_assigned", "slots_used", "slots_free")}
+        if self.requested is not None:
+            counted["slots_requested"] = self.requested
+        return [Record(f"link_{name}_mean", count / superframes, labels) for name, count in counted.items()]
 
     def _frames(self, labels: Mapping[str, str]) -> list[Record]:
         """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from collect.jobs import Job
+from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
 from collect.raw import Model, Unreadable, read_json
 from collect.records import Record, failed
 
@@ -45,14 +46,25 @@ class OfTerminal(Model):
     requests: int | None
     slots_requested: int | None
     plans_lost: int | None
+    queue_p50_ms: float | None = None
+    queue_p95_ms: float | None = None
+    queue_p99_ms: float | None = None
+    waits_us: Waits = Field(default_factory=list)
+    fifos: list[OfFifo] = Field(default_factory=list, max_length=MOST_FIFOS)
+
+    @property
+    def has_times(self) -> bool:
+        """Return whether the emulator measures times in the queue: earlier ones do not."""
+        return "queue_p50_ms" in self.model_fields_set
 
 
 @dataclass
 class Terminal:
     """One terminal of a shared direction: its counters inside the window, added up.
 
-    `waits`: intervals by the time in its queue, ms: what waits at the interval's end over the rate at which it leaves
-    for the air, an estimate (Little's law). `stuck`: intervals since something waits and nothing has left.
+    `times`: those in its queue, as measured. `waits`: intervals by that time, ms, where the emulator is an earlier one:
+    what waits at the interval's end over the rate at which it leaves for the air, an estimate (Little's law). `stuck`:
+    intervals since something waits and nothing has left.
     """
 
     sums: Counter[str] = field(default_factory=Counter)
@@ -60,6 +72,8 @@ class Terminal:
     modcods: Counter[int] = field(default_factory=Counter)
     waits: Counter[int] = field(default_factory=Counter)
     stuck: int = 0
+    times: Times = field(default_factory=Times)
+    fifos: Fifos = field(default_factory=Fifos)
     is_on_demand: bool = False
 
     def add(self, counters: OfTerminal, superframes: int) -> None:
@@ -70,6 +84,9 @@ class Terminal:
         if counters.modcod_id is not None and counters.frames:
             self.modcods[counters.modcod_id] += counters.frames
         self._wait(counters.queue_bytes, counters.sent_bps)
+        if counters.has_times:
+            self.times.add(all_waits(counters.waits_us, counters.fifos), counters.queue_bytes)
+            self.fifos.add(counters.fifos)
         if counters.slots_assigned is not None:
             self.is_on_demand = True
             self.sums["superframes"] += superframes
@@ -93,10 +110,8 @@ class Terminal:
         counted = ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "frames")
         found = [Record(f"terminal_{name}", self.sums[name], own) for name in counted]
         found.append(Record("terminal_queue_max_bytes", self.queue_max_bytes, own))
-        found += [
-            Record("terminal_queue_ms", self._wait_ms(quantile), {**own, "stat": f"p{quantile * 100:g}"})
-            for quantile in QUANTILES
-        ]
+        found += self._times(own)
+        found += self.fifos.records(own)
         found += [
             Record("terminal_modcod_frames", frames, {**own, "modcod": str(modcod)})
             for modcod, frames in sorted(self.modcods.items())
@@ -108,6 +123,14 @@ class Terminal:
             means = {name: self.sums[counter] / superframes for name, counter in slots.items()} if superframes else {}
             found += [Record(f"terminal_slots_{name}_mean", mean, own) for name, mean in means.items()]
         return found
+
+    def _times(self, own: Mapping[str, str]) -> list[Record]:
+        if self.times.is_measured:
+            return self.times.records("terminal_queue_ms", own)
+        return [
+            Record("terminal_queue_ms", self._wait_ms(quantile), {**own, "stat": f"p{quantile * 100:g}"})
+            for quantile in QUANTILES
+        ]
 
     def _wait_ms(self, quantile: float) -> float:
         waits = self.waits + Counter({QUEUE_STEPS: self.stuck} if self.stuck else {})  # until the end

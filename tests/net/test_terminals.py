@@ -85,6 +85,18 @@ def rtts_ms(the_lab: Lab, node: str, to: str = SERVER, count: int = 5, options: 
     return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
 
 
+def fifos_of(the_lab: Lab, direction: str, terminal: int) -> dict[str, dict[str, Any]]:
+    """Return packets sent and dropped by each FIFO of a terminal, added up, and the largest 99th percentile, ms."""
+    found: dict[str, dict[str, Any]] = {}
+    for sample in MetricsFile(Path(the_lab.config.metrics)).samples():
+        for one in sample[direction]["terminals"][terminal - 1].get("fifos", ()):
+            own = found.setdefault(one["fifo"], {"sent_packets": 0, "dropped_packets": 0, "queue_p99_ms": 0.0})
+            for name in ("sent_packets", "dropped_packets"):
+                own[name] += one[name]
+            own["queue_p99_ms"] = max(own["queue_p99_ms"], one["queue_p99_ms"] or 0.0)
+    return found
+
+
 def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
     """Return the counters of each terminal, added up over all samples."""
     sums: dict[int, dict[str, Any]] = {}
@@ -104,6 +116,9 @@ def test_p226_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
         found = rtts_ms(the_lab, client)
         assert len(found) == 5, client
         assert low <= min(found) < low + 40, client
+    # A further ST itself answers, on the satellite link, too.
+    own = HERE.nodes["st-2"].interfaces["sat0"].address
+    assert len(rtts_ms(the_lab, "server", str(own))) == 5
     # From one LAN to another: over the gateway, twice the satellite's delay each way, and no terrestrial segment.
     found = rtts_ms(the_lab, "client-2", HERE.nodes["client-3"].address)
     assert len(found) == 5
@@ -167,11 +182,18 @@ def test_p249_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
     argv = [*of_profile.enter_argv("server"), sys.executable, "-c", BLAST, to, "9"]
     with subprocess.Popen(argv) as flood:
         assert wait(lambda: terminals_of(of_profile, "forward").get(1, {}).get("dropped_packets", 0) > 100, 8)
+        text = prometheus.render("x", prometheus.last_sample(Path(of_profile.config.metrics)))
         # EF has a FIFO of its own in front of that of the flood, which holds seconds.
         marked, plain = (
             rtts_ms(of_profile, "server", to, count=3, options=options) for options in (("-Q", "184"), ("-W", "5"))
         )
+        fifos = fifos_of(of_profile, "forward", 1)
         flood.kill()
+    # Both FIFOs of the gateway had packets: what waits in the flood's has times of its own.
+    assert fifos["EF"]["sent_packets"] >= 3
+    assert fifos["BE"]["dropped_packets"] > 100
+    assert fifos["EF"]["queue_p99_ms"] < fifos["BE"]["queue_p99_ms"]
+    assert ',direction="forward",terminal="1",fifo="BE"} ' in text
     assert len(marked) == 3
     assert max(marked) < of_profile.plan.rtt_ms.configured + 400
     assert not plain or min(plain) > max(marked) + 300
@@ -205,3 +227,5 @@ def test_p229_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: P
     assert sum(goodputs) == pytest.approx(3 * share["download"], rel=0.1)
     numbers = {row["labels"]["terminal"] for row in rows if row["metric"] == "terminal_out_bytes"}
     assert numbers == {"1", "2", "3"}
+    times = {(r["labels"]["direction"], r["labels"]["terminal"]) for r in rows if r["metric"] == "terminal_queue_ms"}
+    assert times == {(direction, number) for direction in ("forward", "return") for number in numbers}

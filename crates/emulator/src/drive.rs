@@ -6,7 +6,7 @@ use std::io;
 use std::mem::discriminant;
 
 use hdrhistogram::Histogram;
-use link::{Carrier, Change, Counters, Nanos, Stage};
+use link::{Carrier, Change, Counters, FifoState, Nanos, Stage};
 
 use crate::bundle::{Bundle, Takes};
 use crate::scheduled::{Applied, Scheduled};
@@ -168,6 +168,8 @@ pub struct Snapshot {
     pub late_packets: u64,
     /// What came in from another entity.
     pub heard: Option<Heard>,
+    /// Its FIFOs, see [`OfTerminal::fifos`]; none where several terminals share the direction.
+    pub fifos: Vec<FifoState>,
     /// What each terminal did where several share the direction; counters, queue, carrier and `Es/N0` above are then
     /// those of all, of the carrier, or of the first.
     pub terminals: Vec<OfTerminal>,
@@ -418,6 +420,7 @@ impl Drive {
             queue: all.queue,
             carrier: all.carrier,
             es_n0_db: all.es_n0_db,
+            fifos: all.fifos,
             terminals: state.terminals,
             refused: self.refused,
             late,

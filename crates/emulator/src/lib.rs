@@ -11,6 +11,7 @@ pub mod demand;
 pub mod direction;
 pub mod directions;
 pub mod drive;
+pub mod fifos;
 pub mod links;
 pub mod network;
 pub mod offload;

@@ -74,7 +74,7 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
 
 /// Classes and FIFOs of the gateway where its frames have tags: each FIFO holds its capacity and no more than the queue. With
 /// the defects of `OpenSAND` all packets are without a tag.
-fn classes(config: &Config, profile: &Profile) -> Option<Classes> {
+pub(crate) fn classes(config: &Config, profile: &Profile) -> Option<Classes> {
     let qos = &profile.gw_qos;
     let packets = qos.fifos.iter().map(|fifo| fifo.capacity_packets.into());
     (qos.is_tagged && !config.opensand_defects).then(|| Classes {

@@ -574,6 +574,11 @@ fn p248_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another
                 assert_eq!(seen, (offered[terminal], released[terminal], (0, 0)));
                 let known = it.packets_out + it.packets_dropped + it.packets_lost;
                 assert_eq!(known, it.packets_in, "{index} {terminal}: {it:?}");
+                let of_fifos = one
+                    .fifos
+                    .iter()
+                    .map(|it| it.packets_sent + it.packets_dropped);
+                assert_eq!(of_fifos.sum::<u64>(), it.packets_in, "{index} {terminal}");
             }
         }
     }

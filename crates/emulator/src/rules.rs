@@ -112,13 +112,15 @@ pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
     if further.is_empty() {
         return;
     }
-    let subnets = further
-        .iter()
-        .filter_map(|it| Subnet::parse(it["subnet"].as_str()?));
-    let subnets6 = further
-        .iter()
-        .filter_map(|it| Subnet::parse6(it["subnet6"].as_str()?));
-    if terminals::overlap(subnets.collect()) || terminals::overlap(subnets6.collect()) {
+    let of = |names: [&str; 2], parse: fn(&str) -> Option<Subnet>| {
+        let texts = further
+            .iter()
+            .flat_map(|it| names.map(|name| it[name].as_str()));
+        texts.flatten().filter_map(parse).collect()
+    };
+    let subnets = of(["subnet", "address"], Subnet::parse);
+    let subnets6 = of(["subnet6", "address6"], Subnet::parse6);
+    if terminals::overlap(subnets) || terminals::overlap(subnets6) {
         faults.push("terminals: two subnets overlap (set one of its own for each)".into());
     }
     let ids: Vec<_> = further.iter().filter_map(|it| it["id"].as_u64()).collect();

@@ -2,7 +2,7 @@
 //! What a direction carries packets with: a link of one terminal, or carriers that several share.
 
 use link::{
-    Carrier, Change, Counters, LinkConfig, LinkError, Nanos, Reception, SharedForward,
+    Carrier, Change, Counters, FifoState, LinkConfig, LinkError, Nanos, Reception, SharedForward,
     SharedReturn, Stage,
 };
 
@@ -20,7 +20,7 @@ pub enum Served {
 }
 
 /// What a terminal of a shared carrier did since the start.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OfTerminal {
     /// Counters.
     pub counters: Counters,
@@ -30,14 +30,17 @@ pub struct OfTerminal {
     pub carrier: Carrier,
     /// `Es/N0` of what is sent, dB.
     pub es_n0_db: Option<f64>,
+    /// Its FIFOs, highest priority first, see [`Stage::fifos`]; none of all terminals together.
+    pub fifos: Vec<FifoState>,
 }
 
 impl OfTerminal {
-    fn new(counters: &Counters, queue: (u64, u64), config: &LinkConfig) -> Self {
+    fn new(counters: &Counters, fifos: Vec<FifoState>, config: &LinkConfig) -> Self {
         let reception = config.reception.as_ref();
         Self {
             counters: *counters,
-            queue,
+            queue: waiting(&fifos),
+            fifos,
             carrier: config.carrier,
             es_n0_db: reception.map(Reception::effective_es_n0_db),
         }
@@ -152,20 +155,23 @@ impl Served {
             Self::Alone(link) => State {
                 all: OfTerminal {
                     es_n0_db: link.es_n0_db(),
-                    ..OfTerminal::new(&link.counters(), link.queue(), link.config())
+                    ..OfTerminal::new(&link.counters(), link.fifos(), link.config())
                 },
                 terminals: Vec::new(),
             },
             Self::Forward(links, _) => {
-                let of = |it| {
-                    let (link, own) = links.of(it);
-                    OfTerminal::new(&link.counters(own), link.queue(own), link.config(own))
+                let count = links.count();
+                let mut of = |it| {
+                    let (link, own) = links.of_mut(it);
+                    let fifos = link.fifos(own);
+                    OfTerminal::new(&link.counters(own), fifos, link.config(own))
                 };
+                let terminals = (0..count).map(&mut of).collect();
                 let mut carriers = Counters::default();
                 links
                     .iter()
                     .for_each(|link| carriers += link.carrier_counters());
-                together((0..links.count()).map(of).collect(), |sum| Counters {
+                together(terminals, |sum| Counters {
                     // What the frames held, whoever they were for.
                     frames_sent: carriers.frames_sent,
                     frame_bytes_available: carriers.frame_bytes_available,
@@ -180,8 +186,8 @@ impl Served {
                 let count = links.count();
                 let mut of = |it| {
                     let (link, own) = links.of_mut(it);
-                    let (counters, queue) = (link.counters(now, own), link.queue(own));
-                    OfTerminal::new(&counters, queue, link.terminal(own).config())
+                    let (counters, fifos) = (link.counters(now, own), link.fifos(own));
+                    OfTerminal::new(&counters, fifos, link.terminal(own).config())
                 };
                 let terminals: Vec<_> = (0..count).map(&mut of).collect();
                 // Each terminal counts those of its carrier; the carriers have the same superframes.
@@ -198,14 +204,22 @@ impl Served {
     }
 }
 
+/// Bytes and packets that wait in all FIFOs.
+fn waiting(fifos: &[FifoState]) -> (u64, u64) {
+    summed(fifos.iter().map(|it| it.queue))
+}
+
+fn summed(queues: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
+    queues.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+}
+
 /// The terminals and their sum, `shared` being what each of them counts.
 fn together(terminals: Vec<OfTerminal>, shared: impl FnOnce(Counters) -> Counters) -> State {
     let mut sum = Counters::default();
-    let mut queue = (0, 0);
     for one in &terminals {
         sum += one.counters;
-        queue = (queue.0 + one.queue.0, queue.1 + one.queue.1);
     }
+    let queue = summed(terminals.iter().map(|it| it.queue));
     let first = terminals.first();
     State {
         all: OfTerminal {
@@ -213,6 +227,7 @@ fn together(terminals: Vec<OfTerminal>, shared: impl FnOnce(Counters) -> Counter
             queue,
             carrier: first.map_or(Carrier::Wire, |it| it.carrier),
             es_n0_db: first.and_then(|it| it.es_n0_db),
+            fifos: Vec::new(),
         },
         terminals,
     }

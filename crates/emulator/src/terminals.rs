@@ -23,6 +23,8 @@ pub struct Further {
     pub subnet: Subnet,
     /// The same of IPv6, if the LAN has it.
     pub subnet6: Option<Subnet>,
+    /// Its own addresses on the satellite link, each a subnet of one: packets to these are for it, too.
+    pub own: [Option<Subnet>; 2],
     /// Its id in the profile; `None`: it is equal to the ST.
     pub id: Option<u8>,
 }
@@ -34,6 +36,8 @@ struct Fields {
     tun: String,
     subnet: String,
     subnet6: Option<String>,
+    address: Option<String>,
+    address6: Option<String>,
     id: Option<u8>,
 }
 
@@ -47,13 +51,21 @@ impl TryFrom<Fields> for Further {
                 tun: fields.tun,
             },
             subnet: Subnet::parse(&fields.subnet).ok_or(NotASubnet)?,
-            subnet6: match fields.subnet6 {
-                Some(text) => Some(Subnet::parse6(&text).ok_or(NotASubnet)?),
-                None => None,
-            },
+            subnet6: given(fields.subnet6, Subnet::parse6)?,
+            own: [
+                given(fields.address, Subnet::parse)?,
+                given(fields.address6, Subnet::parse6)?,
+            ],
             id: fields.id,
         })
     }
+}
+
+fn given(
+    text: Option<String>,
+    parse: impl Fn(&str) -> Option<Subnet>,
+) -> Result<Option<Subnet>, NotASubnet> {
+    text.map(|it| parse(&it).ok_or(NotASubnet)).transpose()
 }
 
 /// A text that is not a subnet.
@@ -103,6 +115,16 @@ pub(crate) fn overlap(mut subnets: Vec<Subnet>) -> bool {
     pairs.any(|pair| pair[0].last >= pair[1].first)
 }
 
+/// Subnets of further terminals, each with the index of its terminal.
+fn with_index(
+    further: &[Further],
+    of: impl Fn(&Further) -> [Option<Subnet>; 2],
+) -> Vec<(Subnet, usize)> {
+    let subnets = further.iter().zip(1..);
+    let subnets = subnets.flat_map(|(it, index)| of(it).map(|subnet| Some((subnet?, index))));
+    subnets.flatten().collect()
+}
+
 /// Which terminal a packet is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subnets {
@@ -116,9 +138,10 @@ impl Subnets {
     /// Those of further terminals, whose indexes start at 1; none overlaps another.
     #[must_use]
     pub fn new(further: &[Further]) -> Self {
-        let mut by_address: Vec<_> = further.iter().map(|it| it.subnet).zip(1..).collect();
-        let of6 = |(it, index): (&Further, usize)| Some((it.subnet6?, index));
-        let mut by_address6: Vec<_> = further.iter().zip(1..).filter_map(of6).collect();
+        let of = |it: &Further| [Some(it.subnet), it.own[0]];
+        let of6 = |it: &Further| [it.subnet6, it.own[1]];
+        let mut by_address = with_index(further, of);
+        let mut by_address6 = with_index(further, of6);
         by_address.sort_unstable();
         by_address6.sort_unstable();
         Self {
@@ -160,6 +183,7 @@ mod tests {
             },
             subnet: Subnet::parse(subnet).unwrap(),
             subnet6: None,
+            own: [None; 2],
             id: None,
         }
     }
@@ -185,6 +209,28 @@ mod tests {
             assert_eq!(subnets.terminal_of(odd), 0);
         }
         assert_eq!(Subnets::default().terminal_of(&packet([1, 2, 3, 4])), 0);
+    }
+
+    #[test]
+    fn p307_packets_to_a_terminal_itself_are_for_it() {
+        let all = [3, 4].map(|host| Further {
+            own: [
+                Subnet::parse(&format!("198.18.2.{host}/32")),
+                Subnet::parse6(&format!("2001:2:0:1202::{host}/128")),
+            ],
+            ..further(&format!("198.18.{}.0/24", 63 + host))
+        });
+        let subnets = Subnets::new(&all);
+        let of = |host| subnets.terminal_of(&packet([198, 18, 2, host]));
+        assert_eq!([1, 2, 3, 4, 5].map(of), [0, 0, 1, 2, 0]);
+        assert_eq!(subnets.terminal_of(&packet([198, 18, 66, 4])), 1);
+        let of6 = |host: u8| {
+            let mut packet = vec![0x60; 40];
+            let to = Ipv6Addr::new(0x2001, 2, 0, 0x1202, 0, 0, 0, host.into());
+            packet[24..].copy_from_slice(&to.octets());
+            subnets.terminal_of(&packet)
+        };
+        assert_eq!([2, 3, 4, 5].map(of6), [0, 1, 2, 0]);
     }
 
     #[test]

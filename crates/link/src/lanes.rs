@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use crate::air::Encapsulator;
 use crate::ledger::Ledger;
-use crate::queue::Fifos;
+use crate::queue::{FifoState, Fifos};
 use crate::{LinkConfig, Nanos};
 use dvb::modcod::ModCod;
 use dvb::sdu::Filled;
@@ -102,6 +102,12 @@ impl Lane {
         (bytes + pending, packets + u64::from(pending > 0))
     }
 
+    /// State of its FIFOs.
+    fn fifos(&mut self) -> Vec<FifoState> {
+        let pending = self.pending();
+        self.queue.states(pending)
+    }
+
     /// Whether a packet is in hand, cut or not.
     pub(crate) fn holds(&self) -> bool {
         self.pending() > 0
@@ -115,7 +121,7 @@ impl Lane {
         if let Some(packet) = air.take_back() {
             ledger.drop(now, packet.len());
         }
-        self.queue.drain(|_, packet| ledger.drop(now, packet.len()));
+        self.queue.drop_all(now, ledger);
     }
 
     /// The MODCOD that it is sent; `None`: the carrier's.
@@ -171,6 +177,11 @@ impl Lanes {
 
     pub(crate) fn lane(&self, index: usize) -> &Lane {
         &self.all[index]
+    }
+
+    /// State of the FIFOs of a terminal, see [`FifoState::waits`].
+    pub(crate) fn fifos(&mut self, index: usize) -> Vec<FifoState> {
+        self.all[index].fifos()
     }
 
     /// To be changed; what waits afterwards has its turn.

@@ -47,7 +47,7 @@ pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
 pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
-pub use queue::{Aqm, Classes, CoDel, FqCoDel, Pie, Queue};
+pub use queue::{Aqm, Classes, CoDel, FifoState, FqCoDel, Pie, Queue, Waited};
 pub use shared_forward::{MOST_TERMINALS, SharedForward};
 pub use shared_return::SharedReturn;
 pub use signalling::Signalling;

@@ -12,6 +12,7 @@ use crate::core::{Core, bytes_in_flight};
 use crate::exit::{Exit, Sent};
 use crate::lanes::{Lane, Lanes};
 use crate::ledger::{Counters, Ledger};
+use crate::queue::FifoState;
 use crate::ring::Ring;
 use crate::stage::{Accepted, Stage};
 use crate::transmitter::Transmitter;
@@ -171,6 +172,11 @@ impl SharedForward {
     #[must_use]
     pub fn queue(&self, terminal: usize) -> (u64, u64) {
         self.sender.lanes().lane(terminal).size()
+    }
+
+    /// State of the gateway's FIFOs for a terminal, see [`Stage::fifos`].
+    pub fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
+        self.sender.fifos_of(terminal)
     }
 
     /// The MODCOD that a terminal is sent.

@@ -7,6 +7,7 @@ use crate::config::{LinkConfig, LinkError};
 use crate::demand::PlanPath;
 use crate::gateway::Gateway;
 use crate::ledger::Counters;
+use crate::queue::FifoState;
 use crate::shared_forward::MOST_TERMINALS;
 use crate::stage::{Accepted, Stage};
 use crate::transmitter::Link;
@@ -157,6 +158,11 @@ impl SharedReturn {
     #[must_use]
     pub fn queue(&self, terminal: usize) -> (u64, u64) {
         self.terminals[terminal].queue()
+    }
+
+    /// State of the FIFOs of a terminal, see [`Stage::fifos`].
+    pub fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
+        self.terminals[terminal].fifos()
     }
 
     /// A terminal's side of the link.

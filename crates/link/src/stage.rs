@@ -6,6 +6,7 @@ use crate::change::Change;
 use crate::config::{LinkConfig, LinkError, Reception};
 use crate::core::Core;
 use crate::ledger::Counters;
+use crate::queue::FifoState;
 
 /// Result of offering a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,11 @@ pub trait Stage: Send {
     /// Bytes and packets that wait, the rest of a packet in fragmentation included.
     fn queue(&self) -> (u64, u64) {
         (0, 0)
+    }
+
+    /// State of the FIFOs, highest priority first; the times of waiting are those since the last call. None without a queue.
+    fn fifos(&mut self) -> Vec<FifoState> {
+        Vec::new()
     }
 
     /// The configuration, changes included.

@@ -12,7 +12,7 @@ use crate::framed::Framed;
 use crate::lanes::{Lane, Lanes, total};
 use crate::ledger::{Event, Frame};
 use crate::line::Line;
-use crate::queue::{Fifos, Queue};
+use crate::queue::{FifoState, Fifos, Queue};
 use crate::stage::{Accepted, Stage};
 use crate::{Carrier, Nanos};
 use dvb::dama::{Level, Request};
@@ -295,7 +295,7 @@ impl<E: Exit> Transmitter<E> {
         let new = Fifos::new(&core.config, queue, core.generation);
         self.lanes.change(0, |lane| {
             let pending = lane.pending();
-            let new = new.after(&lane.queue);
+            let new = new.after(&mut lane.queue);
             let mut old = std::mem::replace(&mut lane.queue, new);
             old.drain(|since, packet| {
                 lane.queue.push(since, packet, pending, &mut core.ledger);
@@ -310,6 +310,7 @@ impl<E: Exit> Transmitter<E> {
         self.lanes.change(0, |lane| {
             let cut = lane.air.as_mut().and_then(Encapsulator::take_back);
             waiting.extend(cut.map(|packet| (now, packet)));
+            let new = new.after(&mut lane.queue);
             let mut old = std::mem::replace(&mut lane.queue, new);
             old.drain(|since, packet| waiting.push((since, packet.to_vec())));
         });
@@ -380,6 +381,14 @@ impl<E: Exit> Transmitter<E> {
     pub(crate) fn set_modcod(&mut self, lane: usize, modcod: ModCod) {
         self.lanes.set_modcod(lane, modcod);
         self.idle_at(self.core.now);
+    }
+
+    /// State of the FIFOs of a terminal; none on a wire, which has no queue.
+    pub(crate) fn fifos_of(&mut self, lane: usize) -> Vec<FifoState> {
+        if self.framed.is_none() && self.line.is_none() {
+            return Vec::new();
+        }
+        self.lanes.fifos(lane)
     }
 
     pub(crate) const fn exit(&self) -> &E {
@@ -473,6 +482,10 @@ impl<E: Exit> Stage for Transmitter<E> {
 
     fn queue(&self) -> (u64, u64) {
         self.lanes.lane(0).size()
+    }
+
+    fn fifos(&mut self) -> Vec<FifoState> {
+        self.fifos_of(0)
     }
 }
 

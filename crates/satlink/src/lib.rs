@@ -8,6 +8,7 @@ pub mod describe;
 mod devices;
 mod ends;
 pub mod entity;
+mod fifos;
 mod mailbox;
 mod metrics;
 mod probes;

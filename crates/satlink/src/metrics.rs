@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use emulator::directions::DIRECTIONS;
 use emulator::drive::{Late, Snapshot};
+use emulator::fifos::FifoNames;
 use emulator::scheduled::Applied;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -122,6 +123,8 @@ pub struct Output<W> {
     pub file: W,
     /// Directions that have samples.
     pub served: [bool; 4],
+    /// Names of the FIFOs.
+    pub fifos: FifoNames,
     /// Who gets them as probes, too.
     pub collector: Option<Collector>,
 }
@@ -146,7 +149,13 @@ fn write_lines(
     header: &Header,
     messages: &mut impl Iterator<Item = Message>,
 ) -> io::Result<()> {
-    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, output.served);
+    let names = std::mem::take(&mut output.fifos);
+    let mut joiner = Joiner::new(
+        header.start_unix_s,
+        header.interval_ms,
+        output.served,
+        names,
+    );
     let out = &mut output.file;
     write_line(out, header)?;
     for message in messages {

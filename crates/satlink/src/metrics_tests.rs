@@ -12,6 +12,7 @@ fn output<W>(file: W, served: [bool; 4]) -> Output<W> {
     Output {
         file,
         served,
+        fifos: FifoNames::default(),
         collector: None,
     }
 }
@@ -51,6 +52,7 @@ fn snapshot(tick: u64, packets: u64) -> Snapshot {
         max: 3.0,
     });
     Snapshot {
+        fifos: Vec::new(),
         terminals: Vec::new(),
         heard: None,
         tick,
@@ -155,6 +157,7 @@ fn p228_each_terminal_has_its_figures_in_the_schema_s_form() {
             ..link::Counters::default()
         },
         queue: (1500, 1),
+        fifos: Vec::new(),
         carrier: link::Carrier::Wire,
         es_n0_db: Some(12.345_678),
     };
@@ -186,6 +189,96 @@ fn p228_each_terminal_has_its_figures_in_the_schema_s_form() {
         lines[2]["return"].get("terminals").is_none(),
         "one terminal has none"
     );
+}
+
+/// What an interval's FIFO sent, and how long its packets waited.
+fn fifo(sent: u64, waits: &[(u32, u32)]) -> link::FifoState {
+    let waits = waits.iter();
+    link::FifoState {
+        queue: (500, 1),
+        packets_sent: sent,
+        packets_dropped: 2 * sent,
+        waits: waits
+            .map(|&(us, packets)| link::Waited { us, packets })
+            .collect(),
+    }
+}
+
+/// Two terminals, the second one idle, and a return link of one FIFO; the second tick lacks the forward link.
+fn queues() -> Vec<(usize, Snapshot)> {
+    let of = |fifos: Vec<link::FifoState>| emulator::served::OfTerminal {
+        counters: link::Counters::default(),
+        queue: (0, 0),
+        fifos,
+        carrier: link::Carrier::Wire,
+        es_n0_db: None,
+    };
+    let mut snapshots = Vec::new();
+    for tick in 1..4 {
+        let two = vec![
+            fifo(3 * tick, &[(2000, 2), (4000, 1)]),
+            fifo(tick, &[(90_000, 1)]),
+        ];
+        let forward = Snapshot {
+            terminals: vec![of(two), of(vec![link::FifoState::default(); 2])],
+            ..snapshot(tick, 5)
+        };
+        let back = Snapshot {
+            fifos: vec![fifo(tick, &[(7000, 1)])],
+            ..snapshot(tick, 5)
+        };
+        snapshots.push((1, back));
+        if tick != 2 {
+            snapshots.push((0, forward));
+        }
+    }
+    snapshots
+}
+
+#[test]
+fn p301_queues_have_their_times_and_fifos_their_names_in_the_schema_s_form() {
+    let names = ["EF", "BE"].map(str::to_owned).to_vec();
+    let mut out = Vec::new();
+    let output = Output {
+        fifos: [vec![names.clone(), names], vec![], vec![], vec![]],
+        ..output(&mut out, [true, true, false, false])
+    };
+    let messages = queues().into_iter();
+    let messages = messages.map(|(index, it)| Message::Snapshot(index, Box::new(it)));
+    assert!(write_all(output, &header(), messages, |error| panic!(
+        "{error}"
+    )));
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 3);
+    for line in &lines {
+        assert_eq!(schema_faults(SCHEMA, line), [""; 0]);
+    }
+    let (forward, back) = (&lines[2]["forward"], &lines[2]["return"]);
+    let first = &forward["terminals"][0];
+    assert_eq!(first["fifos"][0]["fifo"], "EF");
+    assert_eq!(
+        first["fifos"][1]["waits_us"],
+        serde_json::json!([[90_000, 1]])
+    );
+    let counted = ["sent_packets", "dropped_packets"].map(|it| &first["fifos"][0][it]);
+    assert_eq!(
+        counted,
+        [6, 12],
+        "counters run on where a tick was left out"
+    );
+    let percentiles = ["queue_p50_ms", "queue_p95_ms"].map(|it| &first[it]);
+    assert_eq!(percentiles, [2.0, 90.0]);
+    assert_eq!(forward["queue_p99_ms"], 90.0);
+    assert!(forward.get("waits_us").is_none());
+    let idle = &forward["terminals"][1];
+    assert!(idle["queue_p50_ms"].is_null() && idle.get("fifos").is_none());
+    // Those of the tick that was left out, too.
+    assert_eq!(back["waits_us"], serde_json::json!([[7000, 1], [7000, 1]]));
+    assert_eq!(back["queue_p50_ms"], 7.0);
 }
 
 #[test]

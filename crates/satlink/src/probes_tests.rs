@@ -35,6 +35,7 @@ fn snapshot(carrier: Carrier, es_n0_db: Option<f64>) -> Snapshot {
         ..Counters::default()
     };
     Snapshot {
+        fifos: Vec::new(),
         terminals: Vec::new(),
         heard: None,
         counters,

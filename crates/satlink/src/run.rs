@@ -15,7 +15,7 @@ use emulator::config::{Config, Port};
 use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
 use emulator::served::Served;
-use emulator::{links, network};
+use emulator::{fifos, links, network};
 use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use linux::Signals;
 use profile::Profile;
@@ -72,6 +72,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     let output = Output {
         file,
         served: controller.mailboxes.each_ref().map(Option::is_some),
+        fifos: fifos::names(config, profile),
         collector,
     };
     let prepared = workers(directions, shared)?;

@@ -4,9 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use emulator::drive::Snapshot;
+use emulator::fifos::FifoNames;
 use emulator::served::OfTerminal;
 use link::Counters;
 use serde::Serialize;
+
+use crate::fifos::{self, FifoLine, QueueTimes};
 
 /// One value per direction, named as in [`emulator::directions::DIRECTIONS`].
 #[derive(Debug, Serialize)]
@@ -60,6 +63,9 @@ impl Sample {
 pub(crate) struct Direction {
     pub queue_bytes: u64,
     pub queue_packets: u64,
+    /// `None` where the direction has no queue.
+    #[serde(flatten)]
+    pub times: Option<QueueTimes>,
     pub in_packets: u64,
     pub in_bytes: u64,
     pub out_packets: u64,
@@ -82,6 +88,8 @@ pub(crate) struct Direction {
     pub slots_signalling: Option<u64>,
     pub requests: Option<u64>,
     pub requests_lost: Option<u64>,
+    /// Bursts that requests asked for.
+    pub slots_requested: Option<u64>,
     /// Asked for, rates summed and bursts; for probes alone.
     #[serde(skip)]
     pub asked: (u64, u64),
@@ -100,6 +108,9 @@ pub(crate) struct Direction {
     pub late_packets: u64,
     /// `None` where no other entity sends.
     pub heard: Option<HeardLine>,
+    /// FIFOs with packets where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fifos: Vec<FifoLine>,
     /// Each terminal where several share the direction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub terminals: Vec<TerminalLine>,
@@ -111,6 +122,8 @@ pub(crate) struct TerminalLine {
     pub terminal: usize,
     pub queue_bytes: u64,
     pub queue_packets: u64,
+    #[serde(flatten)]
+    pub times: QueueTimes,
     pub in_packets: u64,
     pub in_bytes: u64,
     pub out_packets: u64,
@@ -128,11 +141,21 @@ pub(crate) struct TerminalLine {
     pub requests: Option<u64>,
     pub slots_requested: Option<u64>,
     pub plans_lost: Option<u64>,
+    /// FIFOs with packets where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fifos: Vec<FifoLine>,
 }
 
 impl TerminalLine {
     /// The sample of the terminal with this index between two states.
-    fn between(index: usize, last: Option<&OfTerminal>, now: &OfTerminal, seconds: f64) -> Self {
+    fn between(
+        index: usize,
+        last: Option<&OfTerminal>,
+        now: &OfTerminal,
+        (seconds, names): (f64, &[String]),
+    ) -> Self {
+        let before = last.map_or(&[][..], |it| &it.fifos);
+        let (times, fifos) = fifos::of_fifos(before, &now.fifos, names);
         let delta = |value: fn(&Counters) -> u64| {
             value(&now.counters) - last.map_or(0, |it| value(&it.counters))
         };
@@ -145,6 +168,7 @@ impl TerminalLine {
             terminal: index + 1,
             queue_bytes: now.queue.0,
             queue_packets: now.queue.1,
+            times,
             in_packets: delta(|it| it.packets_in),
             in_bytes: delta(|it| it.bytes_in),
             out_packets: delta(|it| it.packets_out),
@@ -161,6 +185,7 @@ impl TerminalLine {
             requests: on_demand(|it| it.requests),
             slots_requested: on_demand(|it| it.vbdc_bursts),
             plans_lost: on_demand(|it| it.plans_lost),
+            fifos,
         }
     }
 }
@@ -180,18 +205,39 @@ pub(crate) struct HeardLine {
     pub silent_ms: Option<f64>,
 }
 
+impl HeardLine {
+    fn between(last: Option<&Snapshot>, now: &Snapshot) -> Option<Self> {
+        let heard = now.heard?;
+        let before = last.and_then(|last| last.heard).unwrap_or_default();
+        Some(Self {
+            datagrams: heard.datagrams.saturating_sub(before.datagrams),
+            strangers: heard.strangers.saturating_sub(before.strangers),
+            malformed: heard.malformed.saturating_sub(before.malformed),
+            silent_ms: heard.silent.map(|ns| ns as f64 / 1e6),
+        })
+    }
+}
+
 impl Direction {
     /// The sample of the time between two snapshots. A packet that the receiving device refused counts as dropped, not as out.
-    fn between(last: Option<&Snapshot>, now: &Snapshot, seconds: f64) -> Self {
+    fn between(
+        last: Option<&Snapshot>,
+        now: &Snapshot,
+        (seconds, names): (f64, &[Vec<String>]),
+    ) -> Self {
         let delta = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(last.map_or(0, value));
         let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
         let available = delta(|s| s.counters.frame_bytes_available);
         let used = delta(|s| s.counters.frame_bytes_used);
         let is_on_demand = now.counters.superframes > 0;
         let on_demand = |value| is_on_demand.then(|| delta(value));
+        let before = last.map_or(&[][..], |it| &it.fifos);
+        let names_of = |index: usize| names.get(index).map_or(&[][..], Vec::as_slice);
+        let (own, fifos) = fifos::of_fifos(before, &now.fifos, names_of(0));
         Self {
             queue_bytes: now.queue.0,
             queue_packets: now.queue.1,
+            times: QueueTimes::of_direction(own, now),
             in_packets: delta(|s| s.counters.packets_in),
             in_bytes: delta(|s| s.counters.bytes_in),
             out_packets: delta(|s| s.counters.packets_out - s.refused.0),
@@ -214,6 +260,7 @@ impl Direction {
             slots_signalling: on_demand(|s| s.counters.slots_signalling),
             requests: on_demand(|s| s.counters.requests),
             requests_lost: on_demand(|s| s.counters.requests_lost),
+            slots_requested: on_demand(|s| s.counters.vbdc_bursts),
             asked: (
                 delta(|s| s.counters.rbdc_kbps),
                 delta(|s| s.counters.vbdc_bursts),
@@ -224,20 +271,14 @@ impl Direction {
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
             late_packets: delta(|s| s.late_packets),
-            heard: now.heard.map(|heard| {
-                let before = last.and_then(|last| last.heard).unwrap_or_default();
-                HeardLine {
-                    datagrams: heard.datagrams.saturating_sub(before.datagrams),
-                    strangers: heard.strangers.saturating_sub(before.strangers),
-                    malformed: heard.malformed.saturating_sub(before.malformed),
-                    silent_ms: heard.silent.map(|ns| ns as f64 / 1e6),
-                }
-            }),
+            heard: HeardLine::between(last, now),
+            fifos,
             terminals: (0..)
                 .zip(&now.terminals)
                 .map(|(index, terminal)| {
                     let before = last.and_then(|last| last.terminals.get(index));
-                    TerminalLine::between(index, before, terminal, seconds)
+                    let of_interval = (seconds, names_of(index));
+                    TerminalLine::between(index, before, terminal, of_interval)
                 })
                 .collect(),
         }
@@ -260,6 +301,7 @@ fn frames_by_modcod(last: Option<&Snapshot>, now: &Snapshot) -> BTreeMap<String,
 pub(crate) struct Joiner {
     start_unix_s: f64,
     interval_s: f64,
+    names: FifoNames,
     /// `None` for directions that are not served.
     waiting: [Option<VecDeque<Box<Snapshot>>>; 4],
     last_tick: u64,
@@ -267,10 +309,16 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    pub(crate) fn new(start_unix_s: f64, interval_ms: u64, served: [bool; 4]) -> Self {
+    pub(crate) fn new(
+        start_unix_s: f64,
+        interval_ms: u64,
+        served: [bool; 4],
+        names: FifoNames,
+    ) -> Self {
         Self {
             start_unix_s,
             interval_s: interval_ms as f64 / 1e3,
+            names,
             waiting: served.map(|served| served.then(VecDeque::new)),
             last_tick: 0,
             last: [const { None }; 4],
@@ -287,7 +335,9 @@ impl Joiner {
         }
         for queue in self.waiting.iter_mut().flatten() {
             while queue.front()?.tick < newest {
-                queue.pop_front();
+                if let (Some(skipped), Some(next)) = (queue.pop_front(), queue.front_mut()) {
+                    fifos::carry_over(*skipped, next);
+                }
             }
             newest = newest.max(queue.front()?.tick);
         }
@@ -308,10 +358,15 @@ impl Joiner {
 
     pub(crate) fn sample(&mut self, tick: u64, now: [Option<Box<Snapshot>>; 4]) -> Sample {
         let seconds = (tick - self.last_tick) as f64 * self.interval_s;
-        let mut last = self.last.iter();
+        let mut before = self.last.iter().zip(&self.names);
         let directions = now.each_ref().map(|snapshot| {
-            let last = last.next().and_then(Option::as_deref);
-            Some(Direction::between(last, snapshot.as_deref()?, seconds))
+            let (last, names) = before.next()?;
+            let of_interval = (seconds, &names[..]);
+            Some(Direction::between(
+                last.as_deref(),
+                snapshot.as_deref()?,
+                of_interval,
+            ))
         });
         (self.last_tick, self.last) = (tick, now);
         Sample {
@@ -325,6 +380,6 @@ impl Joiner {
 #[cfg(test)]
 /// The first sample that these snapshots of the first interval become.
 pub(crate) fn sampled(snapshots: &[Option<Snapshot>; 4]) -> Sample {
-    let mut joiner = Joiner::new(1000.0, 100, [true; 4]);
+    let mut joiner = Joiner::new(1000.0, 100, [true; 4], FifoNames::default());
     joiner.sample(1, snapshots.each_ref().map(|one| one.clone().map(Box::new)))
 }

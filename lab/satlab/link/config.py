@@ -251,10 +251,12 @@ class Attachment(LinkModel):
 
 
 class Further(_Sparse, Attachment):
-    """A further terminal: its TUN, the subnets of its LAN, and its id in the profile; None: it is equal to the ST."""
+    """A further terminal: TUN, subnets of its LAN, own addresses, id in the profile; None: it is equal to the ST."""
 
     subnet: Annotated[str, limits("terminals.subnet")]
     subnet6: Annotated[str | None, limits("terminals.subnet6")] = None
+    address: Annotated[str | None, limits("terminals.address")] = None
+    address6: Annotated[str | None, limits("terminals.address6")] = None
     id: Annotated[int | None, limits("terminals.id")] = None
 
 
@@ -419,9 +421,12 @@ def _further(topology: Topology, lab_id: str, ids: tuple[int, ...]) -> tuple[Fur
             tun=terminals.SAT,
             subnet=str(one.subnet),
             subnet6=str(ipv6.subnet(one.subnet)) if topology.ipv6 else None,
+            address=f"{own}/32",
+            address6=f"{ipv6.address(own)}/128" if topology.ipv6 else None,
             id=number,
         )
         for one, number in itertools.zip_longest(further, ids)
+        for own in [topology.nodes[one.st].interfaces[terminals.SAT].address]
     )
 
 

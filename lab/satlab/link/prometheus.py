@@ -11,11 +11,14 @@ from typing import Any
 
 from satlab.common.errors import HostError
 
-TAIL_BYTES = 1 << 17
-"""Bytes read from the end: room for the last sample (1.5 kB, 60 kB with 64 terminals) and the changes after it."""
+TAIL_BYTES = (1 << 17, 1 << 20, 1 << 24)
+"""Bytes read from the end, in turn until they hold a sample: room for the last one and the changes after it."""
 HELP = {
     "queue_bytes": "IP bytes waiting at the end of the interval",
     "queue_packets": "IP packets waiting at the end of the interval",
+    "queue_p50_ms": "time in the queue of the packets that left it in the interval, median, ms",
+    "queue_p95_ms": "the same, 95th percentile, ms",
+    "queue_p99_ms": "the same, 99th percentile, ms",
     "in_packets": "packets offered in the interval",
     "in_bytes": "bytes offered in the interval",
     "out_packets": "packets delivered in the interval",
@@ -34,6 +37,7 @@ HELP = {
     "slots_assigned": "bursts granted to the terminal in the interval",
     "slots_free": "bursts granted to no terminal in the interval",
     "slots_signalling": "bursts kept for requests in the interval",
+    "slots_requested": "bursts that requests asked for in the interval",
     "requests": "capacity requests sent in the interval",
     "requests_lost": "capacity requests lost in the interval",
     "plans_lost": "plans (TBTP2) that the terminal did not get in the interval",
@@ -45,6 +49,10 @@ HELP = {
 }
 OF_TERMINAL = {
     "queue_bytes": "IP bytes waiting for a terminal, or at it, at the end of the interval",
+    "queue_packets": "IP packets waiting for a terminal, or at it, at the end of the interval",
+    "queue_p50_ms": "time in a terminal's queue of the packets that left it in the interval, median, ms",
+    "queue_p95_ms": "the same, 95th percentile, ms",
+    "queue_p99_ms": "the same, 99th percentile, ms",
     "in_packets": "packets offered for a terminal, or by it, in the interval",
     "out_packets": "packets delivered in the interval, by terminal",
     "out_bytes": "bytes delivered in the interval, by terminal",
@@ -61,6 +69,16 @@ OF_TERMINAL = {
     "plans_lost": "plans (TBTP2) that a terminal did not get in the interval",
 }
 """Figures of each terminal where several share the satellite link: families of their own, so that sums count once."""
+OF_FIFO = {
+    "queue_bytes": "IP bytes waiting in a FIFO at the end of the interval",
+    "queue_packets": "IP packets waiting in a FIFO at the end of the interval",
+    "queue_p50_ms": "time in a FIFO of the packets that left it in the interval, median, ms",
+    "queue_p95_ms": "the same, 95th percentile, ms",
+    "queue_p99_ms": "the same, 99th percentile, ms",
+    "sent_packets": "packets that left a FIFO for a frame in the interval",
+    "dropped_packets": "packets dropped by a FIFO in the interval",
+}
+"""Figures of each FIFO with packets where there are several, of each terminal where several share the link."""
 
 
 def last_sample(path: Path) -> dict[str, Any]:
@@ -72,15 +90,16 @@ def last_sample(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read().split(b"\n")
+            for tail in TAIL_BYTES:
+                file.seek(max(0, size - tail))
+                lines = file.read(tail).split(b"\n")
+                # The first piece may be half a line, and the last is one being written, or nothing.
+                for line in reversed(lines[:-1] if size <= tail else lines[1:-1]):
+                    sample: dict[str, Any] = json.loads(line)
+                    if sample["type"] == "sample":
+                        return sample
     except OSError as error:
         raise HostError(f"{path}: {error.strerror}") from error
-    # The first piece may be half a line, and the last is one being written, or nothing.
-    for line in reversed(lines[:-1] if size <= TAIL_BYTES else lines[1:-1]):
-        sample: dict[str, Any] = json.loads(line)
-        if sample["type"] == "sample":
-            return sample
     raise HostError(f"{path}: no sample yet", "try again in a second")
 
 
@@ -101,7 +120,17 @@ def render(lab_id: str, sample: dict[str, Any]) -> str:
     for field, text in OF_TERMINAL.items():
         values = [(labels, one[field]) for labels, one in of_terminals if one.get(field) is not None]
         parts.append(_family(f"terminal_{field}", text, values, lab_id))
+    of_fifos = [pair for name, figures in directions.items() for pair in _fifos(name, figures)]
+    of_fifos += [pair for labels, one in of_terminals for pair in _fifos(labels, one)]
+    for field, text in OF_FIFO.items():
+        values = [(labels, one[field]) for labels, one in of_fifos if one.get(field) is not None]
+        parts.append(_family(f"fifo_{field}", text, values, lab_id))
     return "".join(parts)
+
+
+def _fifos(labels: str, figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the FIFOs with their labels. Names are letters, digits, `_`, `-` and `.`: they need no escapes."""
+    return [(f'{labels}",fifo="{fifo["fifo"]}', fifo) for fifo in figures.get("fifos", ())]
 
 
 def _used(figures: dict[str, Any]) -> Iterable[tuple[str, float]]:

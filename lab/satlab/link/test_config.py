@@ -100,6 +100,8 @@ def test_further_terminals_have_their_ids_of_the_profile() -> None:
     assert [one["id"] for one in further(4, 5)] == [4, 5]
     assert [one["subnet"] for one in further(4, 5)] == ["198.18.66.0/24", "198.18.67.0/24"]
     assert all("id" not in one for one in further())
+    assert [one["address"] for one in further()] == ["198.18.63.3/32", "198.18.63.4/32"]
+    assert all("address6" not in one for one in further())
     with pytest.raises(ConfigError, match="1 further terminals"):
         further(4)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tables of terminals that share a link: what each did, and how evenly their transfers shared it."""
+"""Tables of queues, and of terminals that share a link: what each did, and how evenly their transfers shared it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +9,10 @@ TERMINAL_COLUMNS = (
     "Direction", "Terminal", "Released (MB)", "Dropped (packets)", "Lost (packets)", "Largest queue (kB)",
     "Queue p50 (ms)", "p95 (ms)", "p99 (ms)", "MODCOD or waveform", "Slots asked for", "Assigned", "Used",
 )  # fmt: skip
+QUEUE_COLUMNS = (
+    "Direction", "Terminal", "FIFO", "Sent (packets)", "Dropped (packets)", "Largest queue (kB)",
+    "Queue p50 (ms)", "p95 (ms)", "p99 (ms)",
+)  # fmt: skip
 FAIRNESS_COLUMNS = ("Direction", "Transport", "Terminals", "Jain's index", "Equal part (Mbit/s)", "Least", "Most")
 _FIGURES = {
     "terminal_out_bytes": (1e-6, 2),
@@ -17,6 +21,7 @@ _FIGURES = {
     "terminal_queue_max_bytes": (1e-3, 1),
 }
 _QUANTILES = ("p50", "p95", "p99")
+_ORDER = ("forward", "return", "terrestrial_down", "terrestrial_up")
 _SLOTS = ("requested", "assigned", "used")
 
 
@@ -29,8 +34,7 @@ def terminal_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
             key = labels["direction"], int(labels["terminal"])
             detail = labels.get("stat") or labels.get("modcod") or ""
             found.setdefault(key, {})[f"{row.metric} {detail}".strip()] = row
-    order = ("forward", "return")
-    ordered = sorted(found, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key[1]))
+    ordered = sorted(found, key=lambda key: (_place(key[0]), key[1]))
     return [(direction, str(number), *_cells(found[direction, number])) for direction, number in ordered]
 
 
@@ -46,6 +50,51 @@ def _cells(group: dict[str, Row]) -> list[str]:
         *(cell(f"terminal_queue_ms {quantile}", 1.0, 0) for quantile in _QUANTILES),
         ", ".join(most) + (", ..." if len(modcods) > len(most) else ""),
         *(cell(f"terminal_slots_{name}_mean", 1.0, 1) for name in _SLOTS),
+    ]
+
+
+def _place(direction: str) -> int:
+    return _ORDER.index(direction) if direction in _ORDER else len(_ORDER)
+
+
+def queue_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return a line for each direction of one run whose packets have times in the queue, and for each of its FIFOs."""
+    timed = {row.labels["direction"] for row in rows if row.metric == "link_queue_p50_ms" and row.t_s is None}
+    found: dict[tuple[str, str, str], dict[str, Row]] = {}
+    for row in rows:
+        direction = row.labels.get("direction", "")
+        if row.t_s is not None or direction not in timed:
+            continue
+        if row.metric.startswith("fifo_"):
+            key = direction, row.labels.get("terminal", "1"), row.labels["fifo"]
+            name = f"{row.metric.removeprefix('fifo_')} {row.labels.get('stat', '')}".strip()
+            found.setdefault(key, {})[name] = row
+        elif row.metric in _OF_DIRECTION:
+            found.setdefault((direction, "all", "all"), {})[_OF_DIRECTION[row.metric]] = row
+    # A stable sort: FIFOs in the order of the records, behind the line of their direction.
+    ordered = sorted(found, key=lambda key: (_place(key[0]), int(key[1]) if key[1].isdecimal() else 0))
+    return [(key[0].replace("_", " "), *key[1:], *_queue_cells(found[key])) for key in ordered]
+
+
+_OF_DIRECTION = {
+    "link_dropped_packets": "dropped_packets",
+    "link_queue_max_bytes": "queue_max_bytes",
+    **{f"link_queue_{quantile}_ms": f"queue_ms {quantile}" for quantile in _QUANTILES},
+}
+
+
+def _queue_cells(group: dict[str, Row]) -> list[str]:
+    def cell(name: str, scale: float, digits: int) -> str:
+        row = group.get(name)
+        if row is None:
+            return ""
+        return row.status if row.value is None else f"{row.value * scale:,.{digits}f}"
+
+    return [
+        cell("sent_packets", 1.0, 0),
+        cell("dropped_packets", 1.0, 0),
+        cell("queue_max_bytes", 1e-3, 1),
+        *(cell(f"queue_ms {quantile}", 1.0, 1) for quantile in _QUANTILES),
     ]
 
 

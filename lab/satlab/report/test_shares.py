@@ -37,6 +37,31 @@ def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> 
     assert shares.terminal_rows([row("run_ok", 1.0)]) == []
 
 
+def test_p305_each_direction_and_each_fifo_has_a_line() -> None:
+    def queue(direction: str) -> list[Row]:
+        own = {"direction": direction}
+        times = [row(f"link_queue_{stat}_ms", ms, **own) for stat, ms in (("p50", 2.0), ("p95", 30.0), ("p99", 1234.5))]
+        return [row("link_dropped_packets", 7, **own), row("link_queue_max_bytes", 1500, **own), *times]
+
+    def fifo(name: str, value: float | None, **own: str) -> list[Row]:
+        labels = {"direction": "forward", **own, "fifo": name}
+        times = [row("fifo_queue_ms", value, **labels, stat=stat) for stat in ("p50", "p95", "p99")]
+        return [row("fifo_sent_packets", 5, **labels), row("fifo_dropped_packets", 1, **labels), *times]
+
+    wire = [row("link_dropped_packets", 0, direction="terrestrial_up")]
+    fifos = [*fifo("EF", 1.0, terminal="2"), *fifo("BE", None, terminal="2"), *fifo("BE", 9.0, terminal="1")]
+    found = shares.queue_rows([*wire, *queue("return"), *fifos, *queue("forward")])
+    assert found == [
+        ("forward", "all", "all", "", "7", "1.5", "2.0", "30.0", "1,234.5"),
+        ("forward", "1", "BE", "5", "1", "", "9.0", "9.0", "9.0"),
+        ("forward", "2", "EF", "5", "1", "", "1.0", "1.0", "1.0"),
+        ("forward", "2", "BE", "5", "1", "", "failed", "failed", "failed"),
+        ("return", "all", "all", "", "7", "1.5", "2.0", "30.0", "1,234.5"),
+    ]
+    assert all(len(line) == len(shares.QUEUE_COLUMNS) for line in found)
+    assert shares.queue_rows([*wire, row("run_ok", 1.0)]) == []
+
+
 def test_an_index_stands_with_the_equal_part_and_the_rates_of_the_clients() -> None:
     own = {"direction": "download", "transport": "TCP"}
     rows = [

@@ -260,6 +260,11 @@ class View:
         found = [(self.names[run.manifest.run_id], shares.terminal_rows(run.rows)) for run in self.runs]
         return [(name, lines) for name, lines in found if lines]
 
+    def queues(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Return (run, its queues) of the runs with times in queues, as in `QUEUE_COLUMNS`."""
+        found = [(self.names[run.manifest.run_id], shares.queue_rows(run.rows)) for run in self.runs]
+        return [(name, lines) for name, lines in found if lines]
+
     def fairness(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its indexes of fairness), as in `FAIRNESS_COLUMNS`."""
         found = [(self.names[run.manifest.run_id], shares.fairness_rows(run.rows)) for run in self.runs]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from satlab.web.live_queues import Queues
+
 LINK = Path("raw") / "link.jsonl"
 MAX_BINS = 240
 FIRST_BIN_S = 0.5
@@ -74,13 +76,15 @@ def _counts(figures: dict[str, Any] | None) -> Counts:
 class Curves:
     """Samples in bins of `width_s`; when there are too many bins, each two are merged.
 
-    `terminals`: how many share the satellite link; `measured`: directions that satlink carries.
+    `terminals`: how many share the satellite link; `measured`: directions that satlink carries; `queues`: those of
+    terminals and FIFOs.
     """
 
     start_unix_s: float | None = None
     width_s: float = FIRST_BIN_S
     terminals: int = 1
     measured: set[str] = field(default_factory=set)
+    queues: Queues = field(default_factory=Queues)
     _bins: dict[int, _Bin] = field(default_factory=dict)
 
     def add(self, sample: dict[str, Any]) -> None:
@@ -89,6 +93,7 @@ class Curves:
             return
         if self.start_unix_s is None:
             self.start_unix_s = sample["t_unix_s"]
+        self.queues.add(sample)
         number = int(max(0.0, sample["t_unix_s"] - self.start_unix_s) / self.width_s)
         self._put(number, {direction: _counts(sample.get(direction)) for direction in DIRECTIONS})
         self.measured.update(direction for direction in DIRECTIONS if sample.get(direction) is not None)

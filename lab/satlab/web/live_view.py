@@ -11,7 +11,7 @@ from typing import Any
 
 from satlab.openbach.engine import ScenarioStatus
 from satlab.serve.queue import Instance, Queue
-from satlab.web import path_picture
+from satlab.web import live_queues, path_picture
 from satlab.web.charts import Chart, chart
 from satlab.web.live_link import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.web.path_picture import FORWARD, PATH, Figures, Picture, Plan
@@ -26,11 +26,14 @@ PRESSURE = Path("/proc/pressure/cpu")
 
 @dataclass(frozen=True)
 class LinkView:
-    """The link of a run: its picture, the curves of the chosen hop, and those of the calibration before."""
+    """The link of a run: its picture, the curves of the chosen hop and of the calibration, and queues while it runs."""
 
     pictures: tuple[Picture, ...]
     charts: tuple[Chart, ...]
     calibration: tuple[Chart, ...]
+    queues: tuple[tuple[str, ...], ...] = ()
+    queue_columns: tuple[str, ...] = live_queues.COLUMNS
+    queue_text_columns: int = live_queues.TEXT_COLUMNS
 
 
 def plan_of(folder: Path) -> Plan:
@@ -57,10 +60,11 @@ def link_view(curves: Curves, plan: Plan, start_s: float | None, *, ended: bool,
     Before it they count from the start of the lab, and are those of the calibration.
     """
     pictures = path_picture.pictures(Figures(curves, plan, start_s, ended))
+    queues = () if ended else tuple(curves.queues.rows())
     if start_s is None:
-        return LinkView(pictures, _charts(curves, plan, hop, (0.0, None)), ())
+        return LinkView(pictures, _charts(curves, plan, hop, (0.0, None)), (), queues)
     calibration = _charts(curves, plan, hop, (0.0, start_s)) if start_s > 0 else ()
-    return LinkView(pictures, _charts(curves, plan, hop, (start_s, None)), calibration)
+    return LinkView(pictures, _charts(curves, plan, hop, (start_s, None)), calibration, queues)
 
 
 def _charts(curves: Curves, plan: Plan, hop: str, span: tuple[float, float | None]) -> tuple[Chart, ...]:

@@ -22,7 +22,7 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// Takes the next packet that is not dropped from `ring` (RFC 8289 section 5.5); false if there is none.
+    /// Takes the next packet that is not dropped from `ring` (RFC 8289 section 5.5): when it came; `None` if there is none.
     pub(super) fn pop(
         &mut self,
         config: CoDel,
@@ -31,10 +31,10 @@ impl Controller {
         ring: &mut Ring,
         out: &mut Vec<u8>,
         ledger: &mut Ledger,
-    ) -> bool {
-        let Some(above) = self.take(config, now, ring, out) else {
+    ) -> Option<Nanos> {
+        let Some((mut since, above)) = self.take(config, now, ring, out) else {
             self.dropping = false;
-            return false;
+            return None;
         };
         if self.dropping {
             self.dropping = above;
@@ -44,23 +44,27 @@ impl Controller {
                     self.drop_next = control_law(config, self.drop_next, self.count);
                     break;
                 }
-                match self.take(config, now, ring, out) {
-                    None => {
-                        self.dropping = false;
-                        return false;
-                    }
-                    Some(false) => self.dropping = false,
-                    Some(true) => self.drop_next = control_law(config, self.drop_next, self.count),
+                let Some((next, above)) = self.take(config, now, ring, out) else {
+                    self.dropping = false;
+                    return None;
+                };
+                since = next;
+                self.dropping = above;
+                if above {
+                    self.drop_next = control_law(config, self.drop_next, self.count);
                 }
             }
-            return true;
+            return Some(since);
         }
         if !above {
-            return true;
+            return Some(since);
         }
         self.dropping = true;
         self.start(config, now);
-        signal(ecn, now, out, ledger) || self.take(config, now, ring, out).is_some()
+        if signal(ecn, now, out, ledger) {
+            return Some(since);
+        }
+        self.take(config, now, ring, out).map(|(since, _)| since)
     }
 
     /// Enters the dropping state: close after the last one, at the rate that controlled the queue then.
@@ -72,26 +76,26 @@ impl Controller {
         self.last_count = self.count;
     }
 
-    /// Takes one packet and says whether it may be dropped (`dodequeue`).
+    /// Takes one packet: when it came, and whether it may be dropped (`dodequeue`).
     fn take(
         &mut self,
         config: CoDel,
         now: Nanos,
         ring: &mut Ring,
         out: &mut Vec<u8>,
-    ) -> Option<bool> {
+    ) -> Option<(Nanos, bool)> {
         let Some(since) = ring.pop(out) else {
             self.first_above = None;
             return None;
         };
         if now.saturating_sub(since) < config.target || ring.size().0 <= FULL_SIZE {
             self.first_above = None;
-            return Some(false);
+            return Some((since, false));
         }
         let first_above = *self
             .first_above
             .get_or_insert(now.saturating_add(config.interval));
-        Some(now >= first_above)
+        Some((since, now >= first_above))
     }
 }
 
@@ -180,14 +184,18 @@ mod tests {
             let now = round * 1000 * MS;
             ring.push(now, &[0; 1500]);
             let late = now + 900 * MS;
-            assert!(controller.pop(
-                CoDel::default(),
-                false,
-                late,
-                &mut ring,
-                &mut out,
-                &mut ledger
-            ));
+            assert!(
+                controller
+                    .pop(
+                        CoDel::default(),
+                        false,
+                        late,
+                        &mut ring,
+                        &mut out,
+                        &mut ledger
+                    )
+                    .is_some()
+            );
         }
         assert_eq!(ledger.counters.packets_dropped, 0);
     }

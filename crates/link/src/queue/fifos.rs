@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! FIFOs in front of a carrier: one for each class of traffic, served in strict priority.
 
+use super::waits::{Waited, Waits};
 use super::{Buffer, Queue};
 use crate::LinkConfig;
 use crate::Nanos;
@@ -27,10 +28,33 @@ impl Classes {
     }
 }
 
+/// What a FIFO holds, and what it did since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FifoState {
+    /// Bytes and packets that wait, the rest of a packet in fragmentation included.
+    pub queue: (u64, u64),
+    /// Packets that left it for a frame.
+    pub packets_sent: u64,
+    /// Packets that it dropped, by its limit or its active management.
+    pub packets_dropped: u64,
+    /// How long those packets waited that left it since this was last asked, from their arrival to the opening of the frame.
+    pub waits: Vec<Waited>,
+}
+
+/// Figures of a FIFO.
+#[derive(Debug)]
+struct Figures {
+    sent: u64,
+    dropped: u64,
+    waits: Waits,
+}
+
 /// FIFOs at work; one of them without classes.
 #[derive(Debug)]
 pub(crate) struct Fifos {
     buffers: Vec<Buffer>,
+    /// One for each buffer.
+    figures: Vec<Figures>,
     by_dscp: [u8; 64],
     /// FIFO of the last packet taken: its unsent bytes still count there.
     last: usize,
@@ -53,7 +77,15 @@ impl Fifos {
                 (buffers.collect(), classes.of_dscp)
             }
         };
+        let figures = || Figures {
+            sent: 0,
+            dropped: 0,
+            waits: Waits::new(),
+        };
         Self {
+            figures: std::iter::repeat_with(figures)
+                .take(buffers.len())
+                .collect(),
             buffers,
             by_dscp,
             last: 0,
@@ -77,9 +109,12 @@ impl Fifos {
         self.last as u8
     }
 
-    /// These in the place of `old`, whose packet in hand goes on.
-    pub(crate) fn after(mut self, old: &Self) -> Self {
+    /// These in the place of `old`, whose packet in hand goes on, and whose figures do.
+    pub(crate) fn after(mut self, old: &mut Self) -> Self {
         self.last = old.last;
+        if self.figures.len() == old.figures.len() {
+            std::mem::swap(&mut self.figures, &mut old.figures);
+        }
         self
     }
 
@@ -98,6 +133,22 @@ impl Fifos {
         })
     }
 
+    /// State of each FIFO; `pending` as in [`Fifos::levels`].
+    pub(crate) fn states(&mut self, pending: u64) -> Vec<FifoState> {
+        let levels: Vec<_> = self.levels(pending).collect();
+        let figures = self.figures.iter_mut();
+        let states = levels
+            .into_iter()
+            .zip(figures)
+            .map(|(queue, it)| FifoState {
+                queue,
+                packets_sent: it.sent,
+                packets_dropped: it.dropped,
+                waits: it.waits.take(),
+            });
+        states.collect()
+    }
+
     /// Offers a packet to the FIFO of its class, see [`Buffer::push`].
     pub(crate) fn push(
         &mut self,
@@ -108,18 +159,38 @@ impl Fifos {
     ) -> bool {
         let index = usize::from(self.by_dscp[dscp(packet)]);
         let pending = if index == self.last { pending } else { 0 };
-        self.buffers[index].push(now, packet, pending, ledger)
+        let before = ledger.counters.packets_dropped;
+        let is_taken = self.buffers[index].push(now, packet, pending, ledger);
+        self.figures[index].dropped += ledger.counters.packets_dropped - before;
+        is_taken
     }
 
     /// Takes the next packet for a frame that opens at `now`; false if there is none.
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
-        for (index, buffer) in self.buffers.iter_mut().enumerate() {
-            if buffer.size().1 > 0 && buffer.pop(now, out, ledger) {
+        let fifos = self.buffers.iter_mut().zip(&mut self.figures);
+        for (index, (buffer, figures)) in fifos.enumerate() {
+            if buffer.size().1 == 0 {
+                continue;
+            }
+            let before = ledger.counters.packets_dropped;
+            let since = buffer.pop(now, out, ledger);
+            figures.dropped += ledger.counters.packets_dropped - before;
+            if let Some(since) = since {
+                figures.sent += 1;
+                figures.waits.record(now.saturating_sub(since));
                 self.last = index;
                 return true;
             }
         }
         false
+    }
+
+    /// Drops everything.
+    pub(crate) fn drop_all(&mut self, now: Nanos, ledger: &mut Ledger) {
+        for (buffer, figures) in self.buffers.iter_mut().zip(&mut self.figures) {
+            figures.dropped += buffer.size().1;
+            buffer.drain(|_, packet| ledger.drop(now, packet.len()));
+        }
     }
 
     /// Takes everything out, with the time of arrival; active management has no say.

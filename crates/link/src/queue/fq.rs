@@ -86,14 +86,14 @@ impl FlowQueues {
         (fattest, ring.size().1 == 0)
     }
 
-    /// Takes the next packet (section 4.2).
+    /// Takes the next packet (section 4.2): when it came.
     pub(super) fn pop(
         &mut self,
         ecn: bool,
         now: Nanos,
         out: &mut Vec<u8>,
         ledger: &mut Ledger,
-    ) -> bool {
+    ) -> Option<Nanos> {
         loop {
             let from_new = !self.new.is_empty();
             let list = if from_new {
@@ -101,9 +101,7 @@ impl FlowQueues {
             } else {
                 &mut self.old
             };
-            let Some(index) = list.pop_front() else {
-                return false;
-            };
+            let index = list.pop_front()?;
             let flow = &mut self.flows[index];
             if flow.deficit <= 0 {
                 flow.deficit += self.quantum;
@@ -117,7 +115,7 @@ impl FlowQueues {
             let after = flow.ring.size();
             self.bytes -= before.0 - after.0;
             self.packets -= before.1 - after.1;
-            if got {
+            if got.is_some() {
                 flow.deficit -= i64::try_from(out.len()).unwrap_or(i64::MAX);
                 let list = if from_new {
                     &mut self.new
@@ -125,7 +123,7 @@ impl FlowQueues {
                     &mut self.old
                 };
                 list.push_front(index);
-                return true;
+                return got;
             }
             if from_new {
                 self.old.push_back(index);
@@ -196,7 +194,7 @@ mod tests {
     fn taken(queues: &mut FlowQueues) -> Vec<(u16, u8)> {
         let (mut out, mut ledger) = (vec![], Ledger::default());
         std::iter::from_fn(|| {
-            queues.pop(false, 0, &mut out, &mut ledger).then(|| {
+            queues.pop(false, 0, &mut out, &mut ledger).map(|_| {
                 let port = u16::from_be_bytes([out[20], out[21]]);
                 (port, out[out.len() - 1])
             })

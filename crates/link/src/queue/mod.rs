@@ -6,13 +6,15 @@ mod ecn;
 mod fifos;
 mod fq;
 mod pie;
+mod waits;
 
 use crate::ledger::Ledger;
 use crate::ring::Ring;
 use crate::{LinkError, Nanos};
-pub use fifos::Classes;
 pub(crate) use fifos::Fifos;
+pub use fifos::{Classes, FifoState};
 use fq::FlowQueues;
+pub use waits::Waited;
 
 /// Queue of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,11 +199,11 @@ impl Buffer {
         kept
     }
 
-    /// Takes the next packet for a frame that opens at `now`; false if there is none.
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
+    /// Takes the next packet for a frame that opens at `now`: when it came; `None` if there is none.
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> Option<Nanos> {
         let ecn = self.queue.ecn;
         match &mut self.discipline {
-            Discipline::DropTail(ring) => ring.pop(out).is_some(),
+            Discipline::DropTail(ring) => ring.pop(out),
             Discipline::CoDel(ring, codel, controller) => {
                 controller.pop(*codel, ecn, now, ring, out, ledger)
             }

@@ -73,11 +73,12 @@ impl Controller {
         marked
     }
 
-    pub(super) fn pop(&mut self, now: Nanos, ring: &mut Ring, out: &mut Vec<u8>) -> bool {
+    /// Takes the next packet; when it came.
+    pub(super) fn pop(&mut self, now: Nanos, ring: &mut Ring, out: &mut Vec<u8>) -> Option<Nanos> {
         self.update(now, ring);
         let since = ring.pop(out);
         self.delay = since.map_or(0, |since| now.saturating_sub(since));
-        since.is_some()
+        since
     }
 
     /// `drop_early` of RFC 8033 section 4.1.

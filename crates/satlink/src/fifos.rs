@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Figures of FIFOs in a sample: what they hold, and how long packets waited in them.
+
+use std::collections::BTreeMap;
+
+use emulator::drive::Snapshot;
+use link::{FifoState, Waited};
+use serde::Serialize;
+
+/// Times in a queue of the packets that left it for a frame in an interval; `None` where none did.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(crate) struct QueueTimes {
+    pub queue_p50_ms: Option<f64>,
+    pub queue_p95_ms: Option<f64>,
+    pub queue_p99_ms: Option<f64>,
+    /// The bins behind them: time and packets. Left out where FIFOs or terminals below have their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_us: Vec<(u32, u32)>,
+}
+
+/// What a FIFO among several did in an interval.
+#[derive(Debug, Serialize)]
+pub(crate) struct FifoLine {
+    /// Its name in the profile as [`emulator::fifos::FifoNames`] has it, or its number, 1 first.
+    pub fifo: String,
+    pub queue_bytes: u64,
+    pub queue_packets: u64,
+    /// Packets that left it for a frame.
+    pub sent_packets: u64,
+    pub dropped_packets: u64,
+    #[serde(flatten)]
+    pub times: QueueTimes,
+}
+
+/// Times of all FIFOs together, and a line for each that had packets where there are several.
+pub(crate) fn of_fifos(
+    last: &[FifoState],
+    now: &[FifoState],
+    names: &[String],
+) -> (QueueTimes, Vec<FifoLine>) {
+    if let [only] = now {
+        return (QueueTimes::with_waits(&only.waits), Vec::new());
+    }
+    let nothing = FifoState::default();
+    let lines = (0..).zip(now).filter_map(|(index, now)| {
+        let last = last.get(index).unwrap_or(&nothing);
+        let sent_packets = now.packets_sent.saturating_sub(last.packets_sent);
+        let dropped_packets = now.packets_dropped.saturating_sub(last.packets_dropped);
+        let had_packets = sent_packets + dropped_packets + now.queue.1 > 0;
+        had_packets.then(|| FifoLine {
+            fifo: names
+                .get(index)
+                .map_or_else(|| (index + 1).to_string(), Clone::clone),
+            queue_bytes: now.queue.0,
+            queue_packets: now.queue.1,
+            sent_packets,
+            dropped_packets,
+            times: QueueTimes::with_waits(&now.waits),
+        })
+    });
+    (QueueTimes::of_all(now), lines.collect())
+}
+
+/// Moves the times of an interval that has no sample to the next one, which has the rest of its figures, too.
+pub(crate) fn carry_over(from: Snapshot, to: &mut Snapshot) {
+    let fifos = |snapshot: Snapshot| {
+        let of_terminals = snapshot.terminals.into_iter().flat_map(|it| it.fifos);
+        snapshot.fifos.into_iter().chain(of_terminals)
+    };
+    let of_terminals = to.terminals.iter_mut().flat_map(|it| &mut it.fifos);
+    for (to, from) in to.fifos.iter_mut().chain(of_terminals).zip(fifos(from)) {
+        to.waits.extend(from.waits);
+    }
+}
+
+impl QueueTimes {
+    /// Of several FIFOs together.
+    pub(crate) fn of_all<'a>(fifos: impl IntoIterator<Item = &'a FifoState>) -> Self {
+        let mut sum = BTreeMap::new();
+        for waited in fifos.into_iter().flat_map(|it| &it.waits) {
+            *sum.entry(waited.us).or_insert(0) += u64::from(waited.packets);
+        }
+        let all: u64 = sum.values().sum();
+        // The least time that so many packets in a hundred did not exceed (nearest rank).
+        let quantile = |hundredths: u64| {
+            let mut left = (all * hundredths).div_ceil(100);
+            let found = sum.iter().find(|(_, packets)| {
+                let is_found = left <= **packets;
+                left = left.saturating_sub(**packets);
+                is_found
+            });
+            found.map(|(&us, _)| f64::from(us) / 1e3)
+        };
+        Self {
+            queue_p50_ms: quantile(50),
+            queue_p95_ms: quantile(95),
+            queue_p99_ms: quantile(99),
+            waits_us: Vec::new(),
+        }
+    }
+
+    /// Of a direction whose own FIFOs have `own`; `None` where it has no queue.
+    pub(crate) fn of_direction(own: Self, now: &Snapshot) -> Option<Self> {
+        if now.terminals.is_empty() {
+            return (!now.fifos.is_empty()).then_some(own);
+        }
+        let all = now.terminals.iter().flat_map(|it| &it.fifos);
+        Some(Self::of_all(all))
+    }
+
+    fn with_waits(waits: &[Waited]) -> Self {
+        let only = FifoState {
+            waits: waits.to_vec(),
+            ..FifoState::default()
+        };
+        Self {
+            waits_us: waits.iter().map(|it| (it.us, it.packets)).collect(),
+            ..Self::of_all([&only])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fifo(sent: u64, dropped: u64, waits: &[(u32, u32)]) -> FifoState {
+        let waits = waits.iter().map(|&(us, packets)| Waited { us, packets });
+        FifoState {
+            queue: (0, 0),
+            packets_sent: sent,
+            packets_dropped: dropped,
+            waits: waits.collect(),
+        }
+    }
+
+    #[test]
+    fn p301_percentiles_are_by_rank_over_all_fifos() {
+        let fifos = [
+            fifo(50, 0, &[(1000, 50)]),
+            fifo(50, 0, &[(500, 45), (9000, 4), (80_000, 1)]),
+        ];
+        let times = QueueTimes::of_all(&fifos);
+        assert_eq!(
+            (times.queue_p50_ms, times.queue_p95_ms),
+            (Some(1.0), Some(1.0))
+        );
+        assert_eq!(times.queue_p99_ms, Some(9.0));
+        let only = QueueTimes::with_waits(&fifos[1].waits);
+        assert_eq!(
+            (only.queue_p50_ms, only.queue_p95_ms),
+            (Some(0.5), Some(9.0))
+        );
+        assert_eq!(only.queue_p99_ms, Some(80.0));
+        assert_eq!(QueueTimes::of_all([]), QueueTimes::default());
+    }
+
+    #[test]
+    fn p301_fifos_without_packets_are_left_out_and_names_are_those_of_the_profile() {
+        let names = ["EF".to_owned()];
+        let last = [fifo(5, 0, &[]), fifo(7, 7, &[])];
+        let now = [fifo(6, 0, &[(1000, 1)]), fifo(7, 7, &[]), fifo(0, 2, &[])];
+        let (times, lines) = of_fifos(&last, &now, &names);
+        let found: Vec<_> = lines
+            .iter()
+            .map(|it| (it.fifo.as_str(), it.sent_packets, it.dropped_packets))
+            .collect();
+        assert_eq!(found, [("EF", 1, 0), ("3", 0, 2)]);
+        assert_eq!((times.queue_p99_ms, times.waits_us.len()), (Some(1.0), 0));
+        let (alone, none) = of_fifos(&last, &now[..1], &names);
+        assert_eq!((alone.waits_us, none.len()), (vec![(1000, 1)], 0));
+    }
+}
