@@ -11,13 +11,13 @@ from satlab.openbach.model import BoundScenario, Scenario
 
 JOBS = frozenset(
     {
-        "satlab_await", "satlab_iperf3", "satlab_page_load", "satlab_ping", "satlab_satperf", "satlab_system_load",
-        "satlab_web_server",
+        "satlab_await", "satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_pep", "satlab_ping",
+        "satlab_satperf", "satlab_system_load", "satlab_tcp_conf", "satlab_web_server",
     }
 )  # fmt: skip
 """Jobs that take addresses of IPv6, or none."""
-_NO_PROXY = ("satlab_pep", "none")
-"""The job of proxies, and the engine, its first word, with which it leaves connections as they are."""
+_IPV4_ALONE = ("satlab_pep", "pepsal")
+"""The job of proxies, and the engine, its first word, that has no IPv6."""
 
 
 def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dict[str, str]:
@@ -36,13 +36,15 @@ def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dic
 
 
 def check(scenario: BoundScenario) -> None:
-    """Refuse jobs that know IPv4 alone: proxies and others.
+    """Refuse jobs that know IPv4 alone, and PEPsal.
 
     Raises:
         ConfigError: with each of them.
     """
-    started = (one for one in scenario.jobs() if (one.job.name, *map(str, one.words[:1])) != _NO_PROXY)
+    started = list(scenario.jobs())
     names = sorted({one.job.name for one in started} - JOBS)
+    if any((one.job.name, *map(str, one.words[:1])) == _IPV4_ALONE for one in started):
+        names.append(" ".join(_IPV4_ALONE))
     if names:
         faults = [Fault(name, "knows addresses of IPv4 alone", "--ip 4 or both") for name in names]
         raise ConfigError(f"{scenario.name} cannot run over IPv6", faults)
