@@ -49,11 +49,14 @@ print(len(received), received.decode().strip())
 """
 
 
-def test_p310_connections_over_ipv6_are_split_in_a_run(as_planned: AsPlanned) -> None:
+@pytest.mark.parametrize(("scenario", "more"), [("tcp", {"duration": "3"}), ("web_tcp", {"protocol": "h1"})])
+def test_p310_connections_over_ipv6_are_split_in_a_run(
+    as_planned: AsPlanned, scenario: str, more: dict[str, str]
+) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
-        settings = {"pep": "haproxy", "duration": "3"}
-        request = run.RunRequest(paths.SCENARIOS / "tcp.json", link, settings, runs=runs, report=False)
+        settings = {"pep": "haproxy", **more}
+        request = run.RunRequest(paths.SCENARIOS / f"{scenario}.json", link, settings, runs=runs, report=False)
         return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
 
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Scenarios over IPv6 (`--ip 6`): addresses of the lab that they name become those of IPv6."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 
 from satlab.common import ipv6
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import NetworkKind, Topology
-from satlab.openbach.model import BoundScenario, Scenario
+from satlab.openbach.model import BoundScenario, Scenario, StartJob
 
 JOBS = frozenset(
     {
@@ -18,6 +18,10 @@ JOBS = frozenset(
 """Jobs that take addresses of IPv6, or none."""
 _IPV4_ALONE = ("satlab_pep", "pepsal")
 """The job of proxies, and the engine, its first word, that has no IPv6."""
+_SHIPPED = "satlab_"
+"""Begins the names of the jobs that are known here; others may know what they want."""
+_PREFIX = "2001:2:"
+"""Begins the lab's addresses of IPv6 (`ipv6.SPACE`), also within a URL."""
 
 
 def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dict[str, str]:
@@ -41,7 +45,22 @@ def check(scenario: BoundScenario) -> None:
     Raises:
         ConfigError: with each of them.
     """
-    started = list(scenario.jobs())
+    _refuse(scenario, list(scenario.jobs()))
+
+
+def check_chosen(scenario: BoundScenario, lab: Topology) -> None:
+    """Check the addresses of IPv6 that a caller has set, of a scenario which else uses IPv4.
+
+    Raises:
+        ConfigError: the lab has no IPv6, or with each job that gets such an address and knows IPv4 alone.
+    """
+    given = [one for one in scenario.jobs() if any(_PREFIX in str(word) for word in one.words)]
+    if given and not lab.ipv6:
+        raise ConfigError(f"{scenario.name} has addresses of IPv6, and the lab has none", hint="add --ip both")
+    _refuse(scenario, [one for one in given if one.job.name.startswith(_SHIPPED)])
+
+
+def _refuse(scenario: BoundScenario, started: Sequence[StartJob]) -> None:
     names = sorted({one.job.name for one in started} - JOBS)
     if any((one.job.name, *map(str, one.words[:1])) == _IPV4_ALONE for one in started):
         names.append(" ".join(_IPV4_ALONE))
