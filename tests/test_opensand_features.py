@@ -62,6 +62,12 @@ def requests(name: str, most: int) -> tuple[str, str, str]:
 
 
 ST, GW, TOPOLOGY = "profile_st.xml", "profile_gw.xml", "topology.xml"
+SCPC = (
+    in_place_of(TOPOLOGY, "type", "DAMA", "SCPC"),
+    in_place_of(TOPOLOGY, "wave_form", "3-12", "1-4"),
+    in_place_of("profile_st.xml", "dama_enabled", "true", "false"),
+    in_place_of("profile_st.xml", "scpc_enabled", "false", "true"),
+)
 BURST = "<burst_length>{} sym</burst_length>\n        <crdsa_frame>"
 FILE = leaf("file_attenuation_file", "series.txt") + leaf("file_attenuation_loop", "true")
 TRIANGLE = leaf("triangle_attenuation_slope", 0.5) + leaf("triangle_attenuation_period", 4)
@@ -110,9 +116,9 @@ FEATURES: dict[str, tuple[Edits, ...]] = {
     ),
     "virtual connections": (((GW, "<virtual_connections/>", leaf("virtual_connections", CONNECTION)),),),
     "simulated terminals": ((in_place_of(GW, "simulation", "None", "Random", SIMULATED),),),
-    "return SCPC": (
-        (in_place_of(TOPOLOGY, "type", "DAMA", "SCPC"), in_place_of(TOPOLOGY, "wave_form", "3-12", "1-4")),
-    ),
+    "return SCPC of one terminal": (SCPC,),
+    "return SCPC of several terminals": ((*SCPC, ("*", "</terminals>", host(5, "</terminals>"))),),
+    "SCPC and DAMA at once": ((SCPC[0], SCPC[1], SCPC[3]),),
     "BBFrame regeneration": ((in_place_of(TOPOLOGY, REGENERATION, "Transparent", "BBFrame"),),),
     "IP regeneration": ((in_place_of(TOPOLOGY, REGENERATION, "Transparent", "IP"),),),
     "ISL, two satellites": ((("infrastructure_sat.xml", "<isl_settings/>", leaf("isl_settings", LINKED)),),),

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use emulator::config::{self, Config, ConfigError};
-use emulator::{demand, network};
+use emulator::{demand, links, network};
 use profile::{Mode, Profile};
 
 /// Largest configuration that is read, bytes.
@@ -85,6 +85,7 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
     };
     let mut faults = demand::check(&config.others, &profile);
     faults.extend(network::check(&config, &profile));
+    faults.extend(links::check(&config, &profile));
     if faults.is_empty() {
         let profile = network::of_equals(&config, profile);
         Ok((config, profile))

@@ -4,8 +4,8 @@
 use dvb::acm::Selector;
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::opensand::reported_db;
-use link::{Acm, Coding};
-use profile::Profile;
+use link::{Acm, Carrier, Coding};
+use profile::{Forward, Profile};
 
 use crate::demand;
 use crate::timing::Timing;
@@ -25,6 +25,23 @@ pub(crate) fn first_modcod(profile: &Profile, reports_thresholds: bool) -> ModCo
     };
     Selector::new(&down.modcods, FrameSize::Normal, false, margin_db, 0.0)
         .map_or(down.modcod, |mut it| it.report(reported))
+}
+
+/// The same of an SCPC return carrier, at the `Es/N0` of the gateway.
+pub(crate) fn first_of_scpc(profile: &Profile, scpc: &Forward) -> ModCod {
+    let margin_db = profile.settings.return_margin_db;
+    Selector::new(&scpc.modcods, FrameSize::Normal, false, margin_db, 0.0)
+        .map_or(scpc.modcod, |mut it| it.report(profile.return_es_n0_db(1)))
+}
+
+/// Adaptive coding of an SCPC return carrier: reports travel with the next frame of `forward`.
+pub(crate) fn scpc_acm(profile: &Profile, forward: &Carrier) -> Option<Acm> {
+    let scpc = profile.return_link.scpc.as_ref()?;
+    let allowed = scpc.modcods.iter().copied().map(Coding::ModCod).collect();
+    acm(profile, allowed, profile.settings.return_margin_db).map(|acm| Acm {
+        superframe: forward.frame_duration().max(1),
+        ..acm
+    })
 }
 
 /// Adaptive coding of the forward link. With the defects of `OpenSAND` reports are thresholds, and there is no hysteresis.

@@ -13,8 +13,8 @@ pub type FifoNames = [Vec<Vec<String>>; 4];
 /// Longest name of a FIFO in metrics, characters; more would be a label of any size.
 const LONGEST_NAME: usize = 32;
 
-/// Names of the FIFOs of a configuration's terminals: the gateway's where its frames have tags, and those of terminals with
-/// demand assignment. A name is at most 32 letters, digits, `_`, `-` and `.`, other characters become `_`; where it is
+/// Names of the FIFOs of a configuration's terminals: the gateway's where its frames have tags, those of terminals with
+/// demand assignment, and of SCPC where frames have tags. A name is at most 32 letters, digits, `_`, `-` and `.`, other characters become `_`; where it is
 /// empty or there already, its number, 1 first, is added.
 #[must_use]
 pub fn names(config: &Config, profile: &Profile) -> FifoNames {
@@ -26,11 +26,14 @@ pub fn names(config: &Config, profile: &Profile) -> FifoNames {
     };
     let mut names = FifoNames::default();
     for (_, seen) in &platform {
-        let has_classes = classes(config, seen).is_some();
-        let is_on_demand = is_shared || seen.is_on_demand();
+        let (gw, st) = (&seen.gw_qos, &seen.st_profile.qos);
+        let has_fifos = match seen.return_link.scpc {
+            Some(_) => classes(config, st).is_some(),
+            None => is_shared || seen.is_on_demand(),
+        };
         let of = |is_used: bool, qos: &Qos| if is_used { words(qos) } else { Vec::new() };
-        names[0].push(of(has_classes, &seen.gw_qos));
-        names[1].push(of(is_on_demand, &seen.st_profile.qos));
+        names[0].push(of(classes(config, gw).is_some(), gw));
+        names[1].push(of(has_fifos, st));
     }
     names
 }
@@ -83,6 +86,11 @@ mod tests {
         assert_eq!(of("geo-dama", &tagged), expected(&none));
         tagged.gw_qos.is_tagged = true;
         assert_eq!(of("geo-dama", &tagged), expected(&five));
+        let mut continuous = profile("geo-scpc");
+        let alone = [vec![none.clone()], vec![none.clone()], vec![], vec![]];
+        assert_eq!(of("geo-scpc", &continuous), alone);
+        continuous.st_profile.qos.is_tagged = true;
+        assert_eq!(of("geo-scpc", &continuous)[1], [five]);
     }
 
     #[test]

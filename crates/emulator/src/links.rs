@@ -5,7 +5,7 @@ use dvb::modcod::FrameSize;
 use link::{Carrier, Classes, LinkConfig, Reception};
 use profile::{Profile, Qos};
 
-use crate::adapt::{acm, first_modcod, forward_acm, waveforms};
+use crate::adapt::{acm, first_modcod, first_of_scpc, forward_acm, scpc_acm, waveforms};
 use crate::config::Config;
 use crate::demand;
 use crate::direction::{Direction, Limit, Queue, bdp_bytes};
@@ -48,10 +48,17 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         reception: reception(profile.forward_es_n0_db(1), st.minimal_es_n0_db),
         acm: forward_acm(profile, config.opensand_defects),
         signalling: demand::signalling(config.timing, profile),
-        classes: classes(config, profile),
+        classes: classes(config, &profile.gw_qos),
         ..radio(forward, &config.forward, forward_queue, seed(0))
     };
     let demand = demand::demand(&config.others, profile, &forward);
+    let is_scpc = profile.return_link.scpc.is_some();
+    let return_acm = if is_scpc {
+        scpc_acm(profile, &forward.carrier)
+    } else {
+        let waveforms = waveforms(config.timing, profile);
+        acm(profile, waveforms, settings.return_margin_db)
+    };
     [
         forward,
         LinkConfig {
@@ -60,11 +67,8 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
                 profile.gw_physical.minimal_es_n0_db,
             ),
             demand,
-            acm: acm(
-                profile,
-                waveforms(config.timing, profile),
-                settings.return_margin_db,
-            ),
+            acm: return_acm,
+            classes: classes(config, &profile.st_profile.qos).filter(|_| is_scpc),
             ..radio(back, &config.return_link, return_queue, seed(1))
         },
         wire(seed(2)),
@@ -72,10 +76,9 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     ]
 }
 
-/// Classes and FIFOs of the gateway where its frames have tags: each FIFO holds its capacity and no more than the queue. With
+/// Classes and FIFOs of an entity where its frames have tags: each FIFO holds its capacity and no more than the queue. With
 /// the defects of `OpenSAND` all packets are without a tag.
-pub(crate) fn classes(config: &Config, profile: &Profile) -> Option<Classes> {
-    let qos = &profile.gw_qos;
+pub(crate) fn classes(config: &Config, qos: &Qos) -> Option<Classes> {
     let packets = qos.fifos.iter().map(|fifo| fifo.capacity_packets.into());
     (qos.is_tagged && !config.opensand_defects).then(|| Classes {
         packets: packets.collect(),
@@ -138,7 +141,7 @@ fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
     let timing = config.timing;
     let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
     let modcod = first_modcod(profile, config.opensand_defects);
-    match timing {
+    let [forward, back] = match timing {
         Timing::Standard => [
             Carrier::Forward {
                 symbol_rate: down.symbol_rate,
@@ -169,7 +172,50 @@ fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
                 slots: demand::slots(timing, profile).most,
             },
         ],
-    }
+    };
+    let scpc = up.scpc.as_ref().map(|scpc| Carrier::Forward {
+        symbol_rate: scpc.symbol_rate,
+        modcod: first_of_scpc(profile, scpc),
+        frame_size: FrameSize::Normal,
+        pilots: false,
+        label: profile.gw.mac,
+    });
+    [forward, scpc.unwrap_or(back)]
+}
+
+/// What of a configuration an SCPC return carrier does not have, one line each.
+#[must_use]
+pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
+    let has_scpc = |it: &profile::Terminal| {
+        let back = it.carriers.as_ref().map(|(_, back)| back);
+        back.is_some_and(|it| it.scpc.is_some())
+    };
+    let is_scpc = profile.return_link.scpc.is_some();
+    let is_shared = is_scpc || profile.of_spot().any(has_scpc);
+    let sends_probes = (config.probes.as_ref()).is_some_and(|it| it.from.is_empty());
+    let faults = [
+        (
+            is_scpc && config.timing == Timing::OpenSand,
+            "timing: an SCPC return carrier has frames of the standard alone (\"timing\": \"standard\")",
+        ),
+        (
+            is_scpc && sends_probes,
+            "probes: there are none of an SCPC return carrier (leave them out)",
+        ),
+        (
+            is_scpc && config.emulation.is_some(),
+            "emulation: an SCPC return carrier is not split into processes (leave it out)",
+        ),
+        (
+            is_shared && !config.terminals.is_empty(),
+            "terminals: an SCPC return carrier has one terminal, and others cannot be next to it (leave them out: --terminals 1)",
+        ),
+    ];
+    // Where OpenSAND carries the satellite segment, it judges the profile.
+    let faults = faults
+        .iter()
+        .filter(|(is_fault, _)| *is_fault && config.satellite.is_some());
+    faults.map(|(_, text)| (*text).to_owned()).collect()
 }
 
 /// Round trip of the propagation alone.
@@ -187,6 +233,10 @@ pub(crate) fn direction_seed(seed: u64, direction: u64) -> u64 {
     };
     step(step(seed) ^ direction)
 }
+
+#[cfg(test)]
+#[path = "scpc_tests.rs"]
+mod scpc_tests;
 
 #[cfg(test)]
 mod tests {

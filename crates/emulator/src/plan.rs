@@ -2,6 +2,7 @@
 //! The figures that the frame arithmetic predicts for a configuration (schemas/link-plan.schema.json).
 
 use dvb::dama;
+use dvb::modcod::ModCod;
 use link::{
     Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, steady_goodput_bps,
 };
@@ -35,7 +36,7 @@ pub struct Plan {
     seed: u64,
     forward: Segment<Bbframes>,
     #[serde(rename = "return")]
-    return_link: Segment<Bursts>,
+    return_link: Segment<ReturnFrames>,
     terrestrial_one_way_delay_ms: f64,
     rtt_ms: RttMs,
     terminals: Vec<OfTerminal>,
@@ -95,6 +96,14 @@ struct Adaptive {
     report_period_ms: f64,
 }
 
+/// Of DVB-RCS2, or of an SCPC carrier.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ReturnFrames {
+    Bursts(Bursts),
+    Bbframes(Bbframes),
+}
+
 #[derive(Debug, Serialize)]
 struct Bursts {
     superframe_ns: u64,
@@ -144,7 +153,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
     let [forward, back, ..] = links(config, profile);
     let rtt_ns = rtt_ns(config, profile);
     let rtt = echo_rtt(&forward, &back, 2 * config.terrestrial_delay_ns, ECHO_BYTES)?;
-    let (down, up) = (&profile.forward, &profile.return_link);
+    let down = &profile.forward;
     let modcod = first_modcod(profile, config.opensand_defects);
     Ok(Plan {
         schema: "satlab/link-plan/1",
@@ -162,33 +171,9 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
                 modcod.to_string(),
                 profile.forward_es_n0_db(1),
             ),
-            Bbframes {
-                frame_ns: forward.carrier.frame_duration(),
-                frame_payload_bytes: forward.carrier.frame_payload(),
-                acm: forward.acm.as_ref().map(|acm| Adaptive {
-                    modcod_ids: down.modcods.iter().map(|modcod| modcod.id).collect(),
-                    margin_db: acm.margin_db,
-                    hysteresis_db: acm.hysteresis_db,
-                    report_period_ms: ms(acm.period),
-                }),
-            },
+            bbframes(&forward, &down.modcods),
         ),
-        return_link: segment(
-            &back,
-            rtt_ns,
-            (
-                up.symbol_rate,
-                up.waveform.id,
-                up.waveform.to_string(),
-                profile.return_es_n0_db(1),
-            ),
-            Bursts {
-                superframe_ns: up.superframe_ns,
-                slots_per_superframe: slots(&back.carrier),
-                burst_payload_bytes: back.carrier.frame_payload(),
-                demand: planned(config.timing, profile, &back)?,
-            },
-        ),
+        return_link: return_segment(config, profile, &back)?,
         terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
         rtt_ms: RttMs {
             configured: ms(rtt_ns),
@@ -199,6 +184,43 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         terminals: terminals(config, profile),
         advice: advice(config, profile, &forward, &back),
     })
+}
+
+/// The frames of a DVB-S2 carrier.
+fn bbframes(link: &LinkConfig, modcods: &[ModCod]) -> Bbframes {
+    Bbframes {
+        frame_ns: link.carrier.frame_duration(),
+        frame_payload_bytes: link.carrier.frame_payload(),
+        acm: link.acm.as_ref().map(|acm| Adaptive {
+            modcod_ids: modcods.iter().map(|modcod| modcod.id).collect(),
+            margin_db: acm.margin_db,
+            hysteresis_db: acm.hysteresis_db,
+            report_period_ms: ms(acm.period),
+        }),
+    }
+}
+
+fn return_segment(
+    config: &Config,
+    profile: &Profile,
+    back: &LinkConfig,
+) -> Result<Segment<ReturnFrames>, LinkError> {
+    let up = &profile.return_link;
+    let frames = match &up.scpc {
+        Some(scpc) => ReturnFrames::Bbframes(bbframes(back, &scpc.modcods)),
+        None => ReturnFrames::Bursts(Bursts {
+            superframe_ns: up.superframe_ns,
+            slots_per_superframe: slots(&back.carrier),
+            burst_payload_bytes: back.carrier.frame_payload(),
+            demand: planned(config.timing, profile, back)?,
+        }),
+    };
+    let (id, name) = match back.carrier.modcod() {
+        Some(modcod) => (modcod.id, modcod.to_string()),
+        None => (up.waveform.id, up.waveform.to_string()),
+    };
+    let shown = (up.symbol_rate, id, name, profile.return_es_n0_db(1));
+    Ok(segment(back, rtt_ns(config, profile), shown, frames))
 }
 
 /// The terminals where each has a profile of its own; none where there is one or they are equal. The rate is that of the

@@ -24,6 +24,16 @@ pub struct Dama {
 }
 
 impl Dama {
+    /// Of a terminal without demand assignment.
+    const OFF: Self = Self {
+        cra_kbps: 0,
+        rbdc_max_kbps: None,
+        vbdc_max_kbit: None,
+        duration_superframes: 1,
+        fca_kbps: 0,
+        synchro_ms: 1,
+    };
+
     /// The terminal's capacity, in the terms of `dvb::dama`.
     #[must_use]
     pub const fn agreement(&self) -> Agreement {
@@ -97,13 +107,16 @@ pub struct Settings {
     pub delay_timer_ms: u32,
 }
 
-/// Reads the demand assignment of the ST; `None` after a fault.
+/// Reads the demand assignment of the ST, which may be off; `None` after a fault.
 pub(crate) fn dama(
     topology: &Place<'_>,
     gw: &Place<'_>,
     st: &Place<'_>,
     faults: &mut Faults,
 ) -> Option<Dama> {
+    if st.text_at("access/settings/dama_enabled") == Some("false") {
+        return Some(Dama::OFF);
+    }
     let place = st.get("access/dama")?;
     let most = |enabled: &str, name: &str| {
         if place.text_at(enabled) == Some("true") {

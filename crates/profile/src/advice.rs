@@ -19,7 +19,7 @@ pub(crate) fn advice(profile: &Profile) -> Vec<String> {
     advice.push(
         "D1: OpenSAND 8.2.0 loses forward packets that do not fit the rest of a BBFRAME, 0 to 3.2 % at half load by packet size and more near capacity; satlink does so with opensand_defects".to_owned(),
     );
-    if profile.return_link.waveform.id == 3 {
+    if profile.return_link.scpc.is_none() && profile.return_link.waveform.id == 3 {
         advice.push(
             "D2: OpenSAND 8.2.0 loses some packet sizes with return id 3 alone; satlink does not"
                 .to_owned(),
@@ -40,7 +40,10 @@ pub(crate) fn advice(profile: &Profile) -> Vec<String> {
 
 /// Where the FIFOs of the profile are.
 fn queues(profile: &Profile) -> &'static str {
-    match (profile.is_on_demand(), profile.gw_qos.is_tagged) {
+    // An SCPC carrier has classes where frames have tags, as the forward carrier.
+    let has_classes = profile.return_link.scpc.is_some() && profile.st_profile.qos.is_tagged;
+    let of_st = profile.is_on_demand() || has_classes;
+    match (of_st, profile.gw_qos.is_tagged) {
         (true, true) => "FIFOs and classes of the ST and of the GW are used",
         (true, false) => {
             "FIFOs and classes of the ST are used; those of the GW by OpenSAND alone: satlink has one forward queue"

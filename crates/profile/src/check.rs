@@ -110,7 +110,7 @@ fn check_section(
             Need::Required => required,
             Need::Optional => false,
             Need::When(sibling, value) => {
-                required && place.get(sibling).and_then(|leaf| leaf.text()) == Some(value)
+                required && place.sibling(sibling).and_then(|leaf| leaf.text()) == Some(value)
             }
         };
         match place.get(row.name) {
@@ -134,7 +134,10 @@ fn check_section(
 
 fn missing(row: &Element) -> String {
     match row.need {
-        Need::When(sibling, value) => format!("missing, needed when {sibling} is {value}"),
+        Need::When(sibling, value) => {
+            let name = sibling.rsplit('/').next().unwrap_or(sibling);
+            format!("missing, needed when {name} is {value}")
+        }
         _ => "missing".into(),
     }
 }

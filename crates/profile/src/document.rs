@@ -287,6 +287,19 @@ impl<'a> Place<'a> {
         })
     }
 
+    /// The element at `path` below this one, or with `../` in front below the one around it.
+    pub fn sibling(&self, path: &str) -> Option<Place<'a>> {
+        let Some(rest) = path.strip_prefix("../") else {
+            return self.get(path);
+        };
+        let around = Place {
+            source: self.source,
+            node: self.node.parent_element()?,
+            path: self.path.rsplit_once('/').map_or("", |it| it.0).to_owned(),
+        };
+        around.get(rest)
+    }
+
     /// The `item` children of this list.
     pub fn items_here(&self) -> Vec<Place<'a>> {
         elements(self.node)

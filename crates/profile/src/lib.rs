@@ -23,6 +23,7 @@ mod profile;
 mod qos;
 mod radio;
 mod schema;
+mod scpc;
 mod series;
 mod spots;
 mod terminal;

@@ -17,6 +17,7 @@ use crate::physical;
 use crate::profile::Profile;
 use crate::qos;
 use crate::radio::{self, Ends, Files};
+use crate::scpc;
 use crate::spots;
 use crate::terminal;
 use crate::{schema, topology};
@@ -266,6 +267,7 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     let st_id = entities.as_ref().map(|entities| entities.st.id);
     if let Some(entities) = &entities {
         topology::check_category(topology, st, entities.st.id, faults);
+        scpc::check(topology, st, entities, faults);
         let ids = entities.terminals.iter().map(|terminal| terminal.id);
         ids.for_each(|id| topology::check_carriers(topology, id, faults));
         terminal::check_further(&roots.further, topology, entities, faults);

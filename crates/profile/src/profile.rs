@@ -50,9 +50,11 @@ pub struct Profile {
 
 impl Profile {
     /// Whether the return link of the ST has more than a constant rate and one queue: capacity requests or traffic classes.
+    /// An SCPC carrier has no slots that could be asked for.
     #[must_use]
     pub const fn is_on_demand(&self) -> bool {
-        self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged
+        self.return_link.scpc.is_none()
+            && (self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged)
     }
 
     /// The same platform with another terminal of the ST's spot in place of the ST; `None`: there is no such terminal.

@@ -9,9 +9,9 @@ use crate::access::Settings;
 use crate::document::Place;
 use crate::fault::Faults;
 use crate::physical::{Leg, Physical, check_gate};
-use crate::spots::{carrier_ids, membership, symbol_rate};
+use crate::spots::{NO_WAVEFORM, carrier_ids, is_scpc, membership, symbol_rate};
 
-/// The DVB-S2 carrier from GW to ST.
+/// A DVB-S2 carrier: from GW to ST, or from ST to GW if it is SCPC.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
     /// Symbols per second: bandwidth / (1 + roll-off).
@@ -22,11 +22,11 @@ pub struct Forward {
     pub modcods: Vec<ModCod>,
     /// `Es/N0` over both legs without attenuation that changes, dB.
     pub es_n0_db: f64,
-    /// Time between two runs of `OpenSAND`'s forward scheduler, ns.
+    /// Time between two runs of `OpenSAND`'s forward scheduler, ns; 0 for an SCPC carrier, which does not have its timing.
     pub tick_ns: u64,
 }
 
-/// The DVB-RCS2 carrier from ST to GW.
+/// The carrier from ST to GW, of DVB-RCS2 or SCPC.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Return {
     /// Symbols per second: bandwidth / (1 + roll-off).
@@ -43,6 +43,8 @@ pub struct Return {
     pub cra_kbps: u64,
     /// Bursts granted per superframe for it.
     pub slots: u32,
+    /// An SCPC carrier: DVB-S2 frames of one terminal in place of bursts. Waveforms, constant rate and slots are not used then.
+    pub scpc: Option<Forward>,
 }
 
 impl Forward {
@@ -76,6 +78,10 @@ impl Return {
     /// For a terminal that the gateway receives at this `Es/N0`, with this constant rate.
     pub(crate) fn retune(&mut self, es_n0_db: f64, margin_db: f64, cra_kbps: u32) {
         self.es_n0_db = es_n0_db;
+        if let Some(scpc) = &mut self.scpc {
+            scpc.retune(es_n0_db, margin_db);
+            return;
+        }
         let limit_db = es_n0_db - margin_db;
         let waveforms = &self.waveforms;
         self.waveform = reached(
@@ -202,7 +208,7 @@ fn centi_db(db: f64) -> i16 {
 }
 
 /// The spot of a terminal and the first of its carriers that serves the group of the terminal.
-fn own_carrier<'a>(
+pub(crate) fn own_carrier<'a>(
     topology: &Place<'a>,
     terminal_id: Option<u8>,
     band: &str,
@@ -283,17 +289,48 @@ pub(crate) fn of_terminal(
         tick_ns: settings.forward_frame_ns,
     };
     forward.retune(forward_db, settings.forward_margin_db);
-    let mut back = Return {
-        symbol_rate: symbol_rate(&spot, &up, "return")?,
-        waveform: *waveforms.first()?,
-        waveforms,
-        es_n0_db: return_db,
-        superframe_ns: settings.superframe_ns,
-        cra_kbps: cra_kbps.into(),
-        slots: 0,
+    let mut back = if is_scpc(&up) {
+        scpc_return(topology, (&spot, &up), settings)?
+    } else {
+        Return {
+            symbol_rate: symbol_rate(&spot, &up, "return")?,
+            waveform: *waveforms.first()?,
+            waveforms,
+            es_n0_db: return_db,
+            superframe_ns: settings.superframe_ns,
+            cra_kbps: cra_kbps.into(),
+            slots: 0,
+            scpc: None,
+        }
     };
     back.retune(return_db, settings.return_margin_db, cra_kbps);
     Some((forward, back))
+}
+
+/// An SCPC carrier that is not yet tuned to an `Es/N0`; `None`: a value cannot be read.
+fn scpc_return(
+    topology: &Place<'_>,
+    (spot, carrier): (&Place<'_>, &Place<'_>),
+    settings: &Settings,
+) -> Option<Return> {
+    let modcods = modcods(&topology.items("wave_forms/dvb_s2"), carrier);
+    let symbol_rate = symbol_rate(spot, carrier, "return")?;
+    Some(Return {
+        symbol_rate,
+        waveform: Waveform::by_id(NO_WAVEFORM)?,
+        waveforms: Vec::new(),
+        es_n0_db: 0.0,
+        superframe_ns: settings.superframe_ns,
+        cra_kbps: 0,
+        slots: 0,
+        scpc: Some(Forward {
+            symbol_rate,
+            modcod: *modcods.first()?,
+            modcods,
+            es_n0_db: 0.0,
+            tick_ns: 0,
+        }),
+    })
 }
 
 /// The return carrier with its granted slots, `None` after a fault.
@@ -306,35 +343,56 @@ pub(crate) fn return_link(
     let (_, es_n0_db) = steady_es_n0_db([ends.gw, ends.st]);
     check_gate(files.gw, ends.gw.minimal_es_n0_db, es_n0_db, faults);
     let (spot, carrier) = own_carrier(files.topology, files.st_id, "return_band")?;
+    let limits = (es_n0_db, settings.return_margin_db);
+    if is_scpc(&carrier) {
+        let efficiency = |id| Some(ModCod::by_id(id)?.efficiency(FrameSize::Normal, false));
+        let rows = files.topology.items("wave_forms/dvb_s2");
+        best_id(&carrier, &rows, limits, efficiency, faults)?;
+        let mut found = scpc_return(files.topology, (&spot, &carrier), settings)?;
+        found.retune(es_n0_db, settings.return_margin_db, 0);
+        return Some(found);
+    }
     let efficiency = |id| Some(Waveform::by_id(id)?.efficiency());
     let rows = files.topology.items("wave_forms/dvb_rcs2");
-    let limits = (es_n0_db, settings.return_margin_db);
     let id = best_id(&carrier, &rows, limits, efficiency, faults)?;
     let waveforms = waveforms(&rows, &carrier);
     let waveform = *waveforms.iter().find(|it| it.id == id)?;
     let symbol_rate = symbol_rate(&spot, &carrier, "return")?;
     let superframe_ns = settings.superframe_ns;
-    let slots = grant(files.st, symbol_rate, superframe_ns, waveform, faults)?;
+    // A terminal without demand assignment has no constant rate.
+    let is_off = files.st.text_at("access/settings/dama_enabled") == Some("false");
+    let cra_kbps: u64 = if is_off {
+        0
+    } else {
+        files.st.value("access/dama/cra")?
+    };
+    let slots = grant(
+        files.st,
+        cra_kbps,
+        (symbol_rate, superframe_ns),
+        waveform,
+        faults,
+    )?;
     Some(Return {
         symbol_rate,
         waveform,
         waveforms,
         es_n0_db,
         superframe_ns,
-        cra_kbps: files.st.value("access/dama/cra")?,
+        cra_kbps,
         slots,
+        scpc: None,
     })
 }
 
 /// Slots for the terminal's CRA; a CRA beyond the carrier is a fault.
 fn grant(
     st: &Place<'_>,
-    symbol_rate: u64,
-    superframe_ns: u64,
+    cra_kbps: u64,
+    (symbol_rate, superframe_ns): (u64, u64),
     waveform: Waveform,
     faults: &mut Faults,
 ) -> Option<u32> {
-    let cra_kbps: u64 = st.value("access/dama/cra")?;
     let (slots, limit) = (
         cra_slots(cra_kbps, superframe_ns, waveform),
         slot_limit(symbol_rate, superframe_ns, waveform),

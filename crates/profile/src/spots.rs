@@ -42,7 +42,7 @@ pub struct ForwardCarrier {
     pub modcods: Vec<ModCod>,
 }
 
-/// A DVB-RCS2 carrier.
+/// A DVB-RCS2 carrier, or SCPC, which has none of its waveforms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReturnCarrier {
     /// Symbols per second: bandwidth / (1 + roll-off).
@@ -122,9 +122,18 @@ fn return_carrier(spot: &Place<'_>, carrier: &Place<'_>) -> Option<ReturnCarrier
         group: carrier.text_at("group")?.to_owned(),
         waveforms: carrier_ids(carrier)
             .into_iter()
+            .filter(|_| kind != ReturnKind::Scpc)
             .filter_map(Waveform::by_id)
             .collect(),
     })
+}
+
+/// The waveform that stands where an SCPC carrier has none.
+pub(crate) const NO_WAVEFORM: u8 = 3;
+
+/// Whether an item of `return_band` is SCPC.
+pub(crate) fn is_scpc(carrier: &Place<'_>) -> bool {
+    carrier.text_at("type") == Some("SCPC")
 }
 
 /// Ids that a carrier allows, ascending.

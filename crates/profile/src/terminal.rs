@@ -10,6 +10,7 @@ use crate::fault::Faults;
 use crate::physical::{self, Physical};
 use crate::qos::{self, Qos};
 use crate::radio::{self, Forward, Return, cra_slots, slot_limit};
+use crate::scpc;
 use crate::spots::membership;
 use crate::topology;
 
@@ -91,6 +92,7 @@ pub(crate) fn check_further(
             root.fault(faults, reason, "add it to infrastructure/terminals");
         } else {
             topology::check_category(topology, root, *id, faults);
+            scpc::check_access(topology, root, *id, faults);
         }
     }
 }
@@ -153,6 +155,9 @@ fn check_sum(
     carrier: &Return,
     faults: &mut Faults,
 ) {
+    if carrier.scpc.is_some() {
+        return;
+    }
     let sharing = terminals
         .iter()
         .filter(|it| it.gateway_id == own.gateway_id && it.group == own.group);

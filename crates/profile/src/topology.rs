@@ -10,7 +10,7 @@ use crate::check::UNSUPPORTED;
 use crate::document::Place;
 use crate::entities::Entities;
 use crate::fault::Faults;
-use crate::spots::{Membership, carrier_ids, membership};
+use crate::spots::{Membership, carrier_ids, is_scpc, membership};
 
 /// Checks `topology.xml` against the standard's tables and the entities.
 pub(crate) fn check(topology: &Place<'_>, entities: Option<&Entities>, faults: &mut Faults) {
@@ -156,8 +156,11 @@ fn check_carrier_ids(topology: &Place<'_>, spot: &Place<'_>, faults: &mut Faults
     ] {
         for carrier in spot.items(band) {
             // A return carrier of one terminal alone has DVB-S2 frames.
-            let is_scpc = carrier.text_at("type") == Some("SCPC");
-            let list = if is_scpc { "wave_forms/dvb_s2" } else { list };
+            let list = if is_scpc(&carrier) {
+                "wave_forms/dvb_s2"
+            } else {
+                list
+            };
             let rows = topology.items(list);
             for id in carrier_ids(&carrier) {
                 let Some(row) = rows.iter().find(|row| row.value("id") == Some(id)) else {

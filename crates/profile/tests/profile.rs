@@ -200,7 +200,9 @@ const PLANTED: &[(Edit, &str, &str)] = &[
     (("topology.xml", "<return_regen_level>Transparent<", "<return_regen_level>IP<"), "frequency_plan/spots/item[1]/assignments/return_regen_level", "IP is not supported by satlink 0.1"),
     (("topology.xml", "<type>ACM<", "<type>VCM<"), "frequency_plan/spots/item[1]/forward_band/item[1]/type", "VCM is not supported by satlink 0.1"),
     (("topology.xml", "<wave_form>1<", "<wave_form>1,2<"), "frequency_plan/spots/item[1]/forward_band/item[1]/wave_form", "VCM"),
-    (("topology.xml", "<type>DAMA<", "<type>SCPC<"), "frequency_plan/spots/item[1]/return_band/item[1]/type", "SCPC is not supported by satlink 0.1"),
+    (("topology.xml", "<type>DAMA<", "<type>ALOHA<"), "frequency_plan/spots/item[1]/return_band/item[1]/type", "ALOHA is not supported by satlink 0.1"),
+    (("profile_st.xml", "<dama_enabled>true<", "<dama_enabled>false<"), "access/settings/dama_enabled", "dama_enabled is not true, and the return carrier of ST 1 is DAMA"),
+    (("profile_st.xml", "<scpc_enabled>false<", "<scpc_enabled>true<"), "access/settings/scpc_enabled", "true is not supported by satlink 0.1 where the return carrier of ST 1 is DAMA"),
     (("topology.xml", "<sat_id_st>2<", "<sat_id_st>3<"), "frequency_plan/spots/item[1]/assignments/sat_id_st", "ISL are not supported by satlink 0.1"),
     (("profile_st.xml", "<delay_type>ConstantDelay<", "<delay_type>FileDelay<"), "physical_layer/delay/file_path", "missing, needed when delay_type is FileDelay"),
     (("profile_st.xml", "<attenuation_type>Ideal<", "<attenuation_type>Triangular<"), "physical_layer/uplink_attenuation/triangle_attenuation_slope", "missing, needed when attenuation_type is Triangular"),
@@ -224,6 +226,81 @@ fn planted_faults_are_named() {
         });
         assert!(hit, "not refused: {edit:?}\n{faults}");
     }
+}
+
+/// As `OpenSAND` writes an ST without demand assignment: its values of `access/dama` are not there.
+const SCPC: [Edit; 6] = [
+    ("topology.xml", "<type>DAMA<", "<type>SCPC<"),
+    (
+        "profile_st.xml",
+        "<dama_enabled>true<",
+        "<dama_enabled>false<",
+    ),
+    (
+        "profile_st.xml",
+        "<scpc_enabled>false<",
+        "<scpc_enabled>true<",
+    ),
+    ("profile_st.xml", "<cra>10000</cra>", ""),
+    ("profile_st.xml", "<algorithm>Legacy</algorithm>", ""),
+    ("profile_st.xml", "<duration>23</duration>", ""),
+];
+
+/// A second terminal of the platform.
+const SECOND: (&str, &str) = (
+    "</item>\n      </terminals>",
+    "</item><item><entity_id>4</entity_id><emu_address>10.77.0.4</emu_address><mac_address>00:00:00:00:00:04</mac_address></item></terminals>",
+);
+
+#[test]
+fn p313_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
+    let profile = load_edited(&SCPC).unwrap_or_else(|faults| panic!("{faults}"));
+    let back = &profile.return_link;
+    assert!(!profile.is_on_demand());
+    assert_eq!(
+        (back.symbol_rate, back.slots, back.cra_kbps),
+        (16_000_000, 0, 0)
+    );
+    let scpc = back.scpc.as_ref().unwrap();
+    let ids: Vec<u8> = scpc.modcods.iter().map(|it| it.id).collect();
+    assert_eq!(ids, (3..=12).collect::<Vec<_>>());
+    // 16.99 dB reach all of them; QPSK 9/10 has 1.789 bit/symbol, 8PSK 3/5 1.780.
+    assert_eq!((scpc.symbol_rate, scpc.modcod.id), (16_000_000, 11));
+    assert_eq!(
+        profile.terminals[0].carriers.as_ref().map(|it| &it.1),
+        Some(back)
+    );
+    let margin = (
+        "topology.xml",
+        "<return_margin>0.0<",
+        "<return_margin>16.0<",
+    );
+    let faults = load_edited(&[&SCPC[..], &[margin]].concat()).map(|it| it.return_link.scpc);
+    // 0.99 dB: QPSK 1/2 at 1.00 dB is just beyond, 2/5 is not.
+    assert_eq!(faults.unwrap().unwrap().modcod.id, 3);
+}
+
+#[test]
+fn p314_what_an_scpc_carrier_cannot_be_is_refused_by_name() {
+    let faults = load_edited(&SCPC[..1]).unwrap_err().to_string();
+    for said in [
+        "dama_enabled: true is not supported by satlink 0.1 where the return carrier of ST 1 is SCPC",
+        "scpc_enabled: scpc_enabled is not true, and the return carrier of ST 1 is SCPC",
+    ] {
+        assert!(faults.contains(said), "{faults}");
+    }
+    let second: &[Edit] = &[
+        ("infrastructure_sat.xml", SECOND.0, SECOND.1),
+        ("infrastructure_gw.xml", SECOND.0, SECOND.1),
+        ("infrastructure_st.xml", SECOND.0, SECOND.1),
+    ];
+    let faults = load_edited(&[&SCPC[..], second].concat())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        faults.contains("SCPC for 2 terminals of a group is not supported by satlink 0.1"),
+        "{faults}"
+    );
 }
 
 #[test]

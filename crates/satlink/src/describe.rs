@@ -53,14 +53,24 @@ pub fn inspection(read: &Result<Profile, Faults>) -> Inspection<'_> {
 #[must_use]
 pub fn summary(profile: &Profile) -> String {
     let (forward, back) = (&profile.forward, &profile.return_link);
+    let frames = match &back.scpc {
+        Some(scpc) => format!(
+            "SCPC {} at {:.3} Mbaud",
+            scpc.modcod,
+            scpc.symbol_rate as f64 / 1e6
+        ),
+        None => format!(
+            "{} in {}{} slots per {} ms",
+            back.waveform,
+            if profile.is_on_demand() { "up to " } else { "" },
+            demand::slots(Timing::Standard, profile).most,
+            back.superframe_ns as f64 / 1e6,
+        ),
+    };
     format!(
-        "forward {} at {:.3} Mbaud, return {} in {}{} slots per {} ms, {} ms one way",
+        "forward {} at {:.3} Mbaud, return {frames}, {} ms one way",
         forward.modcod,
         forward.symbol_rate as f64 / 1e6,
-        back.waveform,
-        if profile.is_on_demand() { "up to " } else { "" },
-        demand::slots(Timing::Standard, profile).most,
-        back.superframe_ns as f64 / 1e6,
         profile.one_way_delay_ns as f64 / 1e6,
     )
 }
@@ -103,13 +113,26 @@ fn terminal(profile: &Profile) -> String {
         defects: false,
     };
     let kbps = |carrier: Carrier| carrier.rate_bps().unwrap_or(0.0) / 1e3;
+    let forward = format!(
+        "terminal {}: forward {modcod} {:.0} kbit/s [{:.0}]",
+        profile.st.id,
+        kbps(standard),
+        kbps(opensand)
+    );
+    if let Some(scpc) = &up.scpc {
+        let back = standard
+            .with_modcod(scpc.modcod)
+            .with_symbol_rate(scpc.symbol_rate);
+        return format!(
+            "{forward}, return SCPC {} {:.0} kbit/s",
+            scpc.modcod,
+            kbps(back)
+        );
+    }
     let [slots, theirs] =
         [Timing::Standard, Timing::OpenSand].map(|timing| demand::slots(timing, profile));
     format!(
-        "terminal {}: forward {modcod} {:.0} kbit/s [{:.0}], return {}, CRA {} kbit/s in {} [{}] of {} [{}] slots, up to {} [{}]",
-        profile.st.id,
-        kbps(standard),
-        kbps(opensand),
+        "{forward}, return {}, CRA {} kbit/s in {} [{}] of {} [{}] slots, up to {} [{}]",
         up.waveform,
         up.cra_kbps,
         slots.cra,

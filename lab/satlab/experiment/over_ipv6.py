@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Scenarios over IPv6 (`--ip 6`): addresses of the lab that they name become those of IPv6."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 
 from satlab.common import ipv6
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import NetworkKind, Topology
-from satlab.openbach.model import BoundScenario, Scenario
+from satlab.openbach.model import BoundScenario, Scenario, StartJob
 
 JOBS = frozenset(
     {
-        "satlab_await", "satlab_iperf3", "satlab_page_load", "satlab_ping", "satlab_satperf", "satlab_system_load",
-        "satlab_web_server",
+        "satlab_await", "satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_pep", "satlab_ping",
+        "satlab_satperf", "satlab_system_load", "satlab_tcp_conf", "satlab_web_server",
     }
 )  # fmt: skip
 """Jobs that take addresses of IPv6, or none."""
-_NO_PROXY = ("satlab_pep", "none")
-"""The job of proxies, and the engine, its first word, with which it leaves connections as they are."""
+_IPV4_ALONE = ("satlab_pep", "pepsal")
+"""The job of proxies, and the engine, its first word, that has no IPv6."""
+_SHIPPED = "satlab_"
+"""Begins the names of the jobs that are known here; others may know what they want."""
+_PREFIX = "2001:2:"
+"""Begins the lab's addresses of IPv6 (`ipv6.SPACE`), also within a URL."""
 
 
 def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dict[str, str]:
@@ -36,13 +40,30 @@ def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dic
 
 
 def check(scenario: BoundScenario) -> None:
-    """Refuse jobs that know IPv4 alone: proxies and others.
+    """Refuse jobs that know IPv4 alone, and PEPsal.
 
     Raises:
         ConfigError: with each of them.
     """
-    started = (one for one in scenario.jobs() if (one.job.name, *map(str, one.words[:1])) != _NO_PROXY)
+    _refuse(scenario, list(scenario.jobs()))
+
+
+def check_chosen(scenario: BoundScenario, lab: Topology) -> None:
+    """Check the addresses of IPv6 that a caller has set, of a scenario which else uses IPv4.
+
+    Raises:
+        ConfigError: the lab has no IPv6, or with each job that gets such an address and knows IPv4 alone.
+    """
+    given = [one for one in scenario.jobs() if any(_PREFIX in str(word) for word in one.words)]
+    if given and not lab.ipv6:
+        raise ConfigError(f"{scenario.name} has addresses of IPv6, and the lab has none", hint="add --ip both")
+    _refuse(scenario, [one for one in given if one.job.name.startswith(_SHIPPED)])
+
+
+def _refuse(scenario: BoundScenario, started: Sequence[StartJob]) -> None:
     names = sorted({one.job.name for one in started} - JOBS)
+    if any((one.job.name, *map(str, one.words[:1])) == _IPV4_ALONE for one in started):
+        names.append(" ".join(_IPV4_ALONE))
     if names:
         faults = [Fault(name, "knows addresses of IPv4 alone", "--ip 4 or both") for name in names]
         raise ConfigError(f"{scenario.name} cannot run over IPv6", faults)

@@ -143,6 +143,8 @@ def prepare(request: RunRequest) -> PreparedRun:
     bound = scenario.bind(loaded, over_ipv6.settings(loaded, request.settings, lab) if is_ipv6 else request.settings)
     if is_ipv6:
         over_ipv6.check(bound)
+    else:
+        over_ipv6.check_chosen(bound, lab)
     _check_entities(bound, entities)
     granted = grants.load(request.privileges) if request.privileges else {}
     for page in pages():

@@ -90,6 +90,12 @@ class ReturnPlan(_DirectionPlan):
     demand: DemandPlan | None = None
 
 
+class ScpcPlan(ForwardPlan):
+    """A return link of one terminal alone (SCPC): a DVB-S2 carrier, without slots on demand."""
+
+    demand: None = None
+
+
 class RttPlan(LinkModel):
     """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add the frame model."""
 
@@ -124,7 +130,7 @@ class LinkPlan(LinkModel):
     timing: str
     seed: int
     forward: ForwardPlan
-    return_: ReturnPlan = Field(validation_alias=RETURN, serialization_alias="return")
+    return_: ReturnPlan | ScpcPlan = Field(validation_alias=RETURN, serialization_alias="return")
     terrestrial_one_way_delay_ms: float
     rtt_ms: RttPlan
     terminals: tuple[TerminalPlan, ...] = ()

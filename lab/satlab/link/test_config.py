@@ -15,7 +15,7 @@ from satlab.common.topology import load
 from satlab.experiment import validate
 from satlab.link import satlink
 from satlab.link.config import BdpQueue, BytesQueue, Direction, LinkConfig, LinkRequest, Loss, build_config
-from satlab.link.plan import LinkPlan, plan_link
+from satlab.link.plan import LinkPlan, ReturnPlan, ScpcPlan, plan_link
 
 PLAN = {
     "schema": "satlab/link-plan/1",
@@ -154,9 +154,20 @@ def test_bad_requests_are_reported_whole() -> None:
 def test_plan_is_read(tmp_path: Path) -> None:
     jsonschema.validate(PLAN, schema("link-plan"))
     plan = plan_link(config(), program(tmp_path, stdout=json.dumps(PLAN)))
+    assert isinstance(plan.return_, ReturnPlan)
     assert plan.return_.burst_payload_bytes == 100
     assert plan.rtt_ms.mean == 590.0
     assert json.loads(plan.to_json()) == PLAN
+    assert LinkPlan.model_validate_json(plan.to_json()) == plan
+
+
+def test_p313_the_plan_of_an_scpc_return_link_is_read(tmp_path: Path) -> None:
+    scpc = PLAN | {"return": _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM, "demand": None}}
+    jsonschema.validate(scpc, schema("link-plan"))
+    plan = plan_link(config(), program(tmp_path, stdout=json.dumps(scpc)))
+    assert isinstance(plan.return_, ScpcPlan)
+    assert (plan.return_.frame_payload_bytes, plan.return_.demand) == (6000, None)
+    assert json.loads(plan.to_json()) == scpc
     assert LinkPlan.model_validate_json(plan.to_json()) == plan
 
 

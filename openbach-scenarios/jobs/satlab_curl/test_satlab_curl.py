@@ -76,6 +76,17 @@ def test_a_server_that_says_nothing_is_censored(tmp_path: Path) -> None:
     assert request["connect_ms"] > 0
 
 
-@pytest.mark.parametrize("url", ["https://198.18.4.2/", "http://a.host/", "file:///etc/passwd", "http://1.2.3.4/?x"])
+@pytest.mark.parametrize(
+    "url", ["https://198.18.4.2/", "http://a.host/", "file:///etc/passwd", "http://1.2.3.4/?x", "http://[::1/"]
+)
 def test_other_urls_are_refused(tmp_path: Path, url: str) -> None:
     assert run(tmp_path, url)[0] == 2
+
+
+def test_p310_addresses_of_ipv6_get_brackets(tmp_path: Path) -> None:
+    code, document = run(tmp_path, "http://::1/", "-t", "5")
+    assert document["url"] == "http://[::1]/"
+    assert (code, document["requests"][0]["status"]) in ((0, "ok"), (1, "failed")), (
+        "whatever serves this host's port 80"
+    )
+    assert run(tmp_path / "b", "http://[::1]:9/")[1]["url"] == "http://[::1]:9/"

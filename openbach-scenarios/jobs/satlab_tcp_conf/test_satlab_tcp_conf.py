@@ -67,12 +67,48 @@ def test_interfaces_are_measured_by_their_addresses(job: ModuleType, monkeypatch
         "3: inet0    inet 198.18.4.2/24 scope global inet0\n"
         "4: tun0    inet 192.0.2.1 peer 192.0.2.2/32 scope global tun0\n"
     )
-    monkeypatch.setattr(job, "run", lambda *_: listing)
-    assert job.measured_interfaces([job.MEASURED]) == {"inet0"}
+    monkeypatch.setattr(job, "run", lambda *_: listing + "5: lan1    inet6 2001:2:0:1203::1/64 scope global nodad\n")
+    assert job.measured_interfaces(job.MEASURED) == {"inet0", "lan1"}
     own = job.parser().parse_args(["-n", "198.19.0.0/24", "--network", "192.0.2.0/24"]).network
     assert job.measured_interfaces(own) == {"eth0", "tun0"}
     with pytest.raises(job.JobError, match=r"no interface has an address in 203\.0\.113\.0/24"):
         job.measured_interfaces(job.parser().parse_args(["-n", "203.0.113.0/24"]).network)
+
+
+def test_p310_connections_of_both_ip_versions_are_judged(job: ModuleType) -> None:
+    requested = {"client": job.Side("reno"), "server": job.Side("cubic")}
+    interfaces = {"2001:2:0:1201::2": "lan0", "198.18.1.2": "lan0", "2001:2:0:1204::2": "inet0"}
+    seen = job.Watch(frozenset({"lan0", "inet0"}), {"lan0": "client"}, requested, interfaces)
+    over_ipv6 = IDLE.replace("198.18.4.2", "[2001:2:0:1204::2]").replace("198.18.1.2", "[2001:2:0:1201::2]")
+    mapped = IDLE.replace("198.18.4.2", "[::ffff:198.18.4.2]").replace("198.18.1.2", "[::ffff:198.18.1.2]")
+    itself = over_ipv6.replace("1201::2", "1204::2")
+    seen.take(over_ipv6 + mapped + itself)
+    assert [(c.interface, c.side) for c in seen.connections.values()] == [("lan0", "client")] * 2
+    assert seen.fault() == ""
+    seen.take(over_ipv6.replace("1201::2]:41170", "1204::2]:7").replace("[2001:2:0:1204::2]:5201", "[2001:2::5]:5201"))
+    assert "uses reno, not cubic" in seen.fault()
+
+
+def test_p310_routes_of_both_ip_versions_are_set(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {
+        ("ip", "-o", "route"): "198.18.4.0/24 via 198.18.2.1 dev lan1 congctl cubic\n",
+        ("ip", "-6", "-o", "route"): (
+            "2001:2:0:1204::/64 via 2001:2:0:1202::1 dev lan1 metric 1024 congctl cubic pref medium\n"
+            "fe80::/64 dev lan1 proto kernel metric 256 pref medium\n"
+        ),
+    }
+    called: list[tuple[str, ...]] = []
+
+    def run(*argv: str) -> str:
+        called.append(argv)
+        return shown.get(argv, "")
+
+    monkeypatch.setattr(job, "run", run)
+    found = job.routes(frozenset({"lan1"}))
+    assert [job.family(route) for route in found] == ["-4", "-6"]
+    job.set_routes(found, frozenset({"lan1"}))
+    replaced = [argv[1] for argv in called if "replace" in argv]
+    assert replaced == ["-4", "-6"]
 
 
 def test_a_window_that_was_seen_too_late_accuses_nobody(job: ModuleType) -> None:

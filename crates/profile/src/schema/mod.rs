@@ -42,7 +42,8 @@ pub(crate) enum Type {
 pub(crate) enum Need {
     Required,
     Optional,
-    /// Required when the sibling leaf has this value; its content is then required too.
+    /// Required when the sibling leaf has this value, or with `../` in front that of the section around; its content is
+    /// then required too.
     When(&'static str, &'static str),
 }
 
@@ -199,7 +200,6 @@ const BURST: Type = Type::Choice(&["536 sym", "1616 sym"], &[]);
 const LAN_FRAMES: Type = Type::Choice(&["Ethernet", "802.1Q"], &["802.1ad"]);
 const SAT_FRAMES: Type = Type::Choice(&["Ethernet"], &["802.1Q", "802.1ad"]);
 const OFF: Type = Type::Choice(&["false"], &["true"]);
-const ON: Type = Type::Choice(&["true"], &["false"]);
 const MODULATION: Type = Type::Choice(
     &[
         "BPSK", "Pi/2BPSK", "QPSK", "8PSK", "16APSK", "16QAM", "32APSK",

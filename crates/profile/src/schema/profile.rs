@@ -2,8 +2,8 @@
 //! Elements of `profile_st.xml` and `profile_gw.xml`.
 
 use super::{
-    DECIBEL, Element, GROUP, INT, LAN_FRAMES, OFF, ON, PORT, POSITIVE, SAT_FRAMES, Type, UBYTE,
-    UINT, USHORT, include, leaf, list, refused_list, section,
+    DECIBEL, Element, GROUP, INT, LAN_FRAMES, OFF, PORT, POSITIVE, SAT_FRAMES, Type, UBYTE, UINT,
+    USHORT, include, leaf, list, refused_list, section,
 };
 
 const CONTROL_PLANE: Element =
@@ -119,6 +119,9 @@ const PHYSICAL_LAYER: Element = section(
     ],
 );
 
+/// Where an ST's demand assignment is switched, seen from `access/dama`.
+const DAMA_ENABLED: &str = "../settings/dama_enabled";
+
 const SCPC: Element = section(
     "scpc",
     &[leaf("carrier_duration", Type::Int(1, i32::MAX as u64)).optional()],
@@ -152,21 +155,21 @@ pub(crate) const PROFILE_ST: &[Element] = &[
                 "settings",
                 &[
                     leaf("category", GROUP),
-                    leaf("dama_enabled", ON),
+                    leaf("dama_enabled", Type::Bool),
                     leaf("ra_enabled", OFF).optional(),
-                    leaf("scpc_enabled", OFF).optional(),
+                    leaf("scpc_enabled", Type::Bool).optional(),
                 ],
             ),
             section(
                 "dama",
                 &[
-                    leaf("cra", UINT),
+                    leaf("cra", UINT).when(DAMA_ENABLED, "true"),
                     leaf("rbdc_enabled", Type::Bool).optional(),
                     leaf("rbdc_max", UINT).when("rbdc_enabled", "true"),
                     leaf("vbdc_enabled", Type::Bool).optional(),
                     leaf("vbdc_max", UINT).when("vbdc_enabled", "true"),
-                    leaf("algorithm", Type::Choice(&["Legacy"], &[])),
-                    leaf("duration", Type::Int(1, 65_535)),
+                    leaf("algorithm", Type::Choice(&["Legacy"], &[])).when(DAMA_ENABLED, "true"),
+                    leaf("duration", Type::Int(1, 65_535)).when(DAMA_ENABLED, "true"),
                 ],
             ),
             section(

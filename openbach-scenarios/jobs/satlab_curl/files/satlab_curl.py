@@ -27,7 +27,7 @@ Request = dict[str, Any]
 def request(url: str, timeout_s: float) -> Request:
     """Make one request over a new connection; a failed one has no times, one cut off has those that were reached."""
     argv = ["curl", "--disable", "--noproxy", "*", "--http1.1", "--silent", "--show-error", "--output", "/dev/null"]
-    argv += ["--max-time", f"{timeout_s:g}", "--write-out", WRITE_OUT, url]
+    argv += ["--globoff", "--max-time", f"{timeout_s:g}", "--write-out", WRITE_OUT, url]
     started = time.time()
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s + MARGIN_S, check=False)
@@ -77,9 +77,11 @@ def publish(url: str, requests: list[Request]) -> bool:
 
 
 def _url(text: str) -> str:
-    if not re.fullmatch(r"http://[0-9.]+(:\d{1,5})?/[A-Za-z0-9_./-]*", text):
+    """Accept a URL with an address; one of IPv6 that is not in brackets, as scenarios put it there, gets them."""
+    found = re.fullmatch(r"http://([0-9.]+|\[[0-9a-f:]+\]|([0-9a-f]*:[0-9a-f:]*))(:\d{1,5})?(/[A-Za-z0-9_./-]*)", text)
+    if not found or (found[2] and found[2].count(":") < 2):
         raise argparse.ArgumentTypeError("must be http://ADDRESS/PATH")
-    return text
+    return f"http://[{found[2]}]{found[4]}" if found[2] else text
 
 
 def _count(text: str) -> int:

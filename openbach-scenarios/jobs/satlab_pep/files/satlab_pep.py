@@ -3,9 +3,9 @@
 """OpenBACH job: a performance enhancing proxy (RFC 3135) on one node, until it is stopped.
 
 Splits the connections from a client to a server that pass this node: HAProxy or PEPsal for TCP, satpep for QUIC. They
-are caught by nftables' tproxy, and the server sees the client's own address (PEPsal: the proxy's). The parameters of
-TCP's legs are the routes' (job satlab_tcp_conf), those of QUIC's legs are this job's. When the job ends, rules, routes
-and processes are as before.
+are caught by nftables' tproxy, and the server sees the client's own address (PEPsal: the proxy's). Both addresses are
+of IPv4, or both of IPv6 (not with PEPsal). The parameters of TCP's legs are the routes' (job satlab_tcp_conf), those of
+QUIC's legs are this job's. When the job ends, rules, routes and processes are as before.
 Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it.
 """
 
@@ -24,7 +24,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import collect_agent
@@ -49,6 +49,30 @@ ACCEPTED = '"type":"accepted"'
 LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms", "careful-resume")
 LISTENING, UDP_BOUND = "0A", "07"
 """States of a socket in /proc/net/tcp and /proc/net/udp."""
+IPV4_ALONE = ("pepsal",)
+"""Engines without IPv6."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """What differs between the IP versions: options and names of the tools, and the addresses that mean all hosts.
+
+    `sockets` ends the names of the lists of sockets in /proc/net; `errors` is the protocol of ICMP.
+    """
+
+    version: int
+    option: str
+    nft: str
+    any: str
+    everywhere: str
+    sockets: str
+    errors: str
+
+
+FAMILIES = {
+    4: Family(4, "-4", "ip", "0.0.0.0", "0.0.0.0/0", "", "icmp"),  # noqa: S104 - HAProxy's and satpep's options
+    6: Family(6, "-6", "ip6", "[::]", "::/0", "6", "ipv6-icmp"),
+}
 
 
 class JobError(Exception):
@@ -80,12 +104,17 @@ class Request:
     """Checked options: the connections to split; `scratch` is a private folder."""
 
     engine: str
-    client: IPv4Address
-    server: IPv4Address
+    client: IPv4Address | IPv6Address
+    server: IPv4Address | IPv6Address
     port: int
     scratch: Path
     pki: Path
     leg_options: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> Family:
+        """Return the IP version of both addresses."""
+        return FAMILIES[self.server.version]
 
 
 # --- the engines ----------------------------------------------------------------------------------
@@ -95,14 +124,15 @@ def haproxy(request: Request) -> Engine:
     """HAProxy, transparent on both legs, in the foreground."""
     program = find("haproxy", "apt-get install haproxy")
     config, admin = request.scratch / "haproxy.cfg", request.scratch / "admin.sock"
-    config.write_text(haproxy_config(request.port, admin), encoding="utf-8")
+    config.write_text(haproxy_config(request.family, request.port, admin), encoding="utf-8")
     found = re.search(r"HAProxy version (\S+)", run(program, "-v"))
     argv = [program, "-db", "-q", "-f", str(config)]
     return Engine("haproxy", found[1] if found else "unknown", argv, "tcp", lambda _: haproxy_connections(admin))
 
 
-def haproxy_config(port: int, admin: Path) -> str:
+def haproxy_config(family: Family, port: int, admin: Path) -> str:
     """Return HAProxy's configuration: what came for an address goes on to it, from the client's own address."""
+    own = " v6only" if family.version == 6 else ""
     return "\n".join(
         [
             "global",
@@ -114,9 +144,9 @@ def haproxy_config(port: int, admin: Path) -> str:
             "  timeout client 1h",
             "  timeout server 1h",
             "listen pep",
-            f"  bind 0.0.0.0:{port} transparent",
-            "  source 0.0.0.0 usesrc clientip",
-            "  server original 0.0.0.0",
+            f"  bind {family.any}:{port}{own} transparent",
+            f"  source {family.any} usesrc clientip",
+            f"  server original {family.any}",
             "",
         ]
     )
@@ -147,7 +177,8 @@ def satpep(request: Request) -> Engine:
     program = find("satpep", "build it: cargo build --release -p satpep")
     mode = request.engine.removeprefix("quic").lstrip("-") or "default"
     trust = [("--cert", "server.crt"), ("--key", "server.key"), ("--ca", "ca.crt")]
-    argv = [program, "quic", "--listen", f"0.0.0.0:{request.port}", "--transparent", "--keep-client-address"]
+    argv = [program, "quic", "--listen", f"{request.family.any}:{request.port}", "--transparent"]
+    argv += ["--keep-client-address"]
     argv += ["--mode", mode, "--drain-ms", str(DRAIN_MS), *request.leg_options, *consent()]
     argv += [word for flag, name in trust for word in (flag, str(request.pki / name))]
     version = run(program, "--version").strip().removeprefix("satpep ")
@@ -198,28 +229,33 @@ def run(*argv: str, text: str | None = None) -> str:
 def ruleset(engine: Engine, request: Request, interface: str) -> str:
     """Return the packet rules.
 
-    Packets of the proxy's own connections, whose local address is a stranger's, come home; what the client sends to
-    the server goes to the proxy's port, its destination unchanged (kernel documentation, networking/tproxy.rst).
+    Packets of the proxy's own connections, whose local address is a stranger's, come home, and so do errors of ICMP
+    about them: otherwise a "packet too big" would go on to that stranger, and the proxy would not find the MTU of the
+    path. What the client sends to the server goes to the proxy's port, its destination unchanged (kernel
+    documentation, networking/tproxy.rst).
     """
-    home = f"meta l4proto {engine.protocol} socket transparent 1 meta mark set {MARK} accept"
+    ip = request.family.nft
+    own = f"meta l4proto {{ {engine.protocol}, {request.family.errors} }}"
+    home = f"{own} socket transparent 1 meta mark set {MARK} accept"
     catch = (
-        f'iifname "{interface}" ip saddr {request.client} ip daddr {request.server} meta l4proto {engine.protocol} '
-        f"{engine.catch} tproxy to :{request.port} meta mark set {MARK} accept"
+        f'iifname "{interface}" {ip} saddr {request.client} {ip} daddr {request.server} '
+        f"meta l4proto {engine.protocol} {engine.catch} tproxy to :{request.port} meta mark set {MARK} accept"
     )
     hook = "type filter hook prerouting priority mangle; policy accept;"
-    return f"table ip {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"
+    return f"table {ip} {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"
 
 
 @contextlib.contextmanager
 def caught(engine: Engine, request: Request) -> Iterator[None]:
     """Lead what passes into the proxy for the time of the block."""
+    family = request.family
     release()  # what a killed job has left
     towards = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", str(request.client)))
     if not towards:
-        raise JobError(f"no route to the client {request.client}", "see: ip route")
+        raise JobError(f"no route to the client {request.client}", f"see: ip {family.option} route")
     try:
-        run("ip", "rule", "add", "fwmark", str(MARK), "lookup", str(ROUTES))
-        run("ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", str(ROUTES))
+        run("ip", family.option, "rule", "add", "fwmark", str(MARK), "lookup", str(ROUTES))
+        run("ip", family.option, "route", "add", "local", family.everywhere, "dev", "lo", "table", str(ROUTES))
         run("nft", "-f", "-", text=ruleset(engine, request, towards[1]))
         yield
     finally:
@@ -227,13 +263,16 @@ def caught(engine: Engine, request: Request) -> Iterator[None]:
 
 
 def release() -> None:
-    """Take the rules away, as far as they are there."""
-    if re.search(rf"table ip {TABLE}\b", run("nft", "list", "tables")):
-        run("nft", "delete", "table", "ip", TABLE)
-    if re.search(rf"lookup {ROUTES}\b", run("ip", "rule")):
-        run("ip", "rule", "del", "fwmark", str(MARK), "lookup", str(ROUTES))
-    if f"table {ROUTES}" in run("ip", "route", "show", "table", "all"):
-        run("ip", "route", "flush", "table", str(ROUTES))
+    """Take the rules of both IP versions away, as far as they are there."""
+    for family in FAMILIES.values():
+        if family.version == 6 and not Path("/proc/net/if_inet6").exists():
+            continue  # a kernel without IPv6
+        if re.search(rf"table {family.nft} {TABLE}\b", run("nft", "list", "tables")):
+            run("nft", "delete", "table", family.nft, TABLE)
+        if re.search(rf"lookup {ROUTES}\b", run("ip", family.option, "rule")):
+            run("ip", family.option, "rule", "del", "fwmark", str(MARK), "lookup", str(ROUTES))
+        if f"table {ROUTES}" in run("ip", family.option, "route", "show", "table", "all"):
+            run("ip", family.option, "route", "flush", "table", str(ROUTES))
 
 
 # --- life of the proxy ----------------------------------------------------------------------------
@@ -242,13 +281,14 @@ def release() -> None:
 def serve(request: Request, stop: threading.Event) -> None:
     """Start the proxy, lead traffic into it, watch it until `stop`, and leave `pep.json`."""
     engine = ENGINES[request.engine](request)
-    check_port(engine.protocol, request.port)
+    sockets = f"{engine.protocol}{request.family.sockets}"
+    check_port(sockets, request.port)
     log = request.scratch / "log"
     with log.open("wb") as output:
         child = subprocess.Popen(engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     connections, fault = 0, ""
     try:
-        wait_ready(engine, request.port, child, log, stop)
+        wait_ready(engine, sockets, request.port, child, log, stop)
         with caught(engine, request), announce():
             while not stop.wait(WATCH_S):
                 check_alive(engine, child, log, stop)
@@ -278,24 +318,26 @@ def counted(engine: Engine, log: Path, before: int) -> int:
         return before
 
 
-def check_port(protocol: str, port: int) -> None:
+def check_port(sockets: str, port: int) -> None:
     """Refuse a port in use: the proxy's own message would be lost in its log."""
-    if is_bound(protocol, port):
+    if is_bound(sockets, port):
         raise JobError(f"port {port} is in use", "choose another --port, or see who has it: ss -lntup")
 
 
-def is_bound(protocol: str, port: int) -> bool:
-    """Return whether a port is listened on (proc(5): /proc/net/tcp and udp)."""
-    state = LISTENING if protocol == "tcp" else UDP_BOUND
-    lines = Path(f"/proc/net/{protocol}").read_text(encoding="ascii").splitlines()[1:]
+def is_bound(sockets: str, port: int) -> bool:
+    """Return whether a port is listened on (proc(5): /proc/net/tcp and udp, with a 6 at the end for IPv6)."""
+    state = LISTENING if sockets.startswith("tcp") else UDP_BOUND
+    lines = Path(f"/proc/net/{sockets}").read_text(encoding="ascii").splitlines()[1:]
     return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == state for line in lines)
 
 
-def wait_ready(engine: Engine, port: int, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
+def wait_ready(
+    engine: Engine, sockets: str, port: int, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
+) -> None:
     """Poll for readiness until the deadline. A connection would be caught by the proxy's own rules, so none is made."""
     for _ in range(round(READY_DEADLINE_S / POLL_S)):
         check_alive(engine, child, log, stop)
-        if is_bound(engine.protocol, port) or stop.wait(POLL_S):
+        if is_bound(sockets, port) or stop.wait(POLL_S):
             return
     raise JobError(f"{engine.name} was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1)
 
@@ -399,8 +441,11 @@ def main() -> int:
             stop.wait()
         return 0
     try:
-        if 6 in (arguments.client_ip.version, arguments.server_ip.version):
-            raise JobError("proxies split connections of IPv4 alone", "engine none, or addresses of IPv4", status=2)
+        versions = {arguments.client_ip.version, arguments.server_ip.version}
+        if len(versions) > 1:
+            raise JobError("client and server have addresses of different IP versions", "both of one", status=2)
+        if 6 in versions and arguments.engine in IPV4_ALONE:
+            raise JobError(f"{arguments.engine} knows IPv4 alone", "engine haproxy, or addresses of IPv4", status=2)
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
             request = Request(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
                             arguments.pki, leg_options(arguments))  # fmt: skip

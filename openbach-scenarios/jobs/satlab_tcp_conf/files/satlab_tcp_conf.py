@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: set TCP parameters of one node until it is stopped, and check that its connections use them.
 
-Congestion control and initial windows are set on the routes of the measured interfaces (ip-route(8): congctl, initcwnd,
-initrwnd), buffers by tcp_rmem and tcp_wmem; `ss -ti` shows what the connections there use. Routes and connections of
-other interfaces (ssh on the control network) are neither changed nor judged. When the job ends, all is as before.
+Congestion control and initial windows are set on the routes of the measured interfaces, those of IPv4 and IPv6
+(ip-route(8): congctl, initcwnd, initrwnd), buffers by tcp_rmem and tcp_wmem; `ss -ti` shows what the connections there
+use. Routes and connections of other interfaces (ssh on the control network) are neither changed nor judged. When the
+job ends, all is as before.
 Exit statuses: 0 stopped, 1 a connection has another congestion control or window than requested, 2 arguments, 3 the
 host cannot do it.
 """
@@ -21,7 +22,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
 from pathlib import Path
 
 import collect_agent
@@ -32,8 +33,11 @@ MB = 1_000_000
 SYSCTL = Path("/proc/sys/net/ipv4")
 FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen"}
 """What `ss -i` prints before the name of the congestion control."""
-MEASURED = IPv4Network("198.18.0.0/16")
-"""The measured networks of vagrant/lab.yml, half of the range of RFC 2544; its control network is in the other half."""
+MEASURED = (IPv4Network("198.18.0.0/16"), IPv6Network("2001:2::/48"))
+"""The measured networks of vagrant/lab.yml: half of the range of RFC 2544, whose other half has its control network,
+and that of RFC 5180."""
+LINK_LOCAL = "fe80:"
+"""Begins the routes of IPv6 that are left alone: neighbours use them, not connections."""
 HANDSHAKE_BYTES = 1
 """A SYN counts as one acknowledged byte: up to there the window is still the initial one."""
 
@@ -149,8 +153,8 @@ class Watch:
         for line in listing.splitlines():
             words = line.split()
             local, peer = words[2], words[3]
-            interface = self._interface(peer.rpartition(":")[0])
-            if local.rpartition(":")[0] == peer.rpartition(":")[0] or interface not in self.measured:
+            interface = self._interface(host(peer))
+            if host(local) == host(peer) or interface not in self.measured:
                 continue
             key = local, peer
             if key not in self.connections:
@@ -170,6 +174,14 @@ class Watch:
         if address not in self.interface_of:
             self.interface_of[address] = interface_towards(address)
         return self.interface_of[address]
+
+
+def host(end: str) -> str:
+    """Return the address of one end of a connection in the output of ss, such as 198.18.4.2:80 or [2001:2::2]:80.
+
+    A socket of IPv6 shows addresses of IPv4 as [::ffff:198.18.4.2].
+    """
+    return end.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
 
 
 # --- the kernel -----------------------------------------------------------------------------------
@@ -192,10 +204,10 @@ def interface_towards(address: str) -> str:
     return found[1] if found else ""
 
 
-def measured_interfaces(networks: Sequence[IPv4Network]) -> frozenset[str]:
+def measured_interfaces(networks: Sequence[IPv4Network | IPv6Network]) -> frozenset[str]:
     """Return the interfaces with an address in one of the networks. Raises JobError: there is none."""
-    lines = [line.split() for line in run("ip", "-o", "-4", "address").splitlines()]
-    found = {words[1] for words in lines if any(IPv4Interface(words[3]).ip in network for network in networks)}
+    lines = [line.split() for line in run("ip", "-o", "address").splitlines()]
+    found = {words[1] for words in lines if any(ip_interface(words[3]).ip in network for network in networks)}
     if not found:
         names = ", ".join(map(str, networks))
         raise JobError(f"no interface has an address in {names}", "name the measured networks with --network")
@@ -203,9 +215,20 @@ def measured_interfaces(networks: Sequence[IPv4Network]) -> frozenset[str]:
 
 
 def routes(measured: frozenset[str]) -> list[str]:
-    """Return the routes of the main table through these interfaces, one line each, without the link state."""
-    every = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in run("ip", "-o", "route").splitlines()]
-    return [route for route in every if device(route) in measured]
+    """Return the routes of the main table through these interfaces, one line each, without the link state.
+
+    Those of IPv4, and where the kernel has it, of IPv6.
+    """
+    shown = run("ip", "-o", "route")
+    if Path("/proc/net/if_inet6").exists():
+        shown += run("ip", "-6", "-o", "route")
+    every = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in shown.splitlines()]
+    return [route for route in every if device(route) in measured and not route.startswith(LINK_LOCAL)]
+
+
+def family(route: str) -> str:
+    """Return the option of ip for a route; routes of IPv6 show a preference (RFC 4191)."""
+    return "-6" if re.search(r" pref \w", route) else "-4"
 
 
 def with_parameters(route: str, side: Side) -> str:
@@ -219,7 +242,7 @@ def with_parameters(route: str, side: Side) -> str:
 def set_routes(lines: Sequence[str], measured: frozenset[str]) -> None:
     """Replace routes, and check that the kernel shows them."""
     for route in lines:
-        run("ip", "route", "replace", *route.split())
+        run("ip", family(route), "route", "replace", *route.split())
     shown = [sorted(route.split()) for route in routes(measured)]
     for route in lines:
         if sorted(route.split()) not in shown:
@@ -259,7 +282,7 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
     requested = requested_sides(options)
     client = interface_towards(str(options.client_ip)) if options.client_ip else ""
     sides = {client: "client"} if client else {}
-    watch = Watch(measured_interfaces(options.network or [MEASURED]), sides, requested)
+    watch = Watch(measured_interfaces(options.network or MEASURED), sides, requested)
     with parameters(watch, PRESETS.get(options.preset)), announce():
         in_force = {"routes": routes(watch.measured), "tcp_rmem": read("tcp_rmem"), "tcp_wmem": read("tcp_wmem")}
         fault = ""
@@ -340,8 +363,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-w", "--initial-window", type=window, help="segments, on every route; default: as it is")
     options.add_argument("-r", "--initial-receive-window", type=window, help="segments, likewise")
     options.add_argument("-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window")
-    options.add_argument("-c", "--client-ip", type=IPv4Address, help="its side of this node may have its own values:")
-    options.add_argument("-n", "--network", type=IPv4Network, action="append", help=f"measured; default: {MEASURED}")
+    options.add_argument("-c", "--client-ip", type=ip_address, help="its side of this node may have its own values:")
+    networks = ", ".join(map(str, MEASURED))
+    options.add_argument("-n", "--network", type=ip_network, action="append", help=f"measured; default: {networks}")
     options.add_argument("--client-side-congestion-control", type=algorithm)
     options.add_argument("--client-side-initial-window", type=window)
     options.add_argument("--client-side-initial-receive-window", type=window)
