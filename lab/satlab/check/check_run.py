@@ -5,7 +5,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -226,9 +226,11 @@ class _Check:
         if self._backend.clock == "virtual":
             return take()
         request = self._request
-        why: Callable[[Sample], str] = lambda found: found.calibration  # noqa: E731
-        found = quiet_host.measured(take, why, request.patience, self._log, request.stop)
+        found = quiet_host.measured(take, self._why_off, request.patience, self._log, request.stop)
         return replace(found, attempts=attempts)
+
+    def _why_off(self, found: Sample) -> str:
+        return verdict.spoilt_by(found, is_test=not self._plan.marks_mb)
 
     def save(self) -> CheckResult:
         """Write check.json and return its contents."""
