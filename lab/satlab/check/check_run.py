@@ -84,6 +84,9 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     """
     plan = suite.load(suite.file_of(request.suite))
     cases = plan.selected(request.cases)
+    if request.clock == "virtual" and not plan.marks_mb:
+        hint = "--endpoint, or a suite with marks_mb"
+        raise ConfigError(f"suite {plan.name} has test cases of the QUIC interop runner, no payload to time", hint=hint)
     request = replace(request, runs=request.runs or plan.runs)
     baseline = None if request.baseline is None else check_result.load_samples(request.baseline, plan)
     others = [check_result.load(path, plan) for path in request.compare_with]

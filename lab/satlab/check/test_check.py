@@ -338,6 +338,12 @@ def test_a_wrong_option_is_refused_with_its_name(tiny: Path, tmp_path: Path, mon
     assert "colour" in str(caught.value) + str(caught.value.faults)
 
 
+def test_test_cases_under_the_virtual_clock_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="interop has test cases"):
+        check_run.run(CheckRequest("interop", out=tmp_path), ProgressLog(quiet=True))
+    assert not list(tmp_path.iterdir())
+
+
 def test_equal_checks_have_equal_samples_and_digests(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
