@@ -84,16 +84,19 @@ class _Batches:
             self.sampling.complete(case)
 
     def advance(self) -> None:
-        """Wait for a sample. Keep each batch that is complete, and start the next one of its case."""
-        running = [one for _, batch in self.pending.values() for one in batch if not one.done()]
-        if running:
-            wait(running, return_when=FIRST_COMPLETED)
-        for case, batch in list(self.pending.values()):
-            found = [one.result() for one in batch if one.done()]
-            if len(found) == len(batch):
-                del self.pending[case.id]
-                self.sampling.keep(case, found)
-                self.start(case)
+        """Keep each batch that is complete, and start the next one of its case; without any, wait for a sample."""
+        every = [one for _, batch in self.pending.values() for one in batch]
+        done = {one for one in every if one.done()}
+        for one in every:
+            if one in done:
+                one.result()
+        complete = [(case, batch) for case, batch in self.pending.values() if done.issuperset(batch)]
+        for case, batch in complete:
+            del self.pending[case.id]
+            self.sampling.keep(case, [one.result() for one in batch])
+            self.start(case)
+        if not complete:  # what has ended since `done` was made ends this wait at once
+            wait([one for one in every if one not in done], return_when=FIRST_COMPLETED)
 
     def end(self) -> None:
         """Wait for what is in progress, and keep of each case what is complete up to its first gap."""

@@ -98,6 +98,34 @@ def test_a_fault_ends_all_and_keeps_what_is_complete() -> None:
     assert found.samples["steady"] == [take(CASES[0], 1)] and stopped.is_set()
 
 
+def test_a_fault_that_comes_while_others_are_kept_ends_all() -> None:
+    """The first case fails while the second is kept: the third, which waits for its end, is ended at once."""
+    stopped, fails, has_failed = threading.Event(), threading.Event(), threading.Event()
+
+    def faulty(case: Case, seed: int) -> Sample:
+        if case.id == "a":
+            assert fails.wait(DEADLINE_S)
+            raise KeyboardInterrupt
+        if case.id == "d":  # the thread of "a" takes it when "a" has failed: that of "b" has "c"
+            has_failed.set()
+        if case.id in "cd":
+            assert stopped.wait(DEADLINE_S)
+        return take(case, seed)
+
+    def keep(case: Case, found: Sequence[Sample]) -> None:
+        kept[case.id] = found
+        if case.id == "b":
+            fails.set()
+            assert has_failed.wait(DEADLINE_S)
+
+    kept: dict[str, Sequence[Sample]] = {}
+    sampling = Sampling(faulty, lambda case: () if case.id in kept else (1,), keep)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        sampling.of_cases([BASE.model_copy(update={"id": name}) for name in "abcd"], 2, stopped.set)
+    assert time.monotonic() - began < DEADLINE_S and "a" not in kept
+
+
 def test_the_longest_cases_come_first() -> None:
     etosat = suite.load(paths.BASELINES / "etosat.yml")
     names = [case.id for case in longest_first(etosat, etosat.cases)]
