@@ -59,10 +59,9 @@ class Frame(Model):
     jpeg: str | None = Field(max_length=60_000, pattern=r"^[A-Za-z0-9+/]+={0,2}$")
 
 
-class PageObservation(Model):
-    """One observed load in one fresh browser profile; times in ms since navigation start."""
+class Load(Model):
+    """What a measured and an observed load have: one in a fresh browser profile, times in ms since navigation start."""
 
-    schema_: Literal["satlab/page-observation/1"] = Field(alias="schema")
     url: str
     protocol: Literal["h1", "h2", "h3"]
     page: str
@@ -76,6 +75,17 @@ class PageObservation(Model):
     first_contentful_paint_ms: float | None
     largest_contentful_paint_ms: float | None
     page_load_time_ms: float | None
+
+    def labels(self, labels: Mapping[str, str], pep: str) -> dict[str, str]:
+        """Return the labels of its records: those of its job, the proxy on its path, and its own (load: its index)."""
+        own = {"protocol": self.protocol, "page": self.page, "pep": pep, "load": str(self.load_index)}
+        return {**labels, **own, "server": self.server, "browser": self.browser}
+
+
+class PageObservation(Load):
+    """An observed load."""
+
+    schema_: Literal["satlab/page-observation/1"] = Field(alias="schema")
     long_tasks: list[tuple[float, float]] = Field(max_length=1000)
     frames: list[Frame] = Field(max_length=1000)
     requests: list[Request] = Field(max_length=2000)
@@ -104,8 +114,7 @@ def speed_index_ms(progress: Sequence[tuple[float, float]]) -> float | None:
 
 def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[Record]:
     """Return the metrics of an observed load (label load: its index). A load that is not ok has failed ones."""
-    about = {"protocol": load.protocol, "page": load.page, "pep": pep, "load": str(load.load_index)}
-    own = {**labels, **about, "server": load.server, "browser": load.browser}
+    own = load.labels(labels, pep)
     values = {"speed_index_ms": load.speed_index_ms, "visually_complete_ms": load.visually_complete_ms}
     if load.status == "ok":
         return [sample(metric, value, own, "the browser recorded no picture") for metric, value in values.items()]

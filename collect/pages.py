@@ -13,8 +13,9 @@ from typing import Literal
 from pydantic import Field, TypeAdapter
 
 from collect import observations
+from collect.observations import Load
 from collect.raw import Model
-from collect.records import Record, Status, failed, sample
+from collect.records import Record, failed, sample
 
 STAT = "page_load_json"
 MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
@@ -38,33 +39,20 @@ class Resource(Model):
     transfer_bytes: int
 
 
-class PageLoad(Model):
-    """One load in one fresh browser profile; times in ms since navigation start."""
+class PageLoad(Load):
+    """A measured load."""
 
     schema_: Literal["satlab/page-load/1"] = Field(alias="schema")
-    url: str
-    protocol: Literal["h1", "h2", "h3"]
-    page: str
-    load_index: int
-    status: Status
-    reason: str
-    start_unix_s: float
     wall_s: float
     connect_start_ms: float | None = None
     connect_end_ms: float | None = None
-    response_start_ms: float | None
-    first_contentful_paint_ms: float | None
-    page_load_time_ms: float | None
     load_event_end_ms: float | None
-    largest_contentful_paint_ms: float | None
     expected_objects: int
     expected_bytes: int
     objects: int
     body_bytes: int
     protocols: dict[str, int]
-    browser: str
     driver: str
-    server: str
     cpu_user_s: float | None
     cpu_system_s: float | None
     cpu_wait_s: float | None = None
@@ -85,15 +73,7 @@ def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]
     A failed load keeps every metric as a failed row. A censored load keeps what was measured before the deadline;
     the rest are censored rows.
     """
-    own = {
-        **labels,
-        "protocol": load.protocol,
-        "page": load.page,
-        "pep": pep,
-        "load": str(load.load_index),
-        "server": load.server,
-        "browser": load.browser,
-    }
+    own = load.labels(labels, pep)
     found = [_metric(load, metric, own) for metric in METRICS]
     if load.expected_bytes > 0:
         found.append(Record("completeness_ratio", load.body_bytes / load.expected_bytes, own))

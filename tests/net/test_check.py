@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from satlab.bench import clock_agreement
 from satlab.check import case_link, check_run, sandboxed
 from satlab.check.backend import real_clock
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
-from satlab.check.endpoint import command_line, interop_endpoint
+from satlab.check.endpoint import command_line, interop_endpoint, lockstep
 from satlab.check.endpoint.interop_image import Image
 from satlab.check.endpoint.oci import ImageConfig
 from satlab.check.samples import Sample
@@ -208,6 +210,26 @@ def test_the_ledger_closes_to_the_packet(tmp_path: Path) -> None:
         assert (one["lost_before_link"], one["unaccounted"], one["lost_after_link"], one["lost"]) == (0, 0, 0, 0), one
     forward = found.ledgers["forward"]
     assert (forward["sent"] or 0) > 1400 and forward["spurious"] is not None
+
+
+def test_a_stack_of_others_is_compared_on_both_clocks(tmp_path: Path) -> None:
+    """aioquic in lock-step and over UDP, with the same settings: the lab adds time, and cannot save any."""
+    folder = paths.ROOT / "tests/endpoints/aioquic"
+    environment = Path(sys.prefix).resolve()  # a link would lead out of the sandbox
+    python, readable = f"{environment}/bin/python", [folder, environment]
+    words = f"{python} {folder}/transfer.py"
+    compared = clock_agreement.Compared(
+        programs=lockstep.parse(*(f"{python} {folder}/lockstep.py",) * 2, readable),
+        pair=command_line.parse(
+            f"{words} client {{host}} {{port}} {{bytes}} {{ca}} {{name}}",
+            f"{words} server {{host}} {{port}} {{bytes}} {{cert}} {{key}}",
+            readable,
+        ),
+    )
+    found = clock_agreement.measure("light", ["light"], 0.8, 1, compared, ProgressLog(quiet=True))
+    assert found["stacks"]["virtual"] == "aioquic" and found["cases"][0]["reasons"] == []
+    for mark in found["cases"][0]["marks"]:
+        assert mark["virtual_s"] > 1.3 and 0.95 < mark["real_s"] / mark["virtual_s"] < 3, mark
 
 
 # --- planted faults -------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab bench agree`: compare the virtual clock with a real lab, by the times of the same cases.
 
-Both run the same suite file, link model, and quinn with the same options. In a lab packets pass through devices, and
-satperf shares the host with other processes. Only cases without losses are compared: losses are drawn anew in each run,
-and make times differ by more than the clocks do.
+Both run the same suite file, link model, and quinn with the same options; or programs of the same stack, in lock-step
+with the virtual clock and in a lab. In a lab packets pass through devices, and programs share the host with other
+processes. Only cases without losses are compared: losses are drawn anew in each run, and make times differ by more than
+the clocks do.
 """
 
 import math
@@ -11,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from satlab.check import case_link, suite
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
+from satlab.check.endpoint.lockstep import LockstepPair
+from satlab.check.endpoint.pair import EndpointPair
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
 from satlab.check.verdict import counted_of, is_measurable, sorted_times
 from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, Fault
 from satlab.common.statistics import median
 
 TOLERANCE = 0.03
@@ -55,23 +59,43 @@ class Agreement:
         return self.deviation is not None and abs(self.deviation) <= TOLERANCE
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What is compared: quinn with `options` of client and server on both clocks.
+
+    Or programs of the same stack: in lock-step (`programs`), and in a lab (`pair`).
+    """
+
+    options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
+    programs: LockstepPair | None = None
+    pair: EndpointPair | None = None
+
+    def clocks(self) -> tuple[VirtualClock, RealClock]:
+        virtual = VirtualClock(*self.options, programs=self.programs)
+        return virtual, RealClock(self.pair or SatperfPair("quinn", self.options))
+
+
 def measure(
-    name: str, names: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], log: ProgressLog
+    name: str, names: Sequence[str], up_to_mb: float, runs: int, compared: Compared, log: ProgressLog
 ) -> dict[str, Any]:
     """Compare cases of a suite without losses, by default all that both clocks support, at its marks up to `up_to_mb`.
 
-    `name` is a shipped suite or a file. `options` of client and server are the same for both clocks.
+    `name` is a shipped suite or a file.
 
     Raises:
-        ConfigError: the suite is invalid, or it or a case does not exist.
+        ConfigError: the suite is invalid, it or a case does not exist, or no case is left.
         HostError: this host cannot bring up a lab.
     """
     plan = _shortened(suite.load(suite.file_of(name)), up_to_mb)
-    pair = SatperfPair("quinn", options)
-    virtual, real = VirtualClock(*options), RealClock(pair)
-    cases = [case for case in plan.selected(names) if case.loss is None and not pair.unsupported_reason(case)]
+    virtual, real = compared.clocks()
+    selected = plan.selected(names)
+    lacking = {case.id: _lacking(plan, case, virtual, real) for case in selected}
+    if all(lacking.values()):
+        reasons = [Fault(name, reason) for name, reason in lacking.items()]
+        raise ConfigError(f"nothing of suite {plan.name} can be compared", reasons)
+    cases = [case for case in selected if not lacking[case.id]]
     began, load_before = time.time(), os.getloadavg()[0]
-    compared = [_compared(plan, case, (virtual, real), runs, log) for case in cases]
+    found = [_compared(plan, case, (virtual, real), runs, log) for case in cases]
     return {
         "schema": "satlab/bench-agree/1",
         "suite": plan.name,
@@ -79,11 +103,21 @@ def measure(
         "load_average": [load_before, os.getloadavg()[0]],
         "tolerance": TOLERANCE,
         "runs": runs,
-        "options": {"client": dict(options[0]), "server": dict(options[1])},
-        "cases": compared,
-        "agree": all(mark["agrees"] for case in compared for mark in case["marks"] if mark["is_measurable"]),
-        "is_measurable": all(mark["is_measurable"] for case in compared for mark in case["marks"]),
+        "stacks": {"virtual": virtual.stack, "real": real.stack},
+        "options": {"client": dict(compared.options[0]), "server": dict(compared.options[1])},
+        "cases": found,
+        "agree": all(mark["agrees"] for case in found for mark in case["marks"] if mark["is_measurable"]),
+        "is_measurable": all(mark["is_measurable"] for case in found for mark in case["marks"]),
     }
+
+
+def _lacking(plan: Suite, case: Case, virtual: VirtualClock, real: RealClock) -> str:
+    """Return why a case is not compared; empty if it is."""
+    if case.loss is not None:
+        return "losses are drawn anew in each run"
+    if not plan.marks_mb:
+        return "the suite has no marks: its test cases are not timed"
+    return virtual.lacking(plan, case) or real.lacking(case)
 
 
 def _shortened(plan: Suite, up_to_mb: float) -> Suite:
@@ -148,7 +182,9 @@ def _outcome(mark: dict[str, Any]) -> str:
 
 def lines(result: dict[str, Any]) -> list[str]:
     """Return the result as text."""
-    head = f"virtual and real clock, medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
+    virtual, real = (result["stacks"][clock] for clock in ("virtual", "real"))
+    taken = f"medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
+    head = f"virtual ({virtual}) and real clock ({real}), {taken}"
     times = [
         line
         for case in result["cases"]

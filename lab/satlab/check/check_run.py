@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab check`: take samples of each case until its verdicts are final, then compare with targets or a baseline."""
 
-import functools
-import itertools
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +20,7 @@ from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.endpoint.pair import EndpointPair, Environment
 from satlab.check.endpoint.selection import External
 from satlab.check.samples import Backend, Options, Sample
+from satlab.check.sampling import Sampling, longest_first
 from satlab.check.suite import Case, Suite
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
@@ -47,7 +45,7 @@ class CheckRequest:
     `runs` None: as many as the suite says, else as many samples as the verdicts need; `seed` None: the suite's.
     `patience`, `stack` and `pair` are for the real clock; `pair` are
     external programs and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
-    variables of all these programs, by side.
+    variables of all these programs, by side. `stop` ends the samples in progress.
     `compare_with` are check.json files of other stacks.
     """
 
@@ -73,7 +71,7 @@ class CheckRequest:
 
     def backend(self) -> Backend:
         if self.clock == "virtual":
-            return VirtualClock(self.client, self.server, max(1, self.jobs), programs=self.programs)
+            return VirtualClock(self.client, self.server, max(1, self.jobs), programs=self.programs, stop=self.stop)
         return RealClock(self.pair or selection.built_in(self.stack, self.client, self.server), self.stop)
 
 
@@ -86,18 +84,18 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     """
     plan = suite.load(suite.file_of(request.suite))
     cases = plan.selected(request.cases)
+    if request.clock == "virtual" and not plan.marks_mb:
+        hint = "--endpoint, or a suite with marks_mb"
+        raise ConfigError(f"suite {plan.name} has test cases of the QUIC interop runner, no payload to time", hint=hint)
     request = replace(request, runs=request.runs or plan.runs)
     baseline = None if request.baseline is None else check_result.load_samples(request.baseline, plan)
     others = [check_result.load(path, plan) for path in request.compare_with]
     check = _Check(plan, request, baseline, others, log)
     check.build_links(cases)
     try:
-        for case in cases:
-            with log.step(case.id) as step:
-                check.take_samples(case, _min_runs(plan, case, baseline, len(cases)))
-                step.outcome = _outcome(check.samples[case.id])
+        check.take_samples(cases)
     except BaseException:
-        if check.samples:
+        if any(check.samples.values()):
             log.line(f"  samples so far: {check.folder}; to continue, repeat the command with --resume {check.folder}")
         raise
     finally:
@@ -174,31 +172,52 @@ class _Check:
             if case.id in self.samples or case in cases:
                 self._links[case.id] = case_link.build(self._plan, case, self._raw / "profiles")
 
-    def take_samples(self, case: Case, min_runs: int) -> None:
-        """Take samples until the verdicts are final; the same number of them for the same input, however fast."""
-        samples = self.samples.setdefault(case.id, [])
-        min_runs = self._request.runs or min_runs
-        self._take(case, 1 - len(samples))
-        if samples[0].status == "unsupported":
+    def take_samples(self, cases: Sequence[Case]) -> None:
+        """Take samples until the verdicts are final; the same number of them for the same input, however fast.
+
+        The backend decides whether those of several cases are taken at once.
+        """
+        runs, at_once, stop = self._request.runs, self._backend.at_once, self._request.stop.set
+        least = {case.id: runs or _min_runs(self._plan, case, self._baseline, len(cases)) for case in cases}
+        sampling = Sampling(self._take, lambda case: self._missing(case, least[case.id]), self._keep, self._log_case)
+        for case in cases:
+            self.samples.setdefault(case.id, [])
+        if at_once > 1:
+            with self._log.step("all cases"):
+                sampling.of_cases(longest_first(self._plan, cases), at_once, stop)
             return
-        self._take(case, min_runs - len(samples))
-        while self._request.runs is None and len(samples) < MAX_RUNS:
-            if not any(one.is_open for one in verdict.against_targets(self._plan, [case], {case.id: samples})):
-                break
-            self._take(case, MIN_RUNS)
+        for case in cases:
+            with self._log.step(case.id) as step:
+                sampling.of_case(case)
+                step.outcome = _outcome(self.samples[case.id])
 
-    def _take(self, case: Case, count: int) -> None:
-        samples, at_once = self.samples[case.id], self._backend.at_once
+    def _missing(self, case: Case, min_runs: int) -> Sequence[int]:
+        """Return the seeds of the next samples of a case; the first one alone shows whether it is supported."""
+        samples = self.samples[case.id]
+        if not samples:
+            count = 1
+        elif samples[0].status == "unsupported":
+            count = 0
+        elif len(samples) < min_runs:
+            count = min(min_runs - len(samples), MAX_RUNS)
+        else:
+            is_done = self._request.runs is not None or len(samples) >= MAX_RUNS
+            count = 0 if is_done or not self._is_open(case) else MIN_RUNS
         first = self._seed + len(samples)
-        seeds = iter(range(first, first + count))
-        sample = functools.partial(self._sample, case)
-        with ThreadPoolExecutor(at_once) as pool:
-            spread, size = (map, 1) if at_once == 1 else (pool.map, MAX_RUNS)
-            while batch := list(itertools.islice(seeds, size)):
-                samples += spread(sample, batch)
-                self.save()
+        return range(first, first + count)
 
-    def _sample(self, case: Case, seed: int) -> Sample:
+    def _is_open(self, case: Case) -> bool:
+        return any(one.is_open for one in verdict.against_targets(self._plan, [case], self.samples))
+
+    def _keep(self, case: Case, found: Sequence[Sample]) -> None:
+        self.samples[case.id] += found
+        self.save()
+
+    def _log_case(self, case: Case) -> None:
+        took_s = time.monotonic() - self._began
+        self._log.line(f"  {case.id}: {_outcome(self.samples[case.id])} (after {took_s:.1f} s)")
+
+    def _take(self, case: Case, seed: int) -> Sample:
         """Take a sample; on the real clock on a quiet host, and again while it is out of calibration, as requested."""
         attempts = 0
 
@@ -210,9 +229,11 @@ class _Check:
         if self._backend.clock == "virtual":
             return take()
         request = self._request
-        why: Callable[[Sample], str] = lambda found: found.calibration  # noqa: E731
-        found = quiet_host.measured(take, why, request.patience, self._log, request.stop)
+        found = quiet_host.measured(take, self._why_off, request.patience, self._log, request.stop)
         return replace(found, attempts=attempts)
+
+    def _why_off(self, found: Sample) -> str:
+        return verdict.spoilt_by(found, is_test=not self._plan.marks_mb)
 
     def save(self) -> CheckResult:
         """Write check.json and return its contents."""

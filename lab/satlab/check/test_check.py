@@ -5,6 +5,7 @@ import base64
 import gzip
 import json
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -296,11 +297,12 @@ def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
 
 
 def test_a_stopped_check_can_be_resumed(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cases are taken side by side: at the end of "slow", both samples of "quick" are there, and are kept."""
     whole = check(tiny, monkeypatch, tmp_path / "whole", cases=["quick", "slow"], runs=2)
     with monkeypatch.context() as short:
-        short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "slow"))
+        short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "slow", after=("quick", 2)))
         with pytest.raises(KeyboardInterrupt):
-            check(tiny, short, tmp_path / "part", cases=["quick", "slow"], runs=2)
+            check(tiny, short, tmp_path / "part", cases=["quick", "slow"], runs=2, jobs=2)
     [folder] = (tmp_path / "part").iterdir()
     assert [case["id"] for case in json.loads((folder / "check.json").read_text())["cases"]] == ["quick"]
     with monkeypatch.context() as short:
@@ -314,13 +316,18 @@ def test_a_stopped_check_can_be_resumed(tiny: Path, tmp_path: Path, monkeypatch:
         check(tiny, monkeypatch, tmp_path, runs=3, seed=2, resume=folder)
 
 
-def _stopped(sample: Callable[..., Sample], case: str) -> Callable[..., Sample]:
-    """Interrupt at the samples of a case."""
+def _stopped(sample: Callable[..., Sample], case: str, after: tuple[str, int] | None = None) -> Callable[..., Sample]:
+    """Interrupt at the samples of a case, once another one, of a case and with a seed, is there."""
+    is_there = threading.Event()
 
-    def sampled(backend: VirtualClock, plan: Suite, sampled_case: Case, *others: Any) -> Sample:
+    def sampled(backend: VirtualClock, plan: Suite, sampled_case: Case, link: Any, seed: int, raw: Path) -> Sample:
         if sampled_case.id == case:
+            assert after is None or is_there.wait(60)
             raise KeyboardInterrupt
-        return sample(backend, plan, sampled_case, *others)
+        found = sample(backend, plan, sampled_case, link, seed, raw)
+        if (sampled_case.id, seed) == after:
+            is_there.set()
+        return found
 
     return sampled
 
@@ -329,6 +336,12 @@ def test_a_wrong_option_is_refused_with_its_name(tiny: Path, tmp_path: Path, mon
     with pytest.raises(ConfigError) as caught:
         check(tiny, monkeypatch, tmp_path, cases=["quick"], client={"colour": 1})
     assert "colour" in str(caught.value) + str(caught.value.faults)
+
+
+def test_test_cases_under_the_virtual_clock_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="interop has test cases"):
+        check_run.run(CheckRequest("interop", out=tmp_path), ProgressLog(quiet=True))
+    assert not list(tmp_path.iterdir())
 
 
 def test_equal_checks_have_equal_samples_and_digests(

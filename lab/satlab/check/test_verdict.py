@@ -4,6 +4,7 @@
 import math
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from satlab.check.suite import Case
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison
 from satlab.common.statistics import Interval
+from satlab.experiment import calibrate, host_load
 
 
 def test_a_test_case_passes_when_all_its_samples_did() -> None:
@@ -74,6 +76,58 @@ def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> No
     most = judged(good, off, off)
     assert (most.result, most.off, most.is_open) == ("not measurable", 2, False)
     assert judged(off, off).median_s == 9.0
+
+
+def functional(*samples: Sample) -> verdict.TargetVerdict:
+    """Return the verdict on a test case."""
+    cases = [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "retry", "files_bytes": [1024]}]
+    tests = small(marks_mb=[], cases=cases)
+    [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
+    return found
+
+
+BUSY = (
+    "cpu_others_ratio, cpu_steal_ratio, memory_wait_ratio, cpu_wait_ratio.client, late_packet_ratio.forward, "
+    "forward_udp_goodput_bps"
+)
+
+
+def test_a_test_case_that_passed_on_a_busy_host_has_passed() -> None:
+    """Its exit status, files and packets are what they are, however late they were."""
+    found = functional(one("a", 2.0, calibration=BUSY))
+    assert (found.result, found.n, found.off, found.died) == ("pass", 1, 1, ())
+    assert judged(one("a", 2.0, calibration=BUSY)).result == "not measurable"  # a time
+
+
+def test_a_test_case_that_failed_on_a_busy_host_is_not_measurable() -> None:
+    failed = one("a", None, status="failed", reason="no Retry was sent", calibration="cpu_others_ratio")
+    found = functional(failed)
+    assert (found.result, found.off, found.died) == ("not measurable", 1, ("no Retry was sent",))
+    assert functional(replace(failed, calibration="")).result == "fail"
+    passed = one("a", 2.0, calibration="cpu_others_ratio")
+    assert (functional(passed, failed).result, functional(passed, failed, failed).result) == ("pass", "not measurable")
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["rtt_ms", "forward_loss_ratio", "host_loss_ratio", "host_loss_ratio.return", "opensand_losses.queue", "another"],
+)
+def test_a_test_case_over_another_link_than_requested_is_not_measurable(check: str) -> None:
+    found = functional(one("a", 2.0, calibration=f"cpu_others_ratio, {check}"))
+    assert (found.result, found.died) == ("not measurable", ())
+    assert verdict.spoilt_by(one("a", 2.0, calibration=f"{BUSY}, {check}"), is_test=True) == check
+
+
+def test_the_names_of_checks_of_times_are_those_of_the_calibration() -> None:
+    """A check that is renamed would spoil test cases again."""
+    state = host_load.state([], lambda _, work: work())
+    whole = [*host_load.between(state, replace(state, total_ticks=state.total_ticks + 100, uptime_s=1e9, memory_us=0))]
+    checks = [*whole, *host_load.of_programs({"client": 1.0}, 1.0)]
+    line = {"type": "sample", "t_unix_s": 1.0, "forward": {"out_packets": 1, "late_packets": 0, "late_max_us": 0.0}}
+    watched: Any = SimpleNamespace(watched=("forward",))
+    checks += calibrate.during([line, {"type": "end"}], watched)
+    names = {check.name for check in checks}
+    assert {name for name in names if not name.startswith(verdict.TIMING)} == {"host_loss_ratio"} and len(names) >= 5
 
 
 def test_an_unsupported_case_is_not_a_failure() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Benchmarks: `satlab bench ...`."""
 
+import contextlib
 import fnmatch
 import itertools
 import json
@@ -13,7 +14,7 @@ import typer
 from satlab.cli.base import Quiet, app, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
 
@@ -178,17 +179,52 @@ def bench_agree(
     server: Annotated[
         list[str] | None, typer.Option(help="Option of satperf's server, NAME=VALUE. Repeatable.")
     ] = None,
+    virtual_client: Annotated[
+        str | None, typer.Option(help="Another stack: its client in lock-step with the virtual clock, as of check.")
+    ] = None,
+    virtual_server: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
+    client_cmd: Annotated[str | None, typer.Option(help="The same stack's client in a lab, as of check.")] = None,
+    server_cmd: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
+    endpoint: Annotated[
+        Path | None, typer.Option(help="In place of these commands: an endpoint of the QUIC interop runner.")
+    ] = None,
+    stack: Annotated[
+        Literal["quiche", "ngtcp2"] | None, typer.Option(help="The same: a built-in stack of check --clock real.")
+    ] = None,
+    client_env: Annotated[
+        list[str] | None, typer.Option(help="Variable of both clients, NAME=VALUE. Repeatable.")
+    ] = None,
+    server_env: Annotated[list[str] | None, typer.Option(help="The same of both servers.")] = None,
+    allow_read: Annotated[
+        list[Path] | None, typer.Option(help="File or folder that these programs may read. Repeatable.")
+    ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Compare the virtual clock with a real lab, by quinn's times. Status 1: they differ; 4: not measurable."""
-    from satlab.bench import clock_agreement
-    from satlab.check.endpoint import selection
+    """Compare the virtual clock with a real lab, by the times of quinn or of programs of another stack.
 
-    needs.ensure("lab", "quic", "virtual")
-    needs.root(NETNS)
+    Status 1: they differ; 4: not measurable.
+    """
+    from satlab.bench import clock_agreement
+    from satlab.check.endpoint import lockstep, selection
+
     options = (selection.options(client or []), selection.options(server or []))
-    result = clock_agreement.measure(suite, cases or (), up_to_mb, runs, options, ProgressLog(quiet))
+    variables = selection.environment(client_env or (), server_env or ())
+    named = selection.External(client_cmd, server_cmd, allow_read or (), endpoint, stack=stack, environment=variables)
+    clients, servers = ([one] if one else [] for one in (virtual_client, virtual_server))
+    virtual = lockstep.each_pair(clients, servers, allow_read or (), variables)
+    if bool(virtual) is not bool(named) or (virtual and any(options)) or (variables and not virtual):
+        hint = (
+            "--virtual-client and --virtual-server with commands, --endpoint or --stack; --client and --server: quinn"
+        )
+        raise ConfigError("a stack is compared with itself: it needs programs for both clocks", hint=hint)
+    needs.ensure("lab", "quic", "virtual")
+    if stack == "ngtcp2":
+        needs.ensure("ngtcp2")
+    needs.root(NETNS)
+    with named.opened() if named else contextlib.nullcontext(None) as pair:
+        compared = clock_agreement.Compared(options, virtual[0] if virtual else None, pair)
+        result = clock_agreement.measure(suite, cases or (), up_to_mb, runs, compared, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
         print(line)
     if not result["agree"]:

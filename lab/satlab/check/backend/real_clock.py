@@ -66,7 +66,7 @@ class RealClock:
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Run the programs in a lab of their own."""
-        if lacking := self._lacking(case):
+        if lacking := self.lacking(case):
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = _emptied(raw / f"{case.id}-{seed}")
         request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
@@ -98,7 +98,8 @@ class RealClock:
             **_returned(samples),
         )
 
-    def _lacking(self, case: Case) -> str:
+    def lacking(self, case: Case) -> str:
+        """Return why the programs cannot run a case; empty if they can."""
         if case.neighbour:
             return "the case has a second client behind the same address: it needs the virtual clock"
         if case.is_for_satperf and not isinstance(self.ends, SatperfPair):

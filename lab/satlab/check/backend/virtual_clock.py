@@ -60,11 +60,16 @@ class VirtualClock:
         if self.programs is None:
             library = {} if self.library == "quinn" else {"stack": self.library}
             return run(link, request | library, raw, case, stop=self.stop)
-        if lacking := self.programs.unsupported_reason(case, request):
+        if lacking := self.lacking(suite, case):
             return Sample(case.id, seed, "unsupported", lacking, (None,) * len(suite.marks_mb))
         with self.programs.running(raw, f"{case.id}-{seed}") as commands:
             found = run(link, request | {"programs": commands}, raw, case, PROGRAMS_DEADLINE_S, self.stop)
         return lockstep.with_output(found, raw, f"{case.id}-{seed}")
+
+    def lacking(self, suite: Suite, case: Case) -> str:
+        """Return why the programs cannot run a case; empty if they can, or for the library."""
+        request = transfer(suite, case, 0, self.client, self.server)
+        return self.programs.unsupported_reason(case, request) if self.programs else ""
 
 
 def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def built_in(stack: str, client: Options, server: Options) -> EndpointPair:
 
 @dataclass(frozen=True)
 class External:
-    """Programs as the command line names them: two commands, or endpoints of the interop runner."""
+    """Programs as the command line names them: two commands, endpoints of the interop runner, or a built-in stack."""
 
     client_cmd: str | None = None
     server_cmd: str | None = None
@@ -48,20 +48,26 @@ class External:
     endpoint: Path | None = None
     client_endpoint: Path | None = None
     server_endpoint: Path | None = None
+    stack: str | None = None
     environment: Environment = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Return whether any is named."""
         endpoints = (self.endpoint, self.client_endpoint, self.server_endpoint)
-        return bool(self.client_cmd or self.server_cmd or any(endpoints))
+        return bool(self.client_cmd or self.server_cmd or self.stack or any(endpoints))
 
     def opened(self) -> AbstractContextManager[EndpointPair]:
         """Return the pair; it can be used within the block.
 
         Raises:
             ConfigError: a command or an endpoint is invalid, one side is missing, or more than one kind is named.
+            HostError: the programs of the built-in stack are not installed.
         """
         client, server = self.client_endpoint or self.endpoint, self.server_endpoint or self.endpoint
+        if self.stack:
+            if self.client_cmd or self.server_cmd or client or server:
+                raise ConfigError("--stack excludes commands and endpoints", hint="omit one of them")
+            return contextlib.nullcontext(built_in(self.stack, {}, {}))
         if client is None and server is None:
             return contextlib.nullcontext(
                 command_line.parse(self.client_cmd, self.server_cmd, self.allow_read, self.environment)

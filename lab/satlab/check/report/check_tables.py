@@ -270,12 +270,13 @@ def host_losses(sample: Sample) -> dict[str, str]:
 
 
 def notices(check: CheckResult) -> Section:
-    """Symptoms of slow transfers, and files that were not used, with the seeds of their samples."""
+    """Symptoms of slow transfers, what was out of calibration, and files that were not used; with seeds of samples."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in check.samples.items():
         for one in samples:
+            off = [f"out of calibration: {one.calibration}"] if one.calibration else []
             losses = (f"host losses, {name}: {count}" for name, count in host_losses(one).items())
-            for text in (*one.symptoms, *losses, *(warning.text for warning in one.warnings)):
+            for text in (*one.symptoms, *off, *losses, *(warning.text for warning in one.warnings)):
                 seeds.setdefault((case, text), []).append(str(one.seed))
     rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
     return Section("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)

@@ -37,7 +37,7 @@ def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -
         ElementTree.SubElement(case, "failure", message=f"median {seconds(one.median_s)} s, {limit}{target}{died}")
     elif one.result != "pass":
         reason = {
-            "not measurable": f"not measurable: {one.off} samples out of calibration",
+            "not measurable": "; ".join((f"not measurable: {one.off} samples out of calibration", *one.died)),
             "unsupported": f"unsupported: {'; '.join(one.died)}",
         }.get(one.result, "no target")
         ElementTree.SubElement(case, "skipped", message=f"{reason}; median {seconds(one.median_s)} s")

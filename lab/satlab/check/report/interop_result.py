@@ -65,13 +65,17 @@ def extension(checks: Sequence[CheckResult]) -> dict[str, Any]:
     """Return each whole check.json, the cases by the abbreviations of result.json, and what was not measurable."""
     cases = {abbreviation(name): name for check in checks for name in check.samples}
     unmeasured = [
-        {"stack": check.input.stack, "case": one.case, "reason": f"{one.off} samples out of calibration"}
+        {"stack": check.input.stack, "case": one.case, "reason": _unmeasured(one)}
         for check in checks
         for one in check.verdicts
         if one.result == "not measurable"
     ]
     documents = [check.document() for check in checks]
     return {"schema": EXTENSION, "cases": cases, "not_measurable": unmeasured, "checks": documents}
+
+
+def _unmeasured(one: TargetVerdict) -> str:
+    return "; ".join((f"{one.off} samples out of calibration", *one.died))
 
 
 def page_name(name: str) -> str:
