@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
@@ -126,8 +128,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     if not shutil.which("chromium"):
         pytest.skip("needs chromium and chromedriver")
     folder = tmp_path_factory.mktemp("web")
-    web_target.build(web_target.load("kepler"), folder / "www" / "kepler")
-    pki.create(folder / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    pages = [web_target.load(name) for name in ("kepler", "article", "shop")]
+    for page in pages:
+        web_target.build(page, folder / "www" / page.name)
+    pki.create(folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC))
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
     ip("netns", "add", client)
     ip("netns", "add", server)
@@ -221,6 +225,32 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(pair: Pair
     load = observations.ADAPTER.validate_python(content)
     assert content["first_contentful_paint_ms"] / 2 < (load.speed_index_ms or 0) < content["frames"][-1]["t_ms"] + 1
     assert len(job.loads()) == 1, "the observed load is none of these"
+
+
+@pytest.mark.parametrize("name", ["article", "shop"])
+@pytest.mark.parametrize(("protocol", "spoken"), [("h1", "http/1.1"), ("h3", "h3")])
+def test_a_page_of_several_domains_is_whole(pair: Pair, name: str, protocol: str, spoken: str) -> None:
+    page = web_target.load(name)
+    with web_server(pair, protocol, "-p", name):
+        job = page_load(pair, protocol, "-p", name, "-n", "1")
+        job.end(expect=0)
+    (record,) = job.loads()
+    assert (record["status"], record["body_bytes"]) == ("ok", page.total_bytes), record["reason"]
+    assert record["protocols"] == {spoken: len(page.objects)}
+    assert {urlsplit(one["name"]).hostname for one in record["resources"]} == set(page.hosts)
+
+
+def test_each_domain_has_connections_of_its_own(pair: Pair) -> None:
+    with web_server(pair, "h3", "-p", "article"):
+        job = page_load(pair, "h3", "-p", "article", "-n", "1", "-o", "1")
+        job.end(expect=0)
+    (content,) = job.files("page_observation_json")
+    assert content["status"] == "ok", content["reason"]
+    opened: dict[str, set[str]] = {}
+    for one in content["requests"]:
+        opened.setdefault(urlsplit(one["url"]).hostname or "", set()).add(one["connection"])
+    assert set(opened) == set(web_target.load("article").hosts)
+    assert not any(a & b for a, b in combinations(opened.values(), 2))
 
 
 def test_the_browser_asks_for_each_object_once_and_for_nothing_else(pair: Pair) -> None:

@@ -10,7 +10,6 @@ Exit statuses: 0 all loads ok, 1 a load is not ok or the job was stopped, 2 argu
 
 import argparse
 import contextlib
-import csv
 import ctypes
 import json
 import os
@@ -25,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,28 +33,18 @@ from urllib.parse import urlsplit
 import collect_agent
 import page_observation
 from page_scripts import READ_TIMELINE, YARDSTICK
+from page_target import PROTOCOLS, JobError, Target, read_target
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.remote.remote_connection import RemoteConnection
 from urllib3.exceptions import HTTPError
 
-HOST_SUFFIX = ".satlab.test"
-PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h2": ("https", 443, "h2"), "h3": ("https", 443, "h3")}
 DRIVER_GRACE_S = 15.0  # what the driver may take beyond the deadline of the load before it counts as hung
 SCRIPT_TIMEOUT_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
 
 # The navigation opens its own connection: no socket is opened ahead of it, whose handshake would not be in its times.
 PREFERENCES = {"net.network_prediction_options": 2}  # 2: never (chrome/browser/preloading/preloading_prefs.h)
-
-
-class JobError(Exception):
-    """What keeps the job from loading anything: what, where, why; and the exit status."""
-
-    def __init__(self, message: str, hint: str, status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
 
 
 class Stopped(BaseException):
@@ -71,30 +60,6 @@ STOPPED = threading.Event()
 
 PROFILES: list[str] = []
 """Folders of browsers so far."""
-
-
-Address = IPv4Address | IPv6Address
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is loaded, from where, and what has to arrive: body bytes by URL path. `spki` is empty for h1."""
-
-    page: str
-    protocol: str
-    server: Address
-    expected: Mapping[str, int]
-    spki: str
-
-    @property
-    def host(self) -> str:
-        """Return the name that the browser maps to the server's address."""
-        return self.page + HOST_SUFFIX
-
-    @property
-    def url(self) -> str:
-        """Return the address of the document."""
-        return f"{PROTOCOLS[self.protocol][0]}://{self.host}/"
 
 
 @dataclass(frozen=True)
@@ -114,6 +79,7 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
     """Return Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
     scheme, port, _ = PROTOCOLS[target.protocol]
     server = f"[{target.server}]" if target.server.version == 6 else str(target.server)
+    known = ",".join(f"MAP {host} {server}" for host in target.hosts)
     arguments = [
         "--headless=new",
         f"--user-data-dir={profile}",
@@ -131,12 +97,12 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
         "--disable-dev-shm-usage",
         "--metrics-recording-only",
         "--window-size=1280,1024",
-        f"--host-resolver-rules=MAP {target.host} {server},MAP * ~NOTFOUND",
+        f"--host-resolver-rules={known},MAP * ~NOTFOUND",
     ]
     if scheme == "https":
         arguments.append(f"--ignore-certificate-errors-spki-list={target.spki}")
     if target.protocol == "h3":
-        arguments.append(f"--origin-to-force-quic-on={target.host}:{port}")
+        arguments.append(f"--origin-to-force-quic-on={','.join(f'{host}:{port}' for host in target.hosts)}")
     else:
         arguments.append("--disable-quic")
     return arguments if sandbox else [*arguments, "--no-sandbox"]
@@ -160,7 +126,7 @@ def fresh_browser(
         options.add_experimental_option("prefs", PREFERENCES)
         for argument in browser_arguments(target, Path(scratch) / "profile", sandbox=may_sandbox()):
             options.add_argument(argument)
-        if is_observed:
+        if is_observed or len(target.hosts) > 1:
             page_observation.switch_on(options)
         service = webdriver.ChromeService(executable_path=programs.driver)
         try:
@@ -278,6 +244,8 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
             if timed_out:
                 record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
+            if len(target.hosts) > 1:
+                page_observation.complete(timeline, page_observation.events_of(driver))
             record["yardstick_ms"] = max(record["yardstick_ms"], yardstick_ms(driver))
     except (WebDriverException, HTTPError, OSError) as error:
         if record["status"] != "censored":  # a page that is stuck may not answer the question for its timeline either
@@ -303,6 +271,8 @@ def observe(target: Target, programs: Programs, index: int, timeout_s: float) ->
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
             if not timed_out:
                 found = page_observation.read(driver, trace, target.url, timeline)
+            elif len(target.hosts) > 1:
+                page_observation.complete(timeline, page_observation.events_of(driver))
     except (WebDriverException, HTTPError, OSError, page_observation.ObservationError) as error:
         if record["status"] != "censored":
             return page_observation.document(record | {"reason": one_line(error)}, found)
@@ -392,14 +362,12 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
     """Return every reason why a load that reached its load event does not count."""
     expected = PROTOCOLS[target.protocol][2]
-    sizes = {urlsplit(r["name"]).path: r["encoded_body_bytes"] for r in timeline["resources"]}
+    sizes = {target.key(r["name"]): r["encoded_body_bytes"] for r in timeline["resources"]}
     wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != expected]
     bad = [r for r in timeline["resources"] if r["response_status"] != 200]
     faults = [
-        some(
-            [f"{urlsplit(r['name']).path} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {expected}"
-        ),
-        some([f"{urlsplit(r['name']).path} {r['response_status']}" for r in bad], "status not 200"),
+        some([f"{target.key(r['name'])} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {expected}"),
+        some([f"{target.key(r['name'])} {r['response_status']}" for r in bad], "status not 200"),
         some([path for path in target.expected if path not in sizes], "missing"),
         some([path for path in sizes if path not in target.expected], "not of the page"),
         some(
@@ -437,28 +405,6 @@ def find_programs() -> Programs:
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
         versions.append(answer.stdout.strip())
     return Programs(found["browser"], found["driver"], *versions)
-
-
-def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path) -> Target:
-    """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h2 and h3 the pin from PKI/spki.txt."""
-    try:
-        with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        expected = {"/" if row["loaded_as"] == "document" else "/" + row["path"]: int(row["bytes"]) for row in rows}
-    except (OSError, KeyError, ValueError) as error:
-        hint = "generate the page (satlab.netlab.web_target) and set SATLAB_WWW"
-        raise JobError(f"page {page}: {error!r}", hint) from error
-    if not expected:
-        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.netlab.web_target")
-    spki = ""
-    if PROTOCOLS[protocol][0] == "https":
-        try:
-            spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
-        except OSError as error:
-            raise JobError(f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates") from error
-        if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
-            raise JobError(f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again")
-    return Target(page, protocol, server, expected, spki)
 
 
 def publish(record: Mapping[str, Any], folder: Path) -> None:
