@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from itertools import combinations
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ import pytest
 
 from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
+from satlab.experiment.page_import import writing
 from satlab.netlab import pki, web_target
 from tests.polling import until
 
@@ -227,8 +228,11 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(pair: Pair
     assert len(job.loads()) == 1, "the observed load is none of these"
 
 
-@pytest.mark.parametrize("name", ["article", "shop"])
-@pytest.mark.parametrize(("protocol", "spoken"), [("h1", "http/1.1"), ("h3", "h3")])
+@pytest.mark.parametrize(
+    ("name", "protocol", "spoken"),
+    [("article", "h1", "http/1.1"), ("article", "h2", "h2"), ("article", "h3", "h3"),
+     ("shop", "h1", "http/1.1"), ("shop", "h3", "h3")],
+)  # fmt: skip
 def test_a_page_of_several_domains_is_whole(pair: Pair, name: str, protocol: str, spoken: str) -> None:
     page = web_target.load(name)
     with web_server(pair, protocol, "-p", name):
@@ -251,6 +255,26 @@ def test_each_domain_has_connections_of_its_own(pair: Pair) -> None:
         opened.setdefault(urlsplit(one["url"]).hostname or "", set()).add(one["connection"])
     assert set(opened) == set(web_target.load("article").hosts)
     assert not any(a & b for a, b in combinations(opened.values(), 2))
+
+
+def test_an_imported_page_is_whole_over_http_3_with_its_domains(pair: Pair, tmp_path: Path) -> None:
+    kinds = {"": "text/html", "a.css": "text/css", "a.js": "text/javascript", "a.png": "image/png", "b": "text/html"}
+    listed = [
+        {"request": {"method": "GET", "url": f"https://www{number % 3}.example.com/{path}"},
+         "response": {"status": 200, "bodySize": 9_000 + number, "content": {"size": 9_000, "mimeType": mime}}}
+        for number, (path, mime) in enumerate(kinds.items())
+    ]  # fmt: skip
+    (tmp_path / "x.har").write_text(json.dumps({"log": {"version": "1.2", "entries": listed}}))
+    page = writing.run(tmp_path / "x.har", "imported", PurePosixPath("index.html"), tmp_path).page
+    web_target.build(page, pair.folder / "www" / "imported")
+    with web_server(pair, "h3", "-p", "imported"):
+        job = page_load(pair, "h3", "-p", "imported", "-n", "1")
+        job.end(expect=0)
+    (record,) = job.loads()
+    assert (record["status"], record["body_bytes"]) == ("ok", 5 * 9_000 + 10), record["reason"]
+    assert {urlsplit(one["name"]).hostname for one in record["resources"]} == {
+        f"{domain}imported.satlab.test" for domain in ("", "www1.example.com.", "www2.example.com.")
+    }
 
 
 def test_the_browser_asks_for_each_object_once_and_for_nothing_else(pair: Pair) -> None:

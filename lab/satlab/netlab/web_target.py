@@ -40,7 +40,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PATH = re.compile(r"(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+")
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _DOCUMENT = "the first object, and no other, is the document, which is on the page's own host"
-_MOST_OF_HOST = 180  # with the page's name, at most 253 characters (RFC 1035)
+_MOST_OF_HOST = 170  # with the page's name, at most 253 characters (RFC 1035)
 _PIXELS = re.compile(r"([1-9]\d{0,2}|1\d{3})x([1-9]\d{0,2}|1\d{3})")
 
 
@@ -97,10 +97,15 @@ class Built:
     sha256: str
 
 
-def load(name: str, targets: Path = WEB_TARGETS) -> Page:
-    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that is raised."""
+def check_name(name: str) -> None:
+    """Raise ConfigError if a page cannot have this name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"page {name!r}: a page name is made of a-z, 0-9 and '-'")
+
+
+def load(name: str, targets: Path = WEB_TARGETS) -> Page:
+    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that is raised."""
+    check_name(name)
     folder = targets / name
     try:
         settings_text = (folder / "page.yml").read_text(encoding="utf-8")
