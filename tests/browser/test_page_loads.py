@@ -244,6 +244,19 @@ def test_a_page_of_several_domains_is_whole(pair: Pair, name: str, protocol: str
     assert {urlsplit(one["name"]).hostname for one in record["resources"]} == set(page.hosts)
 
 
+def test_netlog_and_keys_of_an_observed_load_are_stored(pair: Pair) -> None:
+    with web_server(pair, "h3"):
+        job = page_load(pair, "h3", "-n", "1", "-o", "1", "-l", "1")
+        job.end(expect=0)
+    (content,) = job.files("page_observation_json")
+    assert content["status"] == "ok", content["reason"]
+    (netlog,) = job.files("netlog_json")
+    kinds = {number: name for name, number in netlog["constants"]["logEventTypes"].items()}
+    assert "QUIC_SESSION" in {kinds[event["type"]] for event in netlog["events"]}
+    (keys,) = [job.raw / one["tls_keys_txt"] for one in job.statistics() if "tls_keys_txt" in one]
+    assert "QUIC_CLIENT_TRAFFIC_SECRET_0" in keys.read_text() or "CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
+
+
 def test_each_domain_has_connections_of_its_own(pair: Pair) -> None:
     with web_server(pair, "h3", "-p", "article"):
         job = page_load(pair, "h3", "-p", "article", "-n", "1", "-o", "1")

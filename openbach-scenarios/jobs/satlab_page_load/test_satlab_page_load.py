@@ -130,6 +130,26 @@ def test_objects_of_other_domains_are_expected_there(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_logs_that_are_missing_or_too_large_are_named_and_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored: list[str] = []
+
+    def store(*_: object, **files: str) -> str:
+        stored.extend(files)
+        return "OK"
+
+    monkeypatch.setattr(job.collect_agent, "store_files", store)
+    (tmp_path / "tls_keys.txt").write_text("CLIENT_RANDOM 00 00\n")
+    job.browser_logs.publish(tmp_path, "https://kepler.satlab.test/")
+    assert stored == ["tls_keys_txt"]
+    assert "netlog_json of the observed load is not stored: it has 0 bytes" in capsys.readouterr().err
+    with (tmp_path / "tls_keys.txt").open("wb") as large:
+        large.truncate(job.browser_logs.MOST_KEYS + 1)
+    job.browser_logs.publish(tmp_path, "https://kepler.satlab.test/")
+    assert stored == ["tls_keys_txt"]
+
+
 def test_every_reason_is_given(timeline: Any) -> None:
     for number in range(10, 20):
         timeline["resources"][number].update(next_hop_protocol="http/1.1", response_status=500)
@@ -351,7 +371,7 @@ def test_the_descriptor_names_the_arguments_of_the_script() -> None:
     level = load_job(HERE).level
     assert [a.name for a in level.required] == ["protocol", "server_ip"]
     flags = {a.flag: a.name for a in level.optional}
-    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout", "-o": "observed"}
+    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout", "-o": "observed", "-l": "logs"}
     defaults = vars(job.parser().parse_args(["h1", "198.18.4.2"]))
     assert {a.name: a.default for a in level.optional} == {name: defaults[name] for name in flags.values()}
 

@@ -30,6 +30,7 @@ from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
+import browser_logs
 import collect_agent
 import page_observation
 from page_scripts import READ_TIMELINE, YARDSTICK
@@ -116,9 +117,12 @@ def may_sandbox() -> bool:
 
 @contextlib.contextmanager
 def fresh_browser(
-    target: Target, programs: Programs, timeout_s: float, *, is_observed: bool = False
+    target: Target, programs: Programs, timeout_s: float, *, is_observed: bool = False, logs: Path | None = None
 ) -> Iterator[webdriver.Chrome]:
-    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened."""
+    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened.
+
+    `logs`: folder for the browser's log of the network and the keys of its connections.
+    """
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
         PROFILES.append(scratch)
         options = webdriver.ChromeOptions()
@@ -128,6 +132,8 @@ def fresh_browser(
             options.add_argument(argument)
         if is_observed or len(target.hosts) > 1:
             page_observation.switch_on(options)
+        if logs:
+            browser_logs.switch_on(options, logs)
         service = webdriver.ChromeService(executable_path=programs.driver)
         try:
             driver = webdriver.Chrome(options=options, service=service)
@@ -136,6 +142,8 @@ def fresh_browser(
             driver.set_page_load_timeout(timeout_s)
             driver.set_script_timeout(SCRIPT_TIMEOUT_S)
             yield driver
+            if logs:
+                driver.quit()  # an ordinary end: the browser completes its log
         finally:
             end_children()
 
@@ -254,7 +262,9 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
     return judge(record, timeline, target) if timeline else record
 
 
-def observe(target: Target, programs: Programs, index: int, timeout_s: float) -> dict[str, Any]:
+def observe(
+    target: Target, programs: Programs, index: int, timeout_s: float, logs: Path | None = None
+) -> dict[str, Any]:
     """Load the page once and record its requests and pictures (schema satlab/page-observation/1).
 
     Pictures take CPU time from the browser, so the times of this load are never among the figures of the others.
@@ -262,7 +272,7 @@ def observe(target: Target, programs: Programs, index: int, timeout_s: float) ->
     record, found = empty_record(target, programs, index), page_observation.nothing()
     timeline: dict[str, Any] | None = None
     try:
-        with fresh_browser(target, programs, timeout_s, is_observed=True) as driver:
+        with fresh_browser(target, programs, timeout_s, is_observed=True, logs=logs) as driver:
             trace = page_observation.Trace(driver)
             record["start_unix_s"] = time.time()
             timed_out = navigate(driver, target.url)
@@ -438,7 +448,7 @@ def delivered(answer: object) -> None:
         raise JobError(f"the collector refused a sample: {answer}", "see the collector's log", status=1)
 
 
-def measure(target: Target, runs: int, timeout_s: float, observed: int = 0) -> bool:
+def measure(target: Target, runs: int, timeout_s: float, observed: int = 0, *, keeps_logs: bool = False) -> bool:
     """Load the page `runs` times, one after the other, and then observed; return whether all loads are ok."""
     programs = find_programs()
     all_ok = True
@@ -454,8 +464,11 @@ def measure(target: Target, runs: int, timeout_s: float, observed: int = 0) -> b
             if STOPPED.is_set():
                 raise Stopped
         for index in range(observed):
-            content = observe(target, programs, index, timeout_s)
+            logs = Path(folder) if keeps_logs else None
+            content = observe(target, programs, index, timeout_s, logs)
             publish_observation(content, Path(folder))
+            if logs:
+                browser_logs.publish(logs, content["url"])
             all_ok = all_ok and content["status"] == "ok"
             if STOPPED.is_set():
                 raise Stopped
@@ -501,6 +514,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-o", "--observed", type=observed_count, default=0, help="further loads with requests and pictures (0)"
     )
+    options.add_argument(
+        "-l", "--logs", type=int, choices=(0, 1), default=0, help="1: of observed loads also NetLog and TLS keys (0)"
+    )
     www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument("--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default")
     options.add_argument("--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default")
@@ -523,7 +539,8 @@ def main() -> int:
     try:
         adopt_orphans()
         target = read_target(arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki)
-        return 0 if measure(target, arguments.runs, arguments.timeout, arguments.observed) else 1
+        asked = arguments.runs, arguments.timeout, arguments.observed
+        return 0 if measure(target, *asked, keeps_logs=bool(arguments.logs)) else 1
     except Stopped:
         remove_what_is_left()
         print("error: stopped before all loads were done\nhint: finished loads are kept", file=sys.stderr)
