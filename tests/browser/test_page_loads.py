@@ -345,9 +345,9 @@ def test_t08_a_wrong_certificate_fails_the_load(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
-def test_a_missing_file_is_a_failed_sample(pair: Pair, protocol: str) -> None:
-    www = pair.folder / f"www-{protocol}"
-    shutil.copytree(pair.folder / "www", www)
+def test_a_missing_file_is_a_failed_sample(pair: Pair, tmp_path: Path, protocol: str) -> None:
+    www = tmp_path / "www"
+    shutil.copytree(pair.folder / "www" / "kepler", www / "kepler")
     (www / "kepler" / "site" / "txt" / "d05.txt").unlink()
     with web_server(pair, protocol, SATLAB_WWW=str(www)):
         job = page_load(pair, protocol, "-n", "1")
