@@ -24,6 +24,9 @@ HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
 SUMMARISED = (*METRICS, *observations.METRICS)
 """Of these the median over loads is a record, too."""
+PERCENTILES = (75, 95)
+MIN_FOR_PERCENTILES = 20
+"""With fewer loads the 95th percentile is the slowest load, or would be a guess beyond it."""
 
 
 class Resource(Model):
@@ -95,7 +98,7 @@ def _metric(load: PageLoad, metric: str, labels: Mapping[str, str]) -> Record:
 
 
 def over_loads(per_load: Iterable[Record]) -> list[Record]:
-    """Summarise the rows of single loads per protocol, page and proxy: label stat is median, min or max.
+    """Summarise the rows of single loads per protocol, page and proxy: label stat is median, min, max, p75 or p95.
 
     Labels n, censored and failed count the loads. A censored load took longer than any that ended, so the median
     counts it as infinite: survivors alone would look too good. Failed loads have no place in the order.
@@ -130,4 +133,25 @@ def _summary(metric: str, protocol: str, page: str, pep: str, group: Sequence[Re
     if values:
         rows.append(Record(metric, min(values), {**labels, "stat": "min"}))
         rows.append(Record(metric, max(values), {**labels, "stat": "max"}))
-    return rows
+    return [*rows, *_percentiles(metric, labels, sorted([*values, *[math.inf] * censored]))]
+
+
+def _percentiles(metric: str, labels: Mapping[str, str], ordered: Sequence[float]) -> list[Record]:
+    if len(ordered) < MIN_FOR_PERCENTILES:
+        return []
+    found = {f"p{share}": percentile(ordered, share) for share in PERCENTILES}
+    reason = "so many loads were cut off by their deadline"
+    return [
+        Record(metric, None, {**labels, "stat": stat}, status="censored", reason=reason)
+        if math.isinf(value)
+        else Record(metric, value, {**labels, "stat": stat})
+        for stat, value in found.items()
+    ]
+
+
+def percentile(ordered: Sequence[float], share: int) -> float:
+    """Return the least of the samples (in order, at least one) that `share` in a hundred do not exceed: nearest rank.
+
+    Like the median it is a time that was measured, and a cut-off load counts as longer than all others.
+    """
+    return ordered[max(0, -(-share * len(ordered) // 100) - 1)]

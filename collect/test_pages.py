@@ -3,6 +3,8 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collect import pages
 from collect.fixtures.example_run import failed_load, page_load
@@ -83,6 +85,30 @@ def test_a_median_among_censored_loads_is_censored() -> None:
 def test_nothing_but_failures_is_a_failed_median() -> None:
     median = summary(broken(1, "failed"), "page_load_time_ms", "median")
     assert (median.value, median.status) == (None, "failed")
+
+
+def test_percentiles_are_of_twenty_loads_or_more() -> None:
+    times = [float(1000 + n) for n in range(20)]
+    rows = pages.over_loads(plt(*times[::-1]))
+    found = {r.labels["stat"]: (r.value, r.labels["n"]) for r in rows if r.metric == "page_load_time_ms"}
+    assert (found["p75"], found["p95"]) == ((1014.0, "20"), (1018.0, "20"))
+    few = pages.over_loads(plt(*times[1:]))
+    assert {r.labels["stat"] for r in few} == {"median", "min", "max"}
+
+
+def test_a_percentile_among_censored_loads_is_censored() -> None:
+    rows = [*plt(*(1000.0 + n for n in range(18))), *broken(18, "censored"), *broken(19, "censored")]
+    assert summary(rows, "page_load_time_ms", "p75").value == 1014
+    last = summary(rows, "page_load_time_ms", "p95")
+    assert (last.value, last.status) == (None, "censored")
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300), st.sampled_from([1, 50, 75, 95, 100]))
+def test_a_percentile_is_the_least_sample_that_enough_samples_do_not_exceed(values: list[float], share: int) -> None:
+    found = pages.percentile(sorted(values), share)
+    assert found in values
+    assert 100 * sum(value <= found for value in values) >= share * len(values)
+    assert 100 * sum(value < found for value in values) < share * len(values)
 
 
 def test_loads_with_and_without_a_proxy_are_not_pooled() -> None:

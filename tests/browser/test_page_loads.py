@@ -13,14 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from pathlib import Path
+from itertools import combinations
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
 
 from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
+from satlab.experiment.page_import import writing
 from satlab.netlab import pki, web_target
 from tests.polling import until
 
@@ -126,8 +129,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     if not shutil.which("chromium"):
         pytest.skip("needs chromium and chromedriver")
     folder = tmp_path_factory.mktemp("web")
-    web_target.build(web_target.load("kepler"), folder / "www" / "kepler")
-    pki.create(folder / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    pages = [web_target.load(name) for name in ("kepler", "article", "shop")]
+    for page in pages:
+        web_target.build(page, folder / "www" / page.name)
+    pki.create(folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC))
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
     ip("netns", "add", client)
     ip("netns", "add", server)
@@ -223,6 +228,68 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(pair: Pair
     assert len(job.loads()) == 1, "the observed load is none of these"
 
 
+@pytest.mark.parametrize(
+    ("name", "protocol", "spoken"),
+    [("article", "h1", "http/1.1"), ("article", "h2", "h2"), ("article", "h3", "h3"),
+     ("shop", "h1", "http/1.1"), ("shop", "h3", "h3")],
+)  # fmt: skip
+def test_a_page_of_several_domains_is_whole(pair: Pair, name: str, protocol: str, spoken: str) -> None:
+    page = web_target.load(name)
+    with web_server(pair, protocol, "-p", name):
+        job = page_load(pair, protocol, "-p", name, "-n", "1")
+        job.end(expect=0)
+    (record,) = job.loads()
+    assert (record["status"], record["body_bytes"]) == ("ok", page.total_bytes), record["reason"]
+    assert record["protocols"] == {spoken: len(page.objects)}
+    assert {urlsplit(one["name"]).hostname for one in record["resources"]} == set(page.hosts)
+
+
+def test_netlog_and_keys_of_an_observed_load_are_stored(pair: Pair) -> None:
+    with web_server(pair, "h3"):
+        job = page_load(pair, "h3", "-n", "1", "-o", "1", "-l", "1")
+        job.end(expect=0)
+    (content,) = job.files("page_observation_json")
+    assert content["status"] == "ok", content["reason"]
+    (netlog,) = job.files("netlog_json")
+    kinds = {number: name for name, number in netlog["constants"]["logEventTypes"].items()}
+    assert "QUIC_SESSION" in {kinds[event["type"]] for event in netlog["events"]}
+    (keys,) = [job.raw / one["tls_keys_txt"] for one in job.statistics() if "tls_keys_txt" in one]
+    assert "QUIC_CLIENT_TRAFFIC_SECRET_0" in keys.read_text() or "CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
+
+
+def test_each_domain_has_connections_of_its_own(pair: Pair) -> None:
+    with web_server(pair, "h3", "-p", "article"):
+        job = page_load(pair, "h3", "-p", "article", "-n", "1", "-o", "1")
+        job.end(expect=0)
+    (content,) = job.files("page_observation_json")
+    assert content["status"] == "ok", content["reason"]
+    opened: dict[str, set[str]] = {}
+    for one in content["requests"]:
+        opened.setdefault(urlsplit(one["url"]).hostname or "", set()).add(one["connection"])
+    assert set(opened) == set(web_target.load("article").hosts)
+    assert not any(a & b for a, b in combinations(opened.values(), 2))
+
+
+def test_an_imported_page_is_whole_over_http_3_with_its_domains(pair: Pair, tmp_path: Path) -> None:
+    kinds = {"": "text/html", "a.css": "text/css", "a.js": "text/javascript", "a.png": "image/png", "b": "text/html"}
+    listed = [
+        {"request": {"method": "GET", "url": f"https://www{number % 3}.example.com/{path}"},
+         "response": {"status": 200, "bodySize": 9_000 + number, "content": {"size": 9_000, "mimeType": mime}}}
+        for number, (path, mime) in enumerate(kinds.items())
+    ]  # fmt: skip
+    (tmp_path / "x.har").write_text(json.dumps({"log": {"version": "1.2", "entries": listed}}))
+    page = writing.run(tmp_path / "x.har", "imported", PurePosixPath("index.html"), tmp_path).page
+    web_target.build(page, pair.folder / "www" / "imported")
+    with web_server(pair, "h3", "-p", "imported"):
+        job = page_load(pair, "h3", "-p", "imported", "-n", "1")
+        job.end(expect=0)
+    (record,) = job.loads()
+    assert (record["status"], record["body_bytes"]) == ("ok", 5 * 9_000 + 10), record["reason"]
+    assert {urlsplit(one["name"]).hostname for one in record["resources"]} == {
+        f"{domain}imported.satlab.test" for domain in ("", "www1.example.com.", "www2.example.com.")
+    }
+
+
 def test_the_browser_asks_for_each_object_once_and_for_nothing_else(pair: Pair) -> None:
     site, log = pair.folder / "www" / "kepler" / "site", pair.folder / "requests.log"
     with program(pair, sys.executable, "-c", LOGGING_SERVER, str(site), str(log)):
@@ -278,9 +345,9 @@ def test_t08_a_wrong_certificate_fails_the_load(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
-def test_a_missing_file_is_a_failed_sample(pair: Pair, protocol: str) -> None:
-    www = pair.folder / f"www-{protocol}"
-    shutil.copytree(pair.folder / "www", www)
+def test_a_missing_file_is_a_failed_sample(pair: Pair, tmp_path: Path, protocol: str) -> None:
+    www = tmp_path / "www"
+    shutil.copytree(pair.folder / "www" / "kepler", www / "kepler")
     (www / "kepler" / "site" / "txt" / "d05.txt").unlink()
     with web_server(pair, protocol, SATLAB_WWW=str(www)):
         job = page_load(pair, protocol, "-n", "1")

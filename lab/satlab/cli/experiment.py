@@ -280,6 +280,30 @@ profile_app = typer.Typer(no_args_is_help=True, help="OpenSAND profiles.")
 app.add_typer(profile_app, name="profile")
 
 
+page_app = typer.Typer(no_args_is_help=True, help="Pages that the lab serves.")
+app.add_typer(page_app, name="page")
+
+
+@command(page_app, name="import", epilog="Example: satlab page import www.example.com.har --name example")
+def import_page(
+    source: Annotated[Path, typer.Argument(help="HAR file of one page load, or the folder of a site.")],
+    name: Annotated[str, typer.Option(help="Name of the page: a-z, 0-9, hyphens.")],
+    document: Annotated[str, typer.Option(help="Of a folder: the document, below it.")] = "index.html",
+) -> int:
+    """Make a page of web-targets/: objects of the same types, sizes, domains and order; no content is copied."""
+    from pathlib import PurePosixPath
+
+    from satlab.experiment.page_import import writing
+
+    imported = writing.run(source, name, PurePosixPath(document))
+    for note in imported.notes:
+        ProgressLog().line(note)
+    page = imported.page
+    print(f"{name}: {len(page.objects)} objects, {page.total_bytes} bytes, {len(page.hosts)} domains")
+    print(f"./satlab run page_load --set protocol=h3 --set page={name}")
+    return ExitStatus.OK
+
+
 @command(profile_app, name="import")
 def import_profile(
     folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],

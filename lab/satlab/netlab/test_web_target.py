@@ -221,6 +221,45 @@ def test_files_match_their_schema() -> None:
                 jsonschema.validate(row | numbers, schema["$defs"]["row"])
 
 
+@pytest.mark.parametrize(("name", "objects", "size", "domains", "sha256"), [
+    ("article", 30, 700_000, 4, "58deb65056992a06bf70ad1471d2accd77021cffee99b2b9e1fac3d1e98d5277"),
+    ("shop", 120, 4_000_000, 8, "0e4957f28c80f654b0a608c2457d9e64f2a4e2d6d0b81ce02ef3b09cbdb87715"),
+])  # fmt: skip
+def test_pages_of_several_domains_are_the_same_bytes_everywhere(
+    tmp_path: Path, name: str, objects: int, size: int, domains: int, sha256: str
+) -> None:
+    page = web_target.load(name)
+    made = web_target.build(page, tmp_path)
+    assert (len(page.objects), page.total_bytes, len(page.hosts)) == (objects, size, domains)
+    assert [(made.site / o.path).stat().st_size for o in page.objects] == [o.size_bytes for o in page.objects]
+    assert made.sha256 == sha256
+    text = (made.site / "index.html").read_text(encoding="iso-8859-1")
+    for item in page.objects[1:]:
+        assert f'"{item.url(page.host)}"' in text
+    assert f'<img src="//images{"-1" if name == "shop" else ""}.{page.host}/jpg/' in text
+
+
+def test_a_script_is_one_comment(tmp_path: Path) -> None:
+    page = web_target.load("article")
+    site = web_target.build(page, tmp_path).site
+    for item in page.objects:
+        if item.loaded_as == "script":
+            content = (site / item.path).read_bytes()
+            assert content.startswith(b"/*")
+            assert content.find(b"*/") == len(content) - 2, item.path
+
+
+@pytest.mark.parametrize(
+    "host", ["Static", "a..b", "-a", "a.", "static/x", '"><script>', "a" * 64, ".".join("ab" * 61)]
+)
+def test_the_domain_of_an_object_is_checked(tmp_path: Path, host: str) -> None:
+    shutil.copytree(WEB_TARGETS / "article", tmp_path / "article")
+    edit(tmp_path / "article" / "manifest.csv", lambda text: text.replace("5333,static", f'5333,"{host}"', 1))
+    with pytest.raises(ConfigError) as caught:
+        web_target.load("article", tmp_path)
+    assert any(":3" in f.place and "host is" in f.reason for f in caught.value.faults), caught.value.faults
+
+
 def edit(path: Path, change: Callable[[str], str]) -> None:
     old = path.read_text()
     new = change(old)
@@ -233,7 +272,7 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
     [
         ("css/c2.css,stylesheet", "css/c1.css,stylesheet", ":4", "occurs twice"),
         ("css/c2.css,stylesheet", "../c2.css,stylesheet", ":4", "path"),
-        ("css/c2.css,stylesheet", "css/c2.css,script", ":4", "loaded_as"),
+        ("css/c2.css,stylesheet", "css/c2.css,object", ":4", "loaded_as"),
         ("c2.css,stylesheet,text/css", "c2.css,stylesheet,text/plain", ":4", "mime"),
         ("4x6,46,47", "4x6,40,47", ":74", "too small"),
         ("20x15,743,580", "20x15,120,580", ":47", "too small"),

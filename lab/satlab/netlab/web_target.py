@@ -3,8 +3,8 @@
 
 A page lies in `web-targets/<name>/`: `page.yml` (title, host name, totals) and `manifest.csv` (one row an object, in
 document order). What makes a page load slow or fast is kept by the replica: order, loading element, pixels, size and
-compressibility of each object. The contents are generated from SHAKE-256 alone, so that the same manifest makes the
-same bytes on every machine and with every version of Python and zlib.
+compressibility of each object, and its domain. The contents are generated from SHAKE-256 alone, so that the same
+manifest makes the same bytes on every machine and with every version of Python and zlib.
 """
 
 import base64
@@ -24,9 +24,12 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import WEB_TARGETS
 
 COLUMNS = ("order", "path", "loaded_as", "mime", "group", "pixels", "bytes", "zlib6_bytes")
+WITH_HOST = (*COLUMNS, "host")
+"""A page of several domains has a further column: what stands before the page's host, or nothing for that host."""
 MIMES = {
     "document": ("text/html",),
     "stylesheet": ("text/css",),
+    "script": ("text/javascript",),
     "iframe": ("text/plain", "text/html"),
     "img": ("image/jpeg", "image/gif"),
 }
@@ -35,12 +38,18 @@ _KEYS = {"schema": str, "title": str, "source": str, "host": str, "objects": int
 _TITLE_LIMIT = 70
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PATH = re.compile(r"(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+")
+_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_DOCUMENT = "the first object, and no other, is the document, which is on the page's own host"
+_MOST_OF_HOST = 170  # with the page's name, at most 253 characters (RFC 1035)
 _PIXELS = re.compile(r"([1-9]\d{0,2}|1\d{3})x([1-9]\d{0,2}|1\d{3})")
 
 
 @dataclass(frozen=True)
 class WebObject:
-    """One row of a manifest. `path` is relative to the page's root; the document is the root itself."""
+    """One row of a manifest. `path` is relative to the page's root; the document is the root itself.
+
+    `host` stands before the page's own host name, with a dot; empty for that name. All domains have one root.
+    """
 
     order: int
     path: str
@@ -50,6 +59,11 @@ class WebObject:
     pixels: tuple[int, int] | None
     size_bytes: int
     zlib6_bytes: int
+    host: str = ""
+
+    def url(self, page_host: str) -> str:
+        """Return how the document of `page_host` names it."""
+        return f"//{self.host}.{page_host}/{self.path}" if self.host else self.path
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,11 @@ class Page:
         """Return the sum of the body bytes of all objects."""
         return sum(o.size_bytes for o in self.objects)
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the domains of its objects, in the order of their first use."""
+        return tuple(dict.fromkeys(f"{o.host}.{self.host}" if o.host else self.host for o in self.objects))
+
 
 @dataclass(frozen=True)
 class Built:
@@ -78,10 +97,15 @@ class Built:
     sha256: str
 
 
-def load(name: str, targets: Path = WEB_TARGETS) -> Page:
-    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that is raised."""
+def check_name(name: str) -> None:
+    """Raise ConfigError if a page cannot have this name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"page {name!r}: a page name is made of a-z, 0-9 and '-'")
+
+
+def load(name: str, targets: Path = WEB_TARGETS) -> Page:
+    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that is raised."""
+    check_name(name)
     folder = targets / name
     try:
         settings_text = (folder / "page.yml").read_text(encoding="utf-8")
@@ -91,7 +115,7 @@ def load(name: str, targets: Path = WEB_TARGETS) -> Page:
         known = ", ".join(sorted(p.parent.name for p in targets.glob("*/page.yml"))) or "none"
         raise ConfigError(f"page {name}: {error}", hint=f"pages in {targets}: {known}") from error
     settings, faults = _read_settings(settings_text, folder / "page.yml")
-    objects, row_faults = _read_manifest(text, folder / "manifest.csv")
+    objects, row_faults = _read_manifest(text, folder / "manifest.csv", settings.get("host", ""))
     faults += row_faults
     if not faults:
         faults += _check_totals(settings, objects, folder / "page.yml")
@@ -140,26 +164,28 @@ def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]
     return {str(key): str(value) for key, value in data.items()}, faults
 
 
-def _read_manifest(text: str, place: Path) -> tuple[tuple[WebObject, ...], list[Fault]]:
+def _read_manifest(text: str, place: Path, page_host: str) -> tuple[tuple[WebObject, ...], list[Fault]]:
     reader = csv.DictReader(io.StringIO(text))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        return (), [Fault(f"{place}:1", "wrong header", f"write {','.join(COLUMNS)}")]
+    if tuple(reader.fieldnames or ()) not in (COLUMNS, WITH_HOST):
+        return (), [Fault(f"{place}:1", "wrong header", f"write {','.join(COLUMNS)}[,host]")]
     objects: list[WebObject] = []
     faults: list[Fault] = []
+    paths: set[str] = set()
     for position, row in enumerate(reader, start=1):
         item, reasons = _read_row(row)
         faults += (Fault(f"{place}:{reader.line_num}", reason) for reason in reasons)
         if item is None:
             continue
-        if any(item.path == other.path for other in objects):
+        if item.path in paths:
             faults.append(Fault(f"{place}:{reader.line_num}", f"path {item.path} occurs twice"))
+        paths.add(item.path)
         if item.order != position:
             faults.append(Fault(f"{place}:{reader.line_num}", f"order is {item.order}, must be {position}"))
-        if (item.loaded_as == "document") != (item.order == 1):
-            faults.append(Fault(f"{place}:{reader.line_num}", "the first object, and no other, is the document"))
+        if (item.loaded_as == "document") != (item.order == 1) or (item.loaded_as == "document" and item.host):
+            faults.append(Fault(f"{place}:{reader.line_num}", _DOCUMENT))
         objects.append(item)
     if objects and not faults:
-        reason = _too_small(objects[0], _markup_bytes(objects))
+        reason = _too_small(objects[0], markup_bytes(objects, page_host))
         faults += [Fault(f"{place}:2", reason)] if reason else []
     return tuple(objects), faults
 
@@ -167,7 +193,7 @@ def _read_manifest(text: str, place: Path) -> tuple[tuple[WebObject, ...], list[
 def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list[str]]:
     """Turn a row into an object, or into None if its fields cannot be read; and say all that is wrong with it."""
     if None in row or None in row.values():
-        return None, [f"must have {len(COLUMNS)} fields"]
+        return None, [f"must have {len(COLUMNS)} fields, or as many as the header"]
     cell = {str(key): str(value) for key, value in row.items()}
     reasons = [f"{key} is {cell[key]!r}, must be a positive integer" for key in ("order", "bytes", "zlib6_bytes")
                if not re.fullmatch(r"[1-9]\d{0,8}", cell[key])]  # fmt: skip
@@ -183,12 +209,15 @@ def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list
         reasons.append(
             f"pixels is {cell['pixels']!r}, must be WIDTHxHEIGHT (up to 1999) for iframe and img, else empty"
         )
+    host = cell.get("host", "")
+    if host and (len(host) > _MOST_OF_HOST or not _HOST.fullmatch(host)):
+        reasons.append(f"host is {host!r}, must be the labels of a domain name before the page's host, or empty")
     if reasons:
         return None, reasons
     pixels = (int(match[1]), int(match[2])) if match else None
     item = WebObject(int(cell["order"]), cell["path"], cell["loaded_as"], cell["mime"], cell["group"], pixels,
-                     int(cell["bytes"]), int(cell["zlib6_bytes"]))  # fmt: skip
-    return item, [reason] if (reason := _too_small(item, _frame_bytes(item))) else []
+                     int(cell["bytes"]), int(cell["zlib6_bytes"]), host)  # fmt: skip
+    return item, [reason] if (reason := _too_small(item, frame_bytes(item))) else []
 
 
 def _too_small(item: WebObject, least: int) -> str:
@@ -229,6 +258,7 @@ def _content(page: Page, item: WebObject) -> bytes:
         return _document(page, item)
     makers: dict[str, Callable[[WebObject, str], bytes]] = {
         "text/css": _stylesheet,
+        "text/javascript": _script,
         "text/plain": _plain_text,
         "text/html": _framed_html,
         "image/jpeg": _jpeg,
@@ -270,6 +300,11 @@ def _stylesheet(item: WebObject, seed: str) -> bytes:
     return ("".join(rules) + comment).encode("ascii")
 
 
+def _script(item: WebObject, seed: str) -> bytes:
+    """Make a script of one comment: it does nothing."""
+    return b"/*" + _noise(seed, item.size_bytes - len("/**/"), item.zlib6_bytes, but=b"/") + b"*/"
+
+
 _FRAMED = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="iso-8859-1"><title>Frame</title></head>\n'
     "<body><p>A framed document with a body that cannot be compressed.</p>\n<!--{}-->\n</body></html>\n"
@@ -278,32 +313,39 @@ _FRAMED = (
 
 def _framed_html(item: WebObject, seed: str) -> bytes:
     """Make an HTML document; bytes that are neither markup nor control characters fill a comment in it."""
-    room = item.size_bytes - _frame_bytes(item)
-    allowed = bytes(b for b in range(256) if b not in b"\x00\r<>&-!")
-    fresh = min(room, item.zlib6_bytes)
+    head, tail = (part.encode("ascii") for part in _FRAMED.split("{}"))
+    return head + _noise(seed, item.size_bytes - frame_bytes(item), item.zlib6_bytes) + tail
+
+
+def _noise(seed: str, room: int, zlib6_bytes: int, but: bytes = b"") -> bytes:
+    """Return `room` bytes for a comment, `zlib6_bytes` of them random: no markup, no control, none of `but`."""
+    allowed = bytes(b for b in range(256) if b not in b"\x00\r<>&-!" + but)
+    fresh = min(room, zlib6_bytes)
     # Rejection instead of a modulo keeps the symbols equally likely; 4 % more than needed is asked for, plus a margin.
     noise = bytes(b for b in _random(seed, fresh + fresh // 20 + 64) if b in allowed)[:fresh]
-    head, tail = (part.encode("ascii") for part in _FRAMED.split("{}"))
-    return head + noise.ljust(room, b".") + tail
+    return noise.ljust(room, b".")
 
 
-def _elements(objects: Iterable[WebObject]) -> tuple[list[str], list[str]]:
-    """Return the markup that loads the objects: style sheets for the head, the rest for the body."""
+def _elements(objects: Iterable[WebObject], page_host: str) -> tuple[list[str], list[str]]:
+    """Return the markup that loads the objects: style sheets and scripts for the head, the rest for the body."""
     head, body = [], []
     for item in objects:
         width, height = item.pixels or (0, 0)
+        url = item.url(page_host)
         if item.loaded_as == "stylesheet":
-            head.append(f'<link rel="stylesheet" type="text/css" href="{item.path}">')
+            head.append(f'<link rel="stylesheet" type="text/css" href="{url}">')
+        elif item.loaded_as == "script":
+            head.append(f'<script src="{url}" defer></script>')
         elif item.loaded_as == "iframe":
-            body.append(f'<iframe src="{item.path}" width="{width}" height="{height}"></iframe>')
+            body.append(f'<iframe src="{url}" width="{width}" height="{height}"></iframe>')
         elif item.loaded_as == "img":
-            body.append(f'<img src="{item.path}" width="{width}" height="{height}" alt="">')
+            body.append(f'<img src="{url}" width="{width}" height="{height}" alt="">')
     return head, body
 
 
-def _document_parts(title: str, objects: Sequence[WebObject]) -> tuple[str, list[str], str]:
+def _document_parts(title: str, objects: Sequence[WebObject], page_host: str) -> tuple[str, list[str], str]:
     """Return what the document is made of apart from its running text: head and heading, elements, end."""
-    sheets, body = _elements(objects)
+    sheets, body = _elements(objects, page_host)
     head = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -327,7 +369,7 @@ def _document_parts(title: str, objects: Sequence[WebObject]) -> tuple[str, list
 def _document(page: Page, item: WebObject) -> bytes:
     """Make the document: style sheets in the head, elements in order, the running text spread evenly between them."""
     title = page.title.replace("&", "&amp;").replace("<", "&lt;")
-    head, body, tail = _document_parts(title, page.objects)
+    head, body, tail = _document_parts(title, page.objects, page.host)
     room = item.size_bytes - len(head) - len(tail) - sum(len(element) + 1 for element in body)
     fresh = _fresh(room, item.zlib6_bytes, fixed=400 + 9.5 * len(page.objects), per_fresh=0.62, per_filler=0.02)
     text = _text(_seed(page, item), room, fresh)
@@ -338,9 +380,9 @@ def _document(page: Page, item: WebObject) -> bytes:
     return "".join(parts).encode("iso-8859-1")
 
 
-def _markup_bytes(objects: Sequence[WebObject]) -> int:
+def markup_bytes(objects: Sequence[WebObject], page_host: str) -> int:
     """Return the least size of a document that loads `objects`, with room for its title, which occurs twice."""
-    head, body, tail = _document_parts("", objects)
+    head, body, tail = _document_parts("", objects, page_host)
     return len(head) + len(tail) + sum(len(element) + 1 for element in body) + 2 * _TITLE_LIMIT
 
 
@@ -421,10 +463,10 @@ def _gif_comment(data: bytes, room: int) -> bytes:
     return b"\x21\xfe" + blocks + b"\x00"
 
 
-def _frame_bytes(item: WebObject) -> int:
+def frame_bytes(item: WebObject) -> int:
     """Return the least size that a valid object of this type has, with room for the padding that it may need."""
     if item.mime in ("image/jpeg", "image/gif") and item.pixels:
         head, tail = (_jpeg_frame if item.mime == "image/jpeg" else _gif_frame)(*item.pixels)
         frame = len(head) + len(tail)
         return frame if item.size_bytes == frame else frame + 5
-    return {"text/html": len(_FRAMED) - 2, "text/css": len("/**/")}.get(item.mime, 1)
+    return {"text/html": len(_FRAMED) - 2, "text/css": len("/**/"), "text/javascript": len("/**/")}.get(item.mime, 1)

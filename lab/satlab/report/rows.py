@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 import collect
+from collect import pages
 
 PAGE_METRICS = {
     "response_start_ms": "Response Start",
@@ -110,6 +111,8 @@ class PageFigure:
     censored: int
     status: str
     reason: str
+    percentiles: tuple[tuple[int, float | None], ...] = ()
+    """(75, ms) and so on, of enough loads alone; None: cut off."""
 
     @property
     def kind(self) -> str:
@@ -232,6 +235,7 @@ def _page_figure(group: Mapping[str, Row]) -> PageFigure:
         head.run_id, head.profile, head.labels["page"], head.labels["protocol"], head.labels["pep"], head.metric,
         value("median"), value("min"), value("max"), count["n"], count["failed"], count["censored"],
         head.status, head.reason,
+        tuple((share, value(f"p{share}")) for share in pages.PERCENTILES if f"p{share}" in group),
     )  # fmt: skip
 
 

@@ -290,6 +290,14 @@ def test_published_figures_are_shown_with_ours_with_the_deviation(runs: list[Pat
     assert lines["Largest Contentful Paint", "HTTP/3"].published == ""
 
 
+def test_percentiles_are_shown_of_enough_loads(tmp_path: Path) -> None:
+    run = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 3, "h3": 20}))
+    lines = {(line.metric, line.protocol): line for line in see(run).comparison()}
+    assert lines["Page Load Time", "HTTP/1.1"].percentiles == ""
+    shown = lines["Page Load Time", "HTTP/3"].percentiles
+    assert re.fullmatch(r"p75 [\d,]+, p95 [\d,]+", shown)
+
+
 def calibrate(run: Path) -> None:
     change(run / "raw" / "calibration.json", ok=True)
     seal(run)

@@ -110,6 +110,7 @@ class PageComparison:
     deviation: str
     note: str
     first: bool
+    percentiles: str
 
 
 class View:
@@ -212,6 +213,9 @@ class View:
             deviation,
             figure.reason,
             first,
+            ", ".join(
+                f"p{share} {STATUS['censored'] if v is None else f'{v:,.0f}'}" for share, v in figure.percentiles
+            ),
         )
 
     def bulk(self) -> list[tuple[str, ...]]:

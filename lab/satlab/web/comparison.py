@@ -3,9 +3,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from collect import pages
 from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
 from satlab.report.rows import PAGE_METRICS, PROTOCOLS, Row
 
@@ -48,7 +49,7 @@ class Group:
 class Delta:
     """A figure of a group: median, samples, difference from the first group's with its 95 % interval, as texts.
 
-    `state`: `up`, `down` where the interval excludes 0, else ''.
+    `state`: `up`, `down` where the interval excludes 0, else ''. `percentiles`: of enough page loads, else ''.
     """
 
     group: Group
@@ -57,6 +58,7 @@ class Delta:
     difference: str
     interval: str
     state: str
+    percentiles: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,18 @@ def _figure(
     lines = [
         _delta(group, _scaled(table.get(name, ()), factor), base) for group, table in zip(found, tables, strict=True)
     ]
+    if name[0] in PAGE_METRICS:
+        lines = [
+            replace(line, percentiles=_percentiles(table.get(name, ())))
+            for line, table in zip(lines, tables, strict=True)
+        ]
     return Figure(f"{title}, {name[1]}" if name[1] else title, unit, tuple(lines))
+
+
+def _percentiles(samples: Sequence[float]) -> str:
+    if len(samples) < pages.MIN_FOR_PERCENTILES:
+        return ""
+    return ", ".join(f"p{share} {_number(pages.percentile(sorted(samples), share))}" for share in pages.PERCENTILES)
 
 
 def _scaled(samples: Sequence[float], factor: float) -> tuple[float, ...]:

@@ -296,6 +296,10 @@ def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> No
     assert figure.title == "Page Load Time, HTTP/3 kepler"
     line = figure.lines[1]
     assert (line.median, line.samples, line.difference, line.state) == ("cut off", "7", "cut off", "up")
+    assert line.percentiles == ""
+    many = Compared("3", "page #3", (("pep", "yes"),), tuple(page(2000.0 + n, "ok", n) for n in range(20)))
+    (figure,) = comparison.figures([base, many], comparison.groups([base, many]))
+    assert figure.lines[1].percentiles == "p75 2,014, p95 2,018"
 
 
 def test_a_comparison_shows_differences_and_one_chart(

@@ -93,6 +93,63 @@ def test_a_load_that_differs_in_one_thing_fails_and_has_no_times(
     assert record["page_load_time_ms"] is record["first_contentful_paint_ms"] is record["response_start_ms"] is None
 
 
+def test_what_another_domain_hides_is_read_from_the_events() -> None:
+    url = "https://static.article.satlab.test/css/2.css"
+    hidden = {"name": url, "next_hop_protocol": "", "response_status": 0, "encoded_body_bytes": 0, "transfer_bytes": 0}
+    known = {"name": "https://article.satlab.test/", "next_hop_protocol": "h3", "response_status": 200}
+    events = [
+        {"method": "Network.requestWillBeSent", "params": {"requestId": "7", "request": {"url": url, "method": "GET"}}},
+        {
+            "method": "Network.responseReceived",
+            "params": {"requestId": "7", "response": {"protocol": "h3", "status": 200}},
+        },
+        {"method": "Network.dataReceived", "params": {"requestId": "7", "dataLength": 1000}},
+        {"method": "Network.dataReceived", "params": {"requestId": "7", "dataLength": 234}},
+        {"method": "Network.dataReceived", "params": {"requestId": "8", "dataLength": 99}},
+        {"method": "Network.loadingFinished", "params": {"requestId": "7", "encodedDataLength": 1300}},
+    ]
+    timeline = {"resources": [dict(known), dict(hidden)]}
+    job.page_observation.complete(timeline, events)
+    assert timeline["resources"][0] == known
+    assert timeline["resources"][1] == hidden | {
+        "next_hop_protocol": "h3", "response_status": 200, "encoded_body_bytes": 1234, "transfer_bytes": 1300,
+    }  # fmt: skip
+
+
+def test_objects_of_other_domains_are_expected_there(tmp_path: Path) -> None:
+    web_target.build(web_target.load("article"), tmp_path / "article")
+    found = job.read_target("article", "h1", SERVER, tmp_path, tmp_path)
+    assert found.hosts == web_target.load("article").hosts
+    assert found.expected["//static.article.satlab.test/css/2.css"] == 26_666
+    assert found.key("http://static.article.satlab.test/css/2.css") == "//static.article.satlab.test/css/2.css"
+    assert found.key("http://article.satlab.test/") == "/"
+    arguments = job.browser_arguments(found, tmp_path, sandbox=True)
+    (rules,) = (one for one in arguments if one.startswith("--host-resolver-rules="))
+    assert rules.partition("=")[2].split(",") == [
+        *(f"MAP {host} {SERVER}" for host in found.hosts), "MAP * ~NOTFOUND",
+    ]  # fmt: skip
+
+
+def test_logs_that_are_missing_or_too_large_are_named_and_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored: list[str] = []
+
+    def store(*_: object, **files: str) -> str:
+        stored.extend(files)
+        return "OK"
+
+    monkeypatch.setattr(job.collect_agent, "store_files", store)
+    (tmp_path / "tls_keys.txt").write_text("CLIENT_RANDOM 00 00\n")
+    job.browser_logs.publish(tmp_path, "https://kepler.satlab.test/")
+    assert stored == ["tls_keys_txt"]
+    assert "netlog_json of the observed load is not stored: it has 0 bytes" in capsys.readouterr().err
+    with (tmp_path / "tls_keys.txt").open("wb") as large:
+        large.truncate(job.browser_logs.MOST_KEYS + 1)
+    job.browser_logs.publish(tmp_path, "https://kepler.satlab.test/")
+    assert stored == ["tls_keys_txt"]
+
+
 def test_every_reason_is_given(timeline: Any) -> None:
     for number in range(10, 20):
         timeline["resources"][number].update(next_hop_protocol="http/1.1", response_status=500)
@@ -314,7 +371,7 @@ def test_the_descriptor_names_the_arguments_of_the_script() -> None:
     level = load_job(HERE).level
     assert [a.name for a in level.required] == ["protocol", "server_ip"]
     flags = {a.flag: a.name for a in level.optional}
-    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout", "-o": "observed"}
+    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout", "-o": "observed", "-l": "logs"}
     defaults = vars(job.parser().parse_args(["h1", "198.18.4.2"]))
     assert {a.name: a.default for a in level.optional} == {name: defaults[name] for name in flags.values()}
 

@@ -98,7 +98,8 @@ def read(driver: Chrome, trace: Trace, url: str, timeline: Mapping[str, Any]) ->
         ObservationError, WebDriverException: it cannot be read.
     """
     tasks = driver.execute_async_script(LONG_TASKS)
-    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]  # type: ignore[no-untyped-call]
+    events = events_of(driver)
+    complete(timeline, events)
     marks = trace.end()
     origin_s = origin(marks, url)
     shots = screenshots(marks, origin_s, float(timeline["response_start_ms"]))
@@ -113,6 +114,44 @@ def read(driver: Chrome, trace: Trace, url: str, timeline: Mapping[str, Any]) ->
         ),
         "frames": frames([t for t, _ in shots], measured),
     }
+
+
+def events_of(driver: Chrome) -> list[Event]:
+    """Return the events of the network that the driver has kept since the last call."""
+    return [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]  # type: ignore[no-untyped-call]
+
+
+def complete(timeline: Mapping[str, Any], events: Iterable[Event]) -> None:
+    """Fill in what a page may not know of its objects from other domains: protocol, status, bytes.
+
+    Resource Timing hides them without the header Timing-Allow-Origin, which not every server can send.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    urls: dict[str, str] = {}
+    for event in events:
+        what, params = event["method"].removeprefix("Network."), event["params"]
+        number = str(params.get("requestId", ""))
+        if what == "requestWillBeSent" and params["request"]["method"] == "GET":
+            urls[number] = params["request"]["url"].partition("#")[0]
+            found[urls[number]] = {"next_hop_protocol": "", "response_status": 0} | _NO_BYTES
+        elif number in urls:
+            _add(found[urls[number]], what, params)
+    for resource in timeline["resources"]:
+        if not resource["next_hop_protocol"] and not resource["response_status"]:
+            resource.update(found.get(resource["name"], {}))
+
+
+_NO_BYTES = {"encoded_body_bytes": 0, "transfer_bytes": 0}
+
+
+def _add(known: dict[str, Any], what: str, params: Event) -> None:
+    if what == "responseReceived":
+        response = params["response"]
+        known.update(next_hop_protocol=response.get("protocol", ""), response_status=int(response.get("status", 0)))
+    elif what == "dataReceived":  # decoded bytes: those of the body, since no server of the lab compresses
+        known["encoded_body_bytes"] += int(params["dataLength"])
+    elif what == "loadingFinished":
+        known["transfer_bytes"] = int(params["encodedDataLength"])
 
 
 def origin(marks: Iterable[Event], url: str) -> float:

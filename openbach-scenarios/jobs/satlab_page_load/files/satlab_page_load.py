@@ -10,7 +10,6 @@ Exit statuses: 0 all loads ok, 1 a load is not ok or the job was stopped, 2 argu
 
 import argparse
 import contextlib
-import csv
 import ctypes
 import json
 import os
@@ -25,37 +24,28 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
+import browser_logs
 import collect_agent
 import page_observation
 from page_scripts import READ_TIMELINE, YARDSTICK
+from page_target import PROTOCOLS, JobError, Target, read_target
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.remote.remote_connection import RemoteConnection
 from urllib3.exceptions import HTTPError
 
-HOST_SUFFIX = ".satlab.test"
-PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h2": ("https", 443, "h2"), "h3": ("https", 443, "h3")}
 DRIVER_GRACE_S = 15.0  # what the driver may take beyond the deadline of the load before it counts as hung
 SCRIPT_TIMEOUT_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
 
 # The navigation opens its own connection: no socket is opened ahead of it, whose handshake would not be in its times.
 PREFERENCES = {"net.network_prediction_options": 2}  # 2: never (chrome/browser/preloading/preloading_prefs.h)
-
-
-class JobError(Exception):
-    """What keeps the job from loading anything: what, where, why; and the exit status."""
-
-    def __init__(self, message: str, hint: str, status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
 
 
 class Stopped(BaseException):
@@ -71,30 +61,6 @@ STOPPED = threading.Event()
 
 PROFILES: list[str] = []
 """Folders of browsers so far."""
-
-
-Address = IPv4Address | IPv6Address
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is loaded, from where, and what has to arrive: body bytes by URL path. `spki` is empty for h1."""
-
-    page: str
-    protocol: str
-    server: Address
-    expected: Mapping[str, int]
-    spki: str
-
-    @property
-    def host(self) -> str:
-        """Return the name that the browser maps to the server's address."""
-        return self.page + HOST_SUFFIX
-
-    @property
-    def url(self) -> str:
-        """Return the address of the document."""
-        return f"{PROTOCOLS[self.protocol][0]}://{self.host}/"
 
 
 @dataclass(frozen=True)
@@ -114,6 +80,7 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
     """Return Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
     scheme, port, _ = PROTOCOLS[target.protocol]
     server = f"[{target.server}]" if target.server.version == 6 else str(target.server)
+    known = ",".join(f"MAP {host} {server}" for host in target.hosts)
     arguments = [
         "--headless=new",
         f"--user-data-dir={profile}",
@@ -131,12 +98,12 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
         "--disable-dev-shm-usage",
         "--metrics-recording-only",
         "--window-size=1280,1024",
-        f"--host-resolver-rules=MAP {target.host} {server},MAP * ~NOTFOUND",
+        f"--host-resolver-rules={known},MAP * ~NOTFOUND",
     ]
     if scheme == "https":
         arguments.append(f"--ignore-certificate-errors-spki-list={target.spki}")
     if target.protocol == "h3":
-        arguments.append(f"--origin-to-force-quic-on={target.host}:{port}")
+        arguments.append(f"--origin-to-force-quic-on={','.join(f'{host}:{port}' for host in target.hosts)}")
     else:
         arguments.append("--disable-quic")
     return arguments if sandbox else [*arguments, "--no-sandbox"]
@@ -150,9 +117,12 @@ def may_sandbox() -> bool:
 
 @contextlib.contextmanager
 def fresh_browser(
-    target: Target, programs: Programs, timeout_s: float, *, is_observed: bool = False
+    target: Target, programs: Programs, timeout_s: float, *, is_observed: bool = False, logs: Path | None = None
 ) -> Iterator[webdriver.Chrome]:
-    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened."""
+    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened.
+
+    `logs`: folder for the browser's log of the network and the keys of its connections.
+    """
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
         PROFILES.append(scratch)
         options = webdriver.ChromeOptions()
@@ -160,8 +130,10 @@ def fresh_browser(
         options.add_experimental_option("prefs", PREFERENCES)
         for argument in browser_arguments(target, Path(scratch) / "profile", sandbox=may_sandbox()):
             options.add_argument(argument)
-        if is_observed:
+        if is_observed or len(target.hosts) > 1:
             page_observation.switch_on(options)
+        if logs:
+            browser_logs.switch_on(options, logs)
         service = webdriver.ChromeService(executable_path=programs.driver)
         try:
             driver = webdriver.Chrome(options=options, service=service)
@@ -170,6 +142,8 @@ def fresh_browser(
             driver.set_page_load_timeout(timeout_s)
             driver.set_script_timeout(SCRIPT_TIMEOUT_S)
             yield driver
+            if logs:
+                driver.quit()  # an ordinary end: the browser completes its log
         finally:
             end_children()
 
@@ -278,6 +252,8 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
             if timed_out:
                 record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
+            if len(target.hosts) > 1:
+                page_observation.complete(timeline, page_observation.events_of(driver))
             record["yardstick_ms"] = max(record["yardstick_ms"], yardstick_ms(driver))
     except (WebDriverException, HTTPError, OSError) as error:
         if record["status"] != "censored":  # a page that is stuck may not answer the question for its timeline either
@@ -286,7 +262,9 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
     return judge(record, timeline, target) if timeline else record
 
 
-def observe(target: Target, programs: Programs, index: int, timeout_s: float) -> dict[str, Any]:
+def observe(
+    target: Target, programs: Programs, index: int, timeout_s: float, logs: Path | None = None
+) -> dict[str, Any]:
     """Load the page once and record its requests and pictures (schema satlab/page-observation/1).
 
     Pictures take CPU time from the browser, so the times of this load are never among the figures of the others.
@@ -294,7 +272,7 @@ def observe(target: Target, programs: Programs, index: int, timeout_s: float) ->
     record, found = empty_record(target, programs, index), page_observation.nothing()
     timeline: dict[str, Any] | None = None
     try:
-        with fresh_browser(target, programs, timeout_s, is_observed=True) as driver:
+        with fresh_browser(target, programs, timeout_s, is_observed=True, logs=logs) as driver:
             trace = page_observation.Trace(driver)
             record["start_unix_s"] = time.time()
             timed_out = navigate(driver, target.url)
@@ -303,6 +281,8 @@ def observe(target: Target, programs: Programs, index: int, timeout_s: float) ->
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
             if not timed_out:
                 found = page_observation.read(driver, trace, target.url, timeline)
+            elif len(target.hosts) > 1:
+                page_observation.complete(timeline, page_observation.events_of(driver))
     except (WebDriverException, HTTPError, OSError, page_observation.ObservationError) as error:
         if record["status"] != "censored":
             return page_observation.document(record | {"reason": one_line(error)}, found)
@@ -392,14 +372,12 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
     """Return every reason why a load that reached its load event does not count."""
     expected = PROTOCOLS[target.protocol][2]
-    sizes = {urlsplit(r["name"]).path: r["encoded_body_bytes"] for r in timeline["resources"]}
+    sizes = {target.key(r["name"]): r["encoded_body_bytes"] for r in timeline["resources"]}
     wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != expected]
     bad = [r for r in timeline["resources"] if r["response_status"] != 200]
     faults = [
-        some(
-            [f"{urlsplit(r['name']).path} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {expected}"
-        ),
-        some([f"{urlsplit(r['name']).path} {r['response_status']}" for r in bad], "status not 200"),
+        some([f"{target.key(r['name'])} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {expected}"),
+        some([f"{target.key(r['name'])} {r['response_status']}" for r in bad], "status not 200"),
         some([path for path in target.expected if path not in sizes], "missing"),
         some([path for path in sizes if path not in target.expected], "not of the page"),
         some(
@@ -439,28 +417,6 @@ def find_programs() -> Programs:
     return Programs(found["browser"], found["driver"], *versions)
 
 
-def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path) -> Target:
-    """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h2 and h3 the pin from PKI/spki.txt."""
-    try:
-        with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        expected = {"/" if row["loaded_as"] == "document" else "/" + row["path"]: int(row["bytes"]) for row in rows}
-    except (OSError, KeyError, ValueError) as error:
-        hint = "generate the page (satlab.netlab.web_target) and set SATLAB_WWW"
-        raise JobError(f"page {page}: {error!r}", hint) from error
-    if not expected:
-        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.netlab.web_target")
-    spki = ""
-    if PROTOCOLS[protocol][0] == "https":
-        try:
-            spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
-        except OSError as error:
-            raise JobError(f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates") from error
-        if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
-            raise JobError(f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again")
-    return Target(page, protocol, server, expected, spki)
-
-
 def publish(record: Mapping[str, Any], folder: Path) -> None:
     """Store the record, and send its times if they count."""
     now = collect_agent.now()
@@ -492,7 +448,7 @@ def delivered(answer: object) -> None:
         raise JobError(f"the collector refused a sample: {answer}", "see the collector's log", status=1)
 
 
-def measure(target: Target, runs: int, timeout_s: float, observed: int = 0) -> bool:
+def measure(target: Target, runs: int, timeout_s: float, observed: int = 0, *, keeps_logs: bool = False) -> bool:
     """Load the page `runs` times, one after the other, and then observed; return whether all loads are ok."""
     programs = find_programs()
     all_ok = True
@@ -508,8 +464,11 @@ def measure(target: Target, runs: int, timeout_s: float, observed: int = 0) -> b
             if STOPPED.is_set():
                 raise Stopped
         for index in range(observed):
-            content = observe(target, programs, index, timeout_s)
+            logs = Path(folder) if keeps_logs else None
+            content = observe(target, programs, index, timeout_s, logs)
             publish_observation(content, Path(folder))
+            if logs:
+                browser_logs.publish(logs, content["url"])
             all_ok = all_ok and content["status"] == "ok"
             if STOPPED.is_set():
                 raise Stopped
@@ -555,6 +514,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-o", "--observed", type=observed_count, default=0, help="further loads with requests and pictures (0)"
     )
+    options.add_argument(
+        "-l", "--logs", type=int, choices=(0, 1), default=0, help="1: of observed loads also NetLog and TLS keys (0)"
+    )
     www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument("--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default")
     options.add_argument("--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default")
@@ -577,7 +539,8 @@ def main() -> int:
     try:
         adopt_orphans()
         target = read_target(arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki)
-        return 0 if measure(target, arguments.runs, arguments.timeout, arguments.observed) else 1
+        asked = arguments.runs, arguments.timeout, arguments.observed
+        return 0 if measure(target, *asked, keeps_logs=bool(arguments.logs)) else 1
     except Stopped:
         remove_what_is_left()
         print("error: stopped before all loads were done\nhint: finished loads are kept", file=sys.stderr)

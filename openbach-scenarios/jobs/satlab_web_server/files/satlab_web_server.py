@@ -34,6 +34,7 @@ TYPES = {
     "text/html;charset=iso-8859-1": "html",
     "text/plain;charset=iso-8859-1": "txt",
     "text/css": "css",
+    "text/javascript": "js",
     "image/jpeg": "jpg",
     "image/gif": "gif",
 }
