@@ -71,7 +71,7 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_p282_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: int, tmp_path: Path) -> None:
+def test_p285_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: int, tmp_path: Path) -> None:
     on_air("shared", seed, tmp_path)
     got: dict[str, list[bytes]] = {}
     label_of: dict[str, str] = {}

@@ -134,7 +134,7 @@ def test_what_one_worker_takes_whole_begins_before_single_tests(tmp_path: Path) 
     assert 0 < said.find("test_whole") < said.find("test_single"), said
 
 
-def test_p277_files_that_people_write_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p280_files_that_people_write_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert structure.too_long() == []
     monkeypatch.setattr(structure, "MOST_LINES", 100)
     assert any(line.startswith("SPECIFICATION.md: ") for line in structure.too_long())

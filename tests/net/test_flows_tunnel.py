@@ -35,7 +35,7 @@ def lines(folder: Path, side: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "logs" / f"tunnel-{side}.log").read_text().splitlines()]
 
 
-def test_p331_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> None:
+def test_p274_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> None:
     file = flows_file(tmp_path, 15, FLOWS, fec={"code": "2,100", "hold_ms": 200})
     request = json.loads(file.read_text())
     request["wire"]["forward"]["loss"] = {"model": "bursts", "period_ms": 258, "duration_ms": 15.2, "unit": "packet"}
@@ -51,7 +51,7 @@ def test_p331_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> No
         assert flow["sent_packets"] > SIZE / 1400
 
 
-def test_p331_a_killed_end_fails_the_flows_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p274_a_killed_end_fails_the_flows_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start = real_clock.FlowRunner._follow
 
     def follow(self: Any, *rest: Any) -> None:

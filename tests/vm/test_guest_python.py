@@ -23,7 +23,7 @@ print(sent.value, sent.place.__code__.co_filename == sent.__file__, sent.__file_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_p279_an_archive_s_modules_are_compiled_once_and_again_when_they_change(tmp_path: Path) -> None:
+def test_p282_an_archive_s_modules_are_compiled_once_and_again_when_they_change(tmp_path: Path) -> None:
     packages, cache = tmp_path / "packages", tmp_path / "cache"
     packages.mkdir()
     guest_python.keep_byte_code(packages)

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn p301_names_are_those_of_the_queues_that_there_are() {
+    fn p294_names_are_those_of_the_queues_that_there_are() {
         let of = |name: &str, profile: &Profile| {
             names(&parse(&example(name).to_string()).unwrap(), profile)
         };
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn p302_names_are_short_plain_and_differ() {
+    fn p295_names_are_short_plain_and_differ() {
         let mut qos = profile("geo").gw_qos;
         let long = "x".repeat(1000);
         let given = ["a b\"}\n", "a_b\"}\n", "", &long, &long];

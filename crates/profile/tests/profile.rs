@@ -253,7 +253,7 @@ const SECOND: (&str, &str) = (
 );
 
 #[test]
-fn p313_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
+fn p304_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
     let profile = load_edited(&SCPC).unwrap_or_else(|faults| panic!("{faults}"));
     let back = &profile.return_link;
     assert!(!profile.is_on_demand());
@@ -281,7 +281,7 @@ fn p313_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
 }
 
 #[test]
-fn p314_what_an_scpc_carrier_cannot_be_is_refused_by_name() {
+fn p305_what_an_scpc_carrier_cannot_be_is_refused_by_name() {
     let faults = load_edited(&SCPC[..1]).unwrap_err().to_string();
     for said in [
         "dama_enabled: true is not supported by satlink 0.1 where the return carrier of ST 1 is SCPC",

@@ -15,7 +15,7 @@ INVALID = ["a: [", "a: 1\n b: 2\n", "\ta: 1", "a: *b", "--- 1\n--- 2\n", "a: \x0
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_p278_files_have_the_data_that_the_parser_in_python_finds(path: Path) -> None:
+def test_p281_files_have_the_data_that_the_parser_in_python_finds(path: Path) -> None:
     text = path.read_text()
     assert yaml_text.load(text) == yaml.safe_load(text)
 
@@ -31,7 +31,7 @@ def test_nodes_have_the_lines_that_the_parser_in_python_finds() -> None:
 
 
 @pytest.mark.parametrize("text", INVALID)
-def test_p278_errors_are_those_of_the_parser_in_python(text: str) -> None:
+def test_p281_errors_are_those_of_the_parser_in_python(text: str) -> None:
     with pytest.raises(yaml.YAMLError) as expected:
         yaml.safe_load(text)
     with pytest.raises(yaml.YAMLError) as found:
@@ -50,7 +50,7 @@ def test_strict_loading_refuses_what_hides_something(text: str, fault: str) -> N
 
 @pytest.mark.parametrize("load", [yaml_text.load, yaml_text.load_strict])
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 50_000])
-def test_p278_deep_nesting_is_not_given_to_libyaml(
+def test_p281_deep_nesting_is_not_given_to_libyaml(
     text: str, load: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libyaml takes half a minute of CPU time for the first of them."""

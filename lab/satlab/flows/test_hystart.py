@@ -33,7 +33,7 @@ def parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_p330_it_is_set_and_restored(parameter: Path) -> None:
+def test_p273_it_is_set_and_restored(parameter: Path) -> None:
     with hystart.setting(False):
         assert parameter.read_text() == "0\n"
         with pytest.raises(HostError, match="another run has set HyStart"), hystart.setting(True):
@@ -45,19 +45,19 @@ def test_p330_it_is_set_and_restored(parameter: Path) -> None:
     assert parameter.read_text() == "1\n"
 
 
-def test_p330_nothing_changes_if_it_is_not_given(parameter: Path) -> None:
+def test_p273_nothing_changes_if_it_is_not_given(parameter: Path) -> None:
     parameter.unlink()
     with hystart.setting(None):
         assert not parameter.exists()
 
 
-def test_p330_a_host_without_it_is_named(parameter: Path) -> None:
+def test_p273_a_host_without_it_is_named(parameter: Path) -> None:
     parameter.unlink()
     with pytest.raises(HostError, match="hystart: No such file"), hystart.setting(True):
         pass
 
 
-def test_p330_it_is_restored_after_sigkill(parameter: Path) -> None:
+def test_p273_it_is_restored_after_sigkill(parameter: Path) -> None:
     argv = [sys.executable, "-c", RUN, str(parameter), str(hystart.LOCK)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None

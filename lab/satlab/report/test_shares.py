@@ -37,7 +37,7 @@ def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> 
     assert shares.terminal_rows([row("run_ok", 1.0)]) == []
 
 
-def test_p305_each_direction_and_each_fifo_has_a_line() -> None:
+def test_p298_each_direction_and_each_fifo_has_a_line() -> None:
     def queue(direction: str) -> list[Row]:
         own = {"direction": direction}
         times = [row(f"link_queue_{stat}_ms", ms, **own) for stat, ms in (("p50", 2.0), ("p95", 30.0), ("p99", 1234.5))]

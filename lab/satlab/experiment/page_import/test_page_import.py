@@ -97,7 +97,7 @@ def test_a_document_that_is_too_small_for_its_objects_is_enlarged(tmp_path: Path
     assert imported.notes[-1].startswith("the document has ")
 
 
-def test_t50_secrets_of_a_har_are_not_copied(tmp_path: Path) -> None:
+def test_t48_secrets_of_a_har_are_not_copied(tmp_path: Path) -> None:
     source = har_file(tmp_path, entries())
     imported = writing.run(source, "example", INDEX, tmp_path / source.parent)
     web_target.build(imported.page, tmp_path / "built")
@@ -143,7 +143,7 @@ def change(number: int, *keys: str, value: Any) -> Callable[[list[dict[str, Any]
         (change(3, "response", "content", value={"size": 9, "encoding": "base64", "text": 7}), "not base64"),
     ],
 )  # fmt: skip
-def test_t50_a_hostile_entry_is_refused_by_its_number(
+def test_t48_a_hostile_entry_is_refused_by_its_number(
     tmp_path: Path, damage: Callable[[list[dict[str, Any]]], None], reason: str
 ) -> None:
     listed = entries()
@@ -158,7 +158,7 @@ def test_t50_a_hostile_entry_is_refused_by_its_number(
     assert [path.name for path in tmp_path.iterdir()] == ["page.har"]
 
 
-def test_t50_every_hostile_entry_is_named_up_to_a_limit(tmp_path: Path) -> None:
+def test_t48_every_hostile_entry_is_named_up_to_a_limit(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         writing.run(har_file(tmp_path, [None, 7, *entries(), "x"]), "example", INDEX, tmp_path)
     assert [fault.place.rpartition(" ")[2] for fault in caught.value.faults] == ["1", "2", "15"]
@@ -182,14 +182,14 @@ def test_t50_every_hostile_entry_is_named_up_to_a_limit(tmp_path: Path) -> None:
         ('{"log": {"version": "1.2", "entries": [' + "0," * 99_999 + "0]}}", "100000 entries"),
     ],
 )
-def test_t50_a_file_that_is_not_a_har_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_t48_a_file_that_is_not_a_har_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "x.har"
     file.write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=reason):
         har.read(file)
 
 
-def test_t50_a_large_file_is_refused_unread(tmp_path: Path) -> None:
+def test_t48_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     file = tmp_path / "x.har"
     with file.open("wb") as large:
         large.truncate(found.MOST_READ + 1)
@@ -205,7 +205,7 @@ def test_t50_a_large_file_is_refused_unread(tmp_path: Path) -> None:
         ([entry(f"https://a{n}.example/", "image/png", 2_000) for n in range(64)], "65 domains"),
     ],
 )
-def test_t50_a_page_that_is_too_large_is_refused(tmp_path: Path, listed: list[Any], what: str) -> None:
+def test_t48_a_page_that_is_too_large_is_refused(tmp_path: Path, listed: list[Any], what: str) -> None:
     with pytest.raises(ConfigError) as caught:
         writing.run(
             har_file(tmp_path, [entry("https://z.example/", "text/html", 9_000), *listed]), "x", INDEX, tmp_path
@@ -227,7 +227,7 @@ PLACES = [
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(1, 10), st.sampled_from(PLACES), ANYTHING), min_size=1, max_size=3))
-def test_t50_whatever_an_entry_has_the_import_ends_with_a_page_or_a_message(
+def test_t48_whatever_an_entry_has_the_import_ends_with_a_page_or_a_message(
     tmp_path: Path, damages: list[tuple[int, tuple[str, ...], Any]]
 ) -> None:
     listed = entries()
@@ -295,7 +295,7 @@ def test_the_folder_of_a_site_becomes_a_page(tmp_path: Path) -> None:
         ("http://[", "not a URL"),
     ],
 )
-def test_t50_a_hostile_reference_is_refused_by_its_number(tmp_path: Path, reference: str, reason: str) -> None:
+def test_t48_a_hostile_reference_is_refused_by_its_number(tmp_path: Path, reference: str, reason: str) -> None:
     top = site(tmp_path, f'<img src="b.png"><img src="{reference}">', **{"www.example.com__b.png": 5_000})
     here = top / "www.example.com"
     (here / "linked.png").symlink_to("/etc/passwd")
@@ -313,14 +313,14 @@ def test_t50_a_hostile_reference_is_refused_by_its_number(tmp_path: Path, refere
 
 
 @pytest.mark.parametrize("document", ["/etc/passwd", "../page.har", "www.example.com", "nothing.html"])
-def test_t50_the_document_lies_in_the_folder(tmp_path: Path, document: str) -> None:
+def test_t48_the_document_lies_in_the_folder(tmp_path: Path, document: str) -> None:
     har_file(tmp_path, [])
     with pytest.raises(ConfigError):
         writing.run(site(tmp_path, ""), "site", PurePosixPath(document), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../x", "", "X", "a/b"])
-def test_t50_the_name_of_a_page_is_checked(tmp_path: Path, name: str) -> None:
+def test_t48_the_name_of_a_page_is_checked(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="a page name"):
         writing.run(har_file(tmp_path, entries()), name, INDEX, tmp_path)
 
