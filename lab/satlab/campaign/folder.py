@@ -2,7 +2,6 @@
 """A campaign's folder: `plan.json`, `tasks/RULE/ID/{attempt-N/,task.json}`, `logs/`, `dataset/`, `report/`."""
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from satlab.campaign.record import Attempt, TaskRecord
 from satlab.common import processes
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.files import write_atomically
+from satlab.common.locks import open_lock, try_lock
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,10 @@ class CampaignFolder:
 @contextlib.contextmanager
 def locked(file: Path, within_s: float) -> Iterator[int]:
     """Hold a lock file: whoever inherits its descriptor keeps it. Raises HostError when it is not free in time."""
-    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock(file)
     try:
         if not processes.wait(lambda: try_lock(descriptor), within_s):
             raise HostError(f"{file} is held by another process", "wait for its end")
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file, if it is free; its descriptor holds it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from satlab.bench import host_bench
 from satlab.campaign import attempt
-from satlab.campaign.folder import try_lock
 from satlab.campaign.plan import Task
 from satlab.campaign.record import Ended
 from satlab.common import paths
+from satlab.common.locks import open_lock, try_lock
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Of the machine: nodes with this in common share its cores (random(4))."""
@@ -38,7 +38,7 @@ def turn(stop: threading.Event) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         places = []
         for number in range(labs()):
-            places.append(os.open(folder / f"{boot_id}-{number}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            places.append(open_lock(folder / f"{boot_id}-{number}.lock"))
             stack.callback(os.close, places[-1])
         while not stop.is_set() and not any(try_lock(place) for place in places):
             stop.wait(POLL_S)

@@ -2,13 +2,13 @@
 """HyStart of the kernel's CUBIC, which has one setting for the whole host (RFC 9406 describes the idea)."""
 
 import contextlib
-import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from satlab.common.errors import HostError
+from satlab.common.locks import open_lock, try_lock
 
 PARAMETER = Path("/sys/module/tcp_cubic/parameters/hystart")
 LOCK = Path("/run/lock/satlab-hystart")
@@ -31,12 +31,11 @@ def setting(is_on: bool | None) -> Iterator[None]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = open_lock(LOCK)
             stack.callback(os.close, lock)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(lock):
+                raise HostError("another run has set HyStart of this host", hint="wait for its end")
             before = PARAMETER.read_text().strip()
-        except BlockingIOError as error:
-            raise HostError("another run has set HyStart of this host", hint="wait for its end") from error
         except OSError as error:
             raise HostError(f"{error.filename or LOCK}: {error.strerror}", hint="modprobe tcp_cubic") from error
         # A session of its own: a signal to our group must not end it before it has restored the setting.

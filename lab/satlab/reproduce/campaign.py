@@ -6,7 +6,6 @@ records exist. Incomplete runs are kept and repeated.
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ import collect
 from satlab import __version__
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.files import write_atomically
+from satlab.common.locks import open_lock, try_lock
 from satlab.common.processes import wait
 from satlab.netlab import ownership
 from satlab.reproduce.matrix import Cell, select
@@ -121,9 +121,9 @@ class Campaign:
 
         Raises HostError when it is not free in time.
         """
-        descriptor = os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = open_lock(self.folder / ".lock")
         try:
-            if not wait(lambda: _try_lock(descriptor), LOCK_DEADLINE_S):
+            if not wait(lambda: try_lock(descriptor), LOCK_DEADLINE_S):
                 raise HostError(f"{self.folder} is in use", "wait for the program that fills it, or choose another one")
             yield descriptor
         finally:
@@ -140,14 +140,6 @@ class Campaign:
 def _is_whole(folder: Path, about: collect.Manifest) -> bool:
     ended = about.status in ("ok", "failed") and about.exit_status != ExitStatus.HOST
     return ended and (folder / "records.parquet").is_file()
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def begin(folder: Path, cells: Sequence[Cell], runs: int) -> Campaign:
