@@ -32,7 +32,7 @@ def here(task: Task, place: Path, deadline_s: float, lock: int, stop: threading.
     """Run a task's command on this host (`Measure`). The command inherits the lock."""
     for name, content in task.files.items():
         (place / name).write_text(json.dumps(content))
-    host, began = record.this_host(), time.time()
+    host, began, before_s = record.this_host(), time.time(), processes.children_cpu_s()
     status = _run(task, place, lock, deadline_s, stop)
     if stop.is_set():
         return None
@@ -40,6 +40,7 @@ def here(task: Task, place: Path, deadline_s: float, lock: int, stop: threading.
         host=host,
         began_unix_s=began,
         ended_unix_s=time.time(),
+        cpu_s=processes.children_cpu_s() - before_s,
         exit_status=ExitStatus.FAILED if status is None else status,
         reason="" if status == ExitStatus.OK else _reason(status, place / record.LOG, deadline_s),
     )

@@ -41,6 +41,7 @@ COLUMNS: Mapping[str, tuple[type[pl.DataType], str]] = {
     "stamp": (pl.String, "digest of the host's processor, cores, memory, kernel and system, and satlab's version"),
     "attempts": (pl.Int64, "attempts at the task; the last one counts"),
     "began_unix_s": (pl.Float64, "begin of the attempt that counts, s since the epoch"),
+    "cpu_s": (pl.Float64, "CPU time of the command of that attempt, s"),
     "exit_status": (pl.Int64, "of the command; negative after a signal"),
     "satlab_version": (pl.String, "version on the host"),
 }
@@ -94,6 +95,7 @@ def _rows(
         "stamp": last.host.stamp,
         "attempts": len(found.attempts),
         "began_unix_s": last.began_unix_s,
+        "cpu_s": last.cpu_s,
         "exit_status": last.exit_status,
         "satlab_version": found.satlab_version,
     }

@@ -34,11 +34,15 @@ class Host(Strict):
 
 
 class Ended(Strict):
-    """How a command ended on a host; times in s since the epoch. `exit_status` is negative after a signal."""
+    """How a command ended on a host; times in s since the epoch. `exit_status` is negative after a signal.
+
+    `cpu_s`: CPU time of the command and of what it waited for; None in records of earlier versions.
+    """
 
     host: Host
     began_unix_s: float
     ended_unix_s: float
+    cpu_s: float | None = None
     exit_status: int
     reason: str
 

@@ -7,22 +7,39 @@ from pathlib import Path
 import pytest
 
 from satlab.campaign import cost
+from satlab.campaign.cost import Spent
 from satlab.campaign.plan import load
+from satlab.campaign.record import Attempt, Host
 from satlab.common import paths
 from satlab.common.errors import HostError
 
 
+def attempts(*times: tuple[float, float, float]) -> list[Attempt]:
+    """Return attempts with such a begin, end and CPU time, s."""
+    host = Host(name="here", stamp="0", facts={})
+    return [
+        Attempt(host=host, number=1, began_unix_s=begin, ended_unix_s=end, cpu_s=cpu, exit_status=0, reason="")
+        for begin, end, cpu in times
+    ]
+
+
 def test_p261_figures_compare_the_engine_with_the_loop() -> None:
-    spans = [(102.0 + 4.25 * n, 106.0 + 4.25 * n) for n in range(10)]
-    result = cost.figures(loop_s=40, engine_s=46, began_unix_s=100, spans=spans, at_once=1)
-    assert result["added_ratio"] == 0.15
+    ended = attempts(*((102.0 + 4.25 * n, 106.0 + 4.25 * n, 3.9) for n in range(10)))
+    result = cost.figures(Spent(40, 39), engine_s=46, began_unix_s=100, attempts=ended, at_once=1)
+    assert (result["wall_ratio"], result["added_ratio"]) == (0.15, 0.15)
     assert result["added_s_per_task"] == 0.6
     assert (result["start_s"], result["gap_s"]) == (2.0, 0.25)
     assert result["end_s"] == pytest.approx(1.75)
     result["planned"] = {"cells": 10_000, "s": 7.5}
     assert [promise.met for promise in cost.promises(result)] == [False, True, True]
-    two = cost.figures(20, 22, 100, [(101, 105), (101, 105), (105.5, 109.5), (105.5, 109.5)], 2)
-    assert (two["gap_s"], two["loop_task_s"]) == (0.5, 10)
+    two = cost.figures(Spent(20, 39), 22, 100, attempts((101, 105, 4), (101, 105, 4), (105.5, 109.5, 4)), 2)
+    assert (two["gap_s"], two["added_s_per_task"]) == (0.5, round((2 * 22 - 12 - 1) / 3, 3))
+
+
+def test_p261_a_host_that_computes_more_slowly_is_not_counted_as_the_engine_s_cost() -> None:
+    slow = attempts(*((101.0 + 5 * n, 106.0 + 5 * n, 4.9) for n in range(10)))
+    result = cost.figures(Spent(40, 39), engine_s=52, began_unix_s=100, attempts=slow, at_once=1)
+    assert (result["wall_ratio"], result["added_ratio"]) == (0.3, 0.05)
 
 
 def test_p261_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,10 +50,13 @@ def work(where: CampaignFolder, sha256: str, name: str = "geo.1", retries: int =
 
 def test_p189_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
-    script.write_text(f"print('''{OUTCOME}''')")
+    computing = "import time\nwhile time.process_time() < 0.2: pass\n"
+    script.write_text(f"{computing}print('''{OUTCOME}''')")
     assert work(where, sha256) == ExitStatus.OK
     found = where.read(plan.tasks[0])
     assert found is not None
+    assert found.last.cpu_s is not None
+    assert found.last.cpu_s >= 0.2
     assert (found.status, found.counts, len(found.attempts)) == ("ok", "attempt-1", 1)
     assert set(found.files) == {record.ATTEMPT, record.OUTPUT, record.LOG}
     assert found.last.host == record.this_host()

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -157,6 +158,12 @@ def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals)
             if pid in still:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, number)
+
+
+def children_cpu_s() -> float:
+    """Return the CPU time of all children that this process has waited for, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def wait(condition: Callable[[], bool], seconds: float) -> bool:
