@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from satlab.campaign import yaml_file
 from satlab.campaign.plan import Id, Strict, Value
+from satlab.reproduce.paper import Clock
 
 MAX_TASKS = 100_000
 T = TypeVar("T")
@@ -21,7 +22,7 @@ Many = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1, ma
 """One value, or a list of values: a factor."""
 OWN_FIELDS = {
     "scenario": ("profile", "options", "values"),
-    "paper": ("quick", "cells"),
+    "paper": ("quick", "cells", "clock"),
     "suite": ("cases", "clock", "stack"),
 }
 """What a campaign can consist of, and the fields that go with each."""
@@ -31,7 +32,8 @@ class CampaignFile(Strict):
     """A campaign as written. Each list is a factor: a cell is one combination of all factors.
 
     `options` are those of the link by their names on the command line, `values` those of `--set`. `repetitions` of each
-    cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for one attempt at a task.
+    cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for one attempt at a task. The default of `clock`
+    is that of `reproduce` for a paper, and the virtual one for a suite.
     """
 
     name: Id
@@ -44,7 +46,7 @@ class CampaignFile(Strict):
     cells: Many[str] | None = None
     suite: Id | None = None
     cases: Many[str] | None = None
-    clock: Literal["virtual", "real"] = "virtual"
+    clock: Clock | None = None
     stack: Literal["quinn", "quiche", "ngtcp2", "tcp-pep"] = "quinn"
     repetitions: int = Field(default=1, ge=1, le=10_000)
     seeds: tuple[Annotated[int, Field(ge=0, lt=1 << 63)], ...] | None = Field(default=None, min_length=1)
@@ -55,10 +57,11 @@ class CampaignFile(Strict):
         kinds = [kind for kind in OWN_FIELDS if getattr(self, kind) is not None]
         if len(kinds) != 1:
             raise ValueError(f"name one of {', '.join(OWN_FIELDS)}; there are {len(kinds)}")
-        for kind, names in OWN_FIELDS.items():
-            foreign = [name for name in names if kind != kinds[0] and name in self.model_fields_set]
-            if foreign:
-                raise ValueError(f"{', '.join(foreign)}: only with {kind}")
+        own = set(OWN_FIELDS[kinds[0]])
+        foreign = {name for names in OWN_FIELDS.values() for name in names} - own
+        for name in sorted(foreign & self.model_fields_set):
+            owners = " or ".join(kind for kind, names in OWN_FIELDS.items() if name in names)
+            raise ValueError(f"{name}: only with {owners}")
         if self.seeds is not None and "repetitions" in self.model_fields_set:
             raise ValueError("seeds and repetitions: name one of them")
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):

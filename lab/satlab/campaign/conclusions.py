@@ -1,62 +1,117 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The conclusions of seed-002, judged from a campaign's runs by the same rules as `satlab reproduce` does."""
+"""A paper's conclusions, judged from a campaign's runs by the same rules as `satlab reproduce` does."""
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from satlab.campaign import record, samples
 from satlab.campaign.dataset import Collected
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Plan, Task
 from satlab.campaign.record import TaskRecord
 from satlab.common.files import write_atomically
-from satlab.reproduce import results
+from satlab.reproduce import flow_results, results
 from satlab.reproduce.campaign import Done
+from satlab.reproduce.flow_campaign import Run
+from satlab.reproduce.flow_results import FlowResults
 from satlab.reproduce.matrix import Cell
-from satlab.reproduce.results import CampaignRun, CellResult, Conclusion, Results
+from satlab.reproduce.results import CampaignRun, CellResult, Results
 
-FACTORS = frozenset(("orbit", "loss", "type"))
-"""What a cell of the paper differs in; no other campaign has these factors alone."""
+SCENARIO_FACTORS = frozenset(("orbit", "loss", "type"))
+"""What a cell of seed-002 differs in; no other campaign has these factors alone."""
+FLOW_FACTORS = frozenset(("paper", "clock", "cell"))
+"""What a cell of a paper of flows differs in."""
 FILE = "conclusions.json"
 
 
-def of_paper(plan: Plan, folder: CampaignFolder, collected: Collected) -> list[Conclusion]:
-    """Return the conclusions for which there are runs; none of another campaign."""
+@dataclass(frozen=True)
+class Judged:
+    """One conclusion of a paper, at one loss (percent; None for all): its verdict, what shows it, and `n` runs."""
+
+    claim: str
+    loss_percent: str | None
+    verdict: str
+    evidence: str
+    n: int
+
+    @property
+    def title(self) -> str:
+        """Return claim and loss."""
+        return self.claim if self.loss_percent is None else f"{self.claim}, loss {self.loss_percent} %"
+
+
+@dataclass(frozen=True)
+class Conclusions:
+    """What is judged, with all figures of the paper where it is one of flows; nothing of another campaign."""
+
+    judged: tuple[Judged, ...] = ()
+    flows: FlowResults | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write report/conclusions.json and, of flows, report/results.json; none where there are none."""
+        report = folder / "report"
+        for name in (FILE, flow_results.FILE):
+            (report / name).unlink(missing_ok=True)
+        report.mkdir(parents=True, exist_ok=True)
+        if self.judged:
+            rows = [asdict(one) for one in self.judged]
+            write_atomically(report / FILE, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        if self.flows is not None:
+            flow_results.write(self.flows, report)
+
+
+def of_paper(plan: Plan, folder: CampaignFolder, collected: Collected) -> Conclusions:
+    """Judge the conclusions for which there are runs. A task whose files changed is not counted."""
+    done = [
+        (task, found)
+        for task in plan.tasks
+        if (found := collected.records[task.id]) is not None and task.id not in collected.changed
+    ]
+    factors = {frozenset(cell.factors) for cell in plan.cells}
+    if factors == {SCENARIO_FACTORS}:
+        return _of_scenarios(plan, folder, done)
+    return _of_flows(plan, folder, done) if factors == {FLOW_FACTORS} else Conclusions()
+
+
+def _of_scenarios(plan: Plan, folder: CampaignFolder, done: list[tuple[Task, TaskRecord]]) -> Conclusions:
     runs: dict[Cell, list[CampaignRun]] = {}
     factors = {cell.id: cell.factors for cell in plan.cells}
-    for task in plan.tasks:
+    for task, found in done:
         named = factors[task.cell]
-        record = collected.records[task.id]
-        if named.keys() != FACTORS or record is None or task.id in collected.changed:
-            continue
         cell = Cell(str(named["orbit"]), str(named["loss"]), str(named["type"]))
-        runs.setdefault(cell, []).append(_run(task, record, folder))
-    cells = {cell: CellResult(cell, tuple(found)) for cell, found in runs.items()}
-    return [judged for judged in Results(cells, 1).conclusions if judged.runs]
+        runs.setdefault(cell, []).append(_run(task, found, folder))
+    cells = {cell: CellResult(cell, tuple(of_cell)) for cell, of_cell in runs.items()}
+    judged = [one for one in Results(cells, 1).conclusions if one.runs]
+    return Conclusions(tuple(Judged(one.claim, one.loss, one.verdict, one.evidence, one.runs) for one in judged))
 
 
-def _run(task: Task, record: TaskRecord, folder: CampaignFolder) -> CampaignRun:
+def _run(task: Task, found: TaskRecord, folder: CampaignFolder) -> CampaignRun:
     """Return a run's figures; none if it left no records."""
-    places = sorted((folder.of(task) / record.counts).glob("*/records.parquet"))
+    places = sorted((folder.of(task) / found.counts).glob("*/records.parquet"))
     if not places:
-        return CampaignRun(task.number, record.last.exit_status, {}, None)
-    took_s = record.last.ended_unix_s - record.last.began_unix_s
-    return results.run_of(Done(places[0].parent, task.number, record.last.exit_status, took_s))
+        return CampaignRun(task.number, found.last.exit_status, {}, None)
+    took_s = found.last.ended_unix_s - found.last.began_unix_s
+    return results.run_of(Done(places[0].parent, task.number, found.last.exit_status, took_s))
 
 
-def write(folder: Path, judged: list[Conclusion]) -> None:
-    """Write report/conclusions.json; none without conclusions."""
-    path = folder / "report" / FILE
-    path.unlink(missing_ok=True)
-    if judged:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        rows = [
-            {
-                "claim": one.claim,
-                "loss_percent": one.loss,
-                "verdict": one.verdict,
-                "evidence": one.evidence,
-                "n": one.runs,
-            }
-            for one in judged
-        ]
-        write_atomically(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+def _of_flows(plan: Plan, folder: CampaignFolder, done: list[tuple[Task, TaskRecord]]) -> Conclusions:
+    """Judge a paper of flows: as in `reproduce`, runs out of calibration count, and are counted in results.json."""
+    factors = {cell.id: cell.factors for cell in plan.cells}
+    about = samples.paper_of(plan.cells[0].factors)
+    ids = {str(named["cell"]) for named in factors.values()}
+    runs: dict[str, list[Run]] = {name: [] for name in ids}
+    for task, found in done:
+        try:
+            outcome = json.loads((folder.of(task) / found.counts / record.OUTPUT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # the command failed: its task is a failed sample of the dataset
+        runs[str(factors[task.cell]["cell"])].append(Run(task.number, outcome))
+    measured = FlowResults(about, runs, [cell for cell in about.cells if cell.id in ids])
+    count = sum(map(len, runs.values()))
+    judged = [
+        Judged(one.conclusion.text, None, one.verdict, "; ".join(one.evidence), count)
+        for one in measured.judgements
+        if one.verdict != "not measured"
+    ]
+    return Conclusions(tuple(judged), measured if count else None)

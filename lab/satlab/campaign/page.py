@@ -3,11 +3,13 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+from satlab.campaign.conclusions import Judged
 from satlab.campaign.dataset import BOOKKEEPING, TASK_METRIC, Collected
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
@@ -16,7 +18,6 @@ from satlab.common.files import write_atomically
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, axis, text
 from satlab.reproduce.executor import duration
-from satlab.reproduce.results import Conclusion
 
 MOST_PLOTS = 12
 MOST_ROWS = 500
@@ -31,7 +32,7 @@ class Page:
     collected: Collected
     effects: list[HostEffect]
     figures: list[Figure]
-    conclusions: list[Conclusion]
+    conclusions: Sequence[Judged]
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
@@ -91,8 +92,8 @@ class Page:
         ]
 
     def judged(self) -> list[tuple[str, ...]]:
-        """Return (conclusion of the paper, loss in percent, verdict, evidence, number of runs)."""
-        return [(one.claim, one.loss, one.verdict, one.evidence, str(one.runs)) for one in self.conclusions]
+        """Return (conclusion of the paper, verdict, evidence, number of runs)."""
+        return [(one.title, one.verdict, one.evidence, str(one.n)) for one in self.conclusions]
 
     def _tasks(self) -> pl.DataFrame:
         return self.collected.frame.filter(pl.col("metric") == TASK_METRIC)
@@ -128,7 +129,7 @@ def write(
     folder: CampaignFolder,
     collected: Collected,
     effects: list[HostEffect],
-    conclusions: list[Conclusion],
+    conclusions: Sequence[Judged],
 ) -> Path:
     """Write the page atomically and return its path."""
     page = Page(plan, collected, effects, figures(collected.frame), conclusions)

@@ -14,10 +14,10 @@ from satlab.common.errors import ConfigError
 FILE = "plan.json"
 HINT = "satlab campaign run FILE writes it"
 Rule = Literal["run", "check", "flows"]
-HEADS: Mapping[Rule, tuple[str, str]] = {
-    "run": ("satlab", "run"),
-    "check": ("satlab", "check"),
-    "flows": ("satvirtual", "flows"),
+HEADS: Mapping[Rule, tuple[tuple[str, str], ...]] = {
+    "run": (("satlab", "run"),),
+    "check": (("satlab", "check"),),
+    "flows": (("satvirtual", "flows"), ("satlab", "flows")),
 }
 """How the command of a rule's tasks begins. A worker starts nothing else."""
 ID = r"[A-Za-z0-9][A-Za-z0-9=._-]{0,119}"
@@ -58,8 +58,10 @@ class Task(Strict):
 
     @model_validator(mode="after")
     def _begins_as_its_rule(self) -> Self:
-        if self.argv[:2] != HEADS[self.rule]:
-            raise ValueError(f"{self.id}: the command of a task {self.rule} begins with {' '.join(HEADS[self.rule])}")
+        heads = HEADS[self.rule]
+        if self.argv[:2] not in heads:
+            named = " or ".join(" ".join(head) for head in heads)
+            raise ValueError(f"{self.id}: the command of a task {self.rule} begins with {named}")
         return self
 
 

@@ -17,9 +17,14 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
 from satlab.reproduce import flow_request, paper
 from satlab.reproduce import matrix as seed_002
+from satlab.reproduce.paper import Clock
 
 QUICK = ("*/0/*",)
 """Cells of seed-002 without losses: both orbits, all types."""
+VIRTUAL_FLOWS = ("satvirtual", "flows", "flows.json")
+REAL_FLOWS = ("satlab", "flows", "flows.json", "--clock", "real", "--runs", ".", "--json", "--quiet")
+LAB_S = 15
+"""A lab's start, calibration and end take about so long."""
 SPEED = 20
 """The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
 LONGEST_ID = 100
@@ -55,7 +60,8 @@ def _cells(file: CampaignFile, path: Path) -> Iterable[PlannedCell]:
     if file.suite is not None:
         return _of_suite(file.suite, file)
     if file.paper is not None:
-        return _of_seed_002(file) if file.paper == "seed-002" else _of_flows(file.paper, file)
+        clock = paper.clock_of(file.paper, file.clock)
+        return _of_seed_002(file) if file.paper == paper.SCENARIOS else _of_flows(file.paper, clock, file)
     matrix = Matrix(file, path.resolve().parent)
     cells = list(matrix.cells())
     if matrix.faults:
@@ -82,29 +88,32 @@ def _of_any_host(cell: seed_002.Cell, seed: int) -> list[str]:
     return ["satlab", verb, seed_002.KINDS[cell.kind].scenario, *rest]
 
 
-def _of_flows(name: str, file: CampaignFile) -> Iterator[PlannedCell]:
-    about = paper.load(name)
+def _of_flows(name: str, clock: Clock, file: CampaignFile) -> Iterator[PlannedCell]:
+    about = paper.load(name, clock)
+    is_real = clock == "real"
     for cell in about.select(file.cells, quick=file.quick):
+        duration_s = cell.duration_s or about.duration_s
         yield PlannedCell(
-            {"paper": name, "cell": cell.id},
+            {"paper": name, "clock": clock, "cell": cell.id},
             "flows",
-            "virtual",
-            (cell.duration_s or about.duration_s) / SPEED,
-            lambda _: ["satvirtual", "flows", "flows.json"],
+            "netns" if is_real else "virtual",
+            duration_s + LAB_S if is_real else duration_s / SPEED,
+            lambda _: list(REAL_FLOWS if is_real else VIRTUAL_FLOWS),
             lambda seed, cell=cell: {"flows.json": flow_request.request(about, cell, seed)},  # type: ignore[misc]
         )
 
 
 def _of_suite(name: str, file: CampaignFile) -> Iterator[PlannedCell]:
     suite = suites.load(paths.BASELINES / f"{name}.yml")
-    by = ["--clock", file.clock, *(["--stack", file.stack] if file.clock == "real" else [])]
+    clock = file.clock or "virtual"
+    by = ["--clock", clock, *(["--stack", file.stack] if clock == "real" else [])]
     for case in suite.selected(file.cases or ()):
         known_s = max((time for time in (*case.reference_s, *case.targets_s) if time), default=case.timeout_s)
         yield PlannedCell(
-            {"suite": name, "case": case.id, "clock": file.clock, "stack": file.stack},
+            {"suite": name, "case": case.id, "clock": clock, "stack": file.stack},
             "check",
-            "virtual" if file.clock == "virtual" else "netns",
-            known_s / SPEED + 1 if file.clock == "virtual" else known_s + 15,
+            "virtual" if clock == "virtual" else "netns",
+            known_s / SPEED + 1 if clock == "virtual" else known_s + LAB_S,
             lambda seed, case=case: [  # type: ignore[misc]
                 *("satlab", "check", "--suite", name, "--cases", case.id, *by),
                 *("--runs", "1", "--seed", str(seed), "--out", ".", "--json", "--quiet"),

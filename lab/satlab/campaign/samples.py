@@ -10,6 +10,7 @@ from typing import Any
 from satlab.campaign.plan import Rule, Value
 from satlab.reproduce import paper
 from satlab.reproduce.flow_figures import FIGURES
+from satlab.reproduce.paper import Clock, Paper
 
 OF_CHECK = ("handshake_ms", "time_to_first_byte_ms", "goodput_interop_bps", "retransmitted_share", "lost_packets")
 """Figures of a sample of `satlab check`, besides its times to each mark."""
@@ -49,7 +50,7 @@ def _of_check(document: Mapping[str, Any]) -> Iterator[Sample]:
 
 
 def _of_flows(outcome: Mapping[str, Any], factors: Mapping[str, Value]) -> Iterator[Sample]:
-    about = _paper(str(factors["paper"]))
+    about = paper_of(factors)
     cell = next(cell for cell in about.cells if cell.id == factors["cell"])
     failed = [flow["id"] for flow in outcome["flows"] if flow["status"] == "failed"]
     state = ("failed", f"ended before their time: {', '.join(failed)}") if failed else ("ok", "")
@@ -61,6 +62,11 @@ def _of_flows(outcome: Mapping[str, Any], factors: Mapping[str, Value]) -> Itera
             yield Sample(name, None if found is None else found[0], *state, labels)
 
 
+def paper_of(factors: Mapping[str, Value]) -> Paper:
+    """Return the paper of a cell of flows. Raises ConfigError."""
+    return _loaded(str(factors["paper"]), "real" if factors["clock"] == "real" else "virtual")
+
+
 @cache
-def _paper(name: str) -> paper.Paper:
-    return paper.load(name)
+def _loaded(name: str, clock: Clock) -> Paper:
+    return paper.load(name, clock)

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A campaign over the cells of seed-002 judges the paper's conclusions as `satlab reproduce` does."""
+"""A campaign over the cells of a paper judges the paper's conclusions as `satlab reproduce` does."""
 
 import json
 import threading
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 import collect
-from satlab.campaign import conclusions, dataset, record
+from satlab.campaign import conclusions, dataset, planning, record
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.campaign.record import Host
 from satlab.campaign.worker import Worker
 from satlab.cli import app
+from satlab.common import paths
+from satlab.common.errors import ConfigError
+from satlab.reproduce.test_paper import outcome
 
 RUNS = 6
 FCP_MS = {"h3": 1500.0, "h1": 2100.0}
@@ -42,17 +46,27 @@ def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
     return where, plan
 
 
+def judged(where: CampaignFolder, plan: Plan) -> tuple[conclusions.Judged, ...]:
+    return conclusions.of_paper(plan, where, dataset.collect(plan, where)).judged
+
+
 def _run(where: CampaignFolder, task: Task, sha256: str, value: float | None) -> None:
-    place = where.of(task) / "attempt-1"
-    (place / "run-1").mkdir(parents=True)
-    (place / record.OUTPUT).write_text("{}" if value else "")
+    place = where.of(task) / "attempt-1" / "run-1"
     if value:
+        place.mkdir(parents=True)
         row = ["r", "s", "geo", "netns", "first_contentful_paint_ms", value, None, "ok", "", json.dumps({"load": "0"})]
-        frame = pl.DataFrame([row], schema=collect.SCHEMA, orient="row")
-        frame.write_parquet(place / "run-1" / "records.parquet")
+        pl.DataFrame([row], schema=collect.SCHEMA, orient="row").write_parquet(place / "records.parquet")
+    _ended(where, task, sha256, "{}" if value else "")
+
+
+def _ended(where: CampaignFolder, task: Task, sha256: str, output: str) -> None:
+    """Record an attempt with such an output; without one it failed."""
+    place = where.of(task) / "attempt-1"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / record.OUTPUT).write_text(output)
     ended = record.Attempt(
         number=1, host=Host(name="node-a", stamp="s", facts={}), began_unix_s=0, ended_unix_s=5,
-        exit_status=0 if value else 1, reason="" if value else "no page",
+        exit_status=0 if output else 1, reason="" if output else "no page",
     )  # fmt: skip
     (place / record.ATTEMPT).write_text(ended.model_dump_json())
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
@@ -62,9 +76,9 @@ def test_p262_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
     where, plan = measured
-    judged = conclusions.of_paper(plan, where, dataset.collect(plan, where))
-    assert [(one.name, one.loss, one.verdict, one.runs) for one in judged] == [
-        ("First Contentful Paint", "0", "holds", RUNS - 1),
+    found = conclusions.of_paper(plan, where, dataset.collect(plan, where))
+    assert [(one.title, one.verdict, one.n) for one in found.judged] == [
+        ("First Contentful Paint: h3 < h1, loss 0 %", "holds", RUNS - 1),
     ]
     done = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
     assert done.exit_code == 0, done.output
@@ -78,11 +92,9 @@ def test_p262_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
 def test_p262_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignFolder, Plan]) -> None:
     where, plan = measured
     (where.of(plan.tasks[0]) / "attempt-1" / "more").touch()
-    judged = conclusions.of_paper(plan, where, dataset.collect(plan, where))
-    assert [one.runs for one in judged] == [RUNS - 1]
+    assert [one.n for one in judged(where, plan)] == [RUNS - 1]
     (where.of(plan.tasks[2]) / "attempt-1" / "more").touch()
-    judged = conclusions.of_paper(plan, where, dataset.collect(plan, where))
-    assert [one.runs for one in judged] == [RUNS - 2]
+    assert [one.n for one in judged(where, plan)] == [RUNS - 2]
 
 
 def test_p262_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
@@ -93,7 +105,42 @@ def test_p262_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     plan = Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={"loss": 0.5}),), tasks=(task,))
     where = CampaignFolder(tmp_path / "c")
     _run(where, task, where.begin(plan), 7.0)
-    judged = conclusions.of_paper(plan, where, dataset.collect(plan, where))
-    assert judged == []
-    conclusions.write(where.path, judged)
+    found = conclusions.of_paper(plan, where, dataset.collect(plan, where))
+    assert found == conclusions.Conclusions()
+    found.write(where.path)
     assert not (where.path / "report" / conclusions.FILE).exists()
+
+
+def test_p262_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tmp_path: Path) -> None:
+    file = tmp_path / "handover.yml"
+    file.write_text("paper: seed-003\nclock: real\ncells: test4/*\nrepetitions: 2")
+    plan = planning.plan(file)
+    where = CampaignFolder(tmp_path / "c")
+    sha256 = where.begin(plan)
+    for task in plan.tasks:
+        assert task.argv[:5] == ("satlab", "flows", "flows.json", "--clock", "real")
+        rate = 8.0 if "bbr2" in task.cell else 9.6
+        text = json.dumps(outcome(task.files["flows.json"], reno=rate) | {"calibration": []})
+        _ended(where, task, sha256, "" if task is plan.tasks[-1] else text)
+    found = conclusions.of_paper(plan, where, dataset.collect(plan, where))
+    verdicts = {one.claim.partition(",")[0]: one.verdict for one in found.judged}
+    assert verdicts["With the BDP of link 1 both carry the same within 3 %"] == "does not hold"
+    assert verdicts["QUIC survives the change: no connection ends before its time."] == "holds"
+    assert {one.n for one in found.judged} == {len(plan.tasks) - 1}
+    assert CliRunner().invoke(app, ["campaign", "report", str(where.path)]).exit_code == 0
+    results = json.loads((where.path / "report" / "results.json").read_text())
+    jsonschema.validate(results, json.loads((paths.SCHEMAS / "paper-results.schema.json").read_text()))
+    assert {(row["cell"], row["runs"]) for row in results["figures"]} == {("test4/newreno", 2), ("test4/bbr2", 1)}
+
+
+def test_p262_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "c.yml"
+    for text, reason in (
+        ("paper: seed-002\nclock: virtual", "seed-002 has real runs alone"),
+        ("paper: seed-004\nclock: real", "seed-004 has virtual runs alone"),
+        ("scenario: bulk_tcp\nclock: real", "clock: only with paper or suite"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            planning.plan(file)
+        assert reason in " ".join([str(caught.value), *map(str, caught.value.faults), caught.value.hint])

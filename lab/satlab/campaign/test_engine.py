@@ -75,6 +75,14 @@ def test_a_worker_gets_the_plan_s_hash_and_attempts(tmp_path: Path) -> None:
     assert words[words.index("--retries") + 1] == str(2 + engine.LOST)
 
 
+def test_p265_labs_here_take_turns_unless_their_number_is_asked_for(tmp_path: Path) -> None:
+    def has_turns(options: Options) -> bool:
+        return any("--turns" in word for word in Engine(plan(), CampaignFolder(tmp_path), options).command("0" * 64))
+
+    assert has_turns(Options())
+    assert not has_turns(Options(jobs=2))
+
+
 def test_slurm_has_a_partition_and_no_other_executor_has_one(tmp_path: Path) -> None:
     chosen = engine.choose(plan(), tmp_path, Options("slurm", 4, 1, "labs"))
     words = chosen.command("0" * 64)

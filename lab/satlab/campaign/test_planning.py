@@ -56,6 +56,7 @@ def test_p186_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> 
     [
         ("paper: seed-002\ncells: [geo/0/*, leo/1/h3]\nseeds: [7, 9]", 9, "run", "netns"),
         ("paper: seed-003\nquick: true\nseeds: [7, 9]", 8, "flows", "virtual"),
+        ("paper: seed-003\nclock: real\ncells: test4/*\nseeds: [7, 9]", 2, "flows", "netns"),
         ("suite: etosat\nseeds: [7, 9]", 10, "check", "virtual"),
         ("suite: etosat\ncases: medium\nclock: real\nstack: quiche\nseeds: [7, 9]", 1, "check", "netns"),
     ],

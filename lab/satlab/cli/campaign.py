@@ -181,11 +181,11 @@ def report_campaign(
         collected = dataset.collect(plan, where)
     for task, fault in collected.changed.items():
         log.line(f"warning: {task}: {fault}")
-    judged = conclusions.of_paper(plan, where, collected)
-    for one in judged:
-        log.line(f"{one.claim}, loss {one.loss} %: {one.verdict} ({one.evidence})")
-    conclusions.write(where.path, judged)
-    path = page.write(plan, where, collected, host_effect.effects(collected.frame), judged)
+    found = conclusions.of_paper(plan, where, collected)
+    for one in found.judged:
+        log.line(f"{one.title}: {one.verdict} ({one.evidence})")
+    found.write(where.path)
+    path = page.write(plan, where, collected, host_effect.effects(collected.frame), found.judged)
     if json_lines:
         print_json_lines(collected.frame.iter_rows(named=True))
     else:

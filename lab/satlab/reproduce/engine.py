@@ -33,17 +33,6 @@ from satlab.reproduce.flow_results import FlowResults
 from satlab.reproduce.paper import Clock
 from satlab.reproduce.results import Results
 
-CLOCKS: dict[str, tuple[Clock, ...]] = {
-    "seed-000": ("virtual", "real"),
-    "seed-001": ("virtual", "real"),
-    "seed-002": ("real",),
-    "seed-003": ("virtual", "real"),
-    "seed-004": ("virtual",),
-    "rfc-9959": ("virtual",),
-}
-"""Papers, and the clocks under which each can be repeated, its default first."""
-SCENARIOS = "seed-002"
-"""The paper whose runs are scenarios; those of the others are flows."""
 QUICK_RUNS = 1
 
 
@@ -80,11 +69,8 @@ class Work(Protocol):
 
 def prepare(request: Request, *, dry_run: bool) -> Work:
     """Check everything that the runs need; changes nothing. Raises ConfigError, HostError."""
-    clocks = CLOCKS[request.paper]
-    if request.clock is not None and request.clock not in clocks:
-        what = f"--clock {request.clock}: {request.paper} has {clocks[0]} runs alone"
-        raise ConfigError(what, hint=f"--clock {clocks[0]}")
-    if request.paper == SCENARIOS:
+    paper.clock_of(request.paper, request.clock)
+    if request.paper == paper.SCENARIOS:
         return LabWork(request, dry_run=dry_run)
     return FlowWork(request)
 
@@ -135,7 +121,7 @@ class FlowWork:
         clock = request.clock
         if request.resume and clock is None:
             clock = flow_campaign.clock_of(request.resume)
-        about = paper.load(request.paper, clock or CLOCKS[request.paper][0])
+        about = paper.load(request.paper, paper.clock_of(request.paper, clock))
         chosen = about.select(request.cells, quick=request.quick)
         self.log = ProgressLog()
         self.patience = request.patience

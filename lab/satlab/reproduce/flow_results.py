@@ -17,6 +17,7 @@ from satlab.reproduce.flow_campaign import FlowCampaign, Run
 from satlab.reproduce.flow_figures import FIGURES, RELATIVE
 from satlab.reproduce.paper import Cell, Conclusion, Grid, Paper, Published, Rule
 
+FILE = "results.json"
 NOTHING = "\N{EN DASH}"
 
 
@@ -283,7 +284,7 @@ def read(campaign: FlowCampaign) -> FlowResults:
 def write(results: FlowResults, folder: Path) -> Path:
     """Write results.json and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "results.json"
+    path = folder / FILE
     write_atomically(path, json.dumps(results.document(), indent=1) + "\n")
     return path
 

@@ -19,6 +19,17 @@ from satlab.common.errors import ConfigError
 from satlab.reproduce import flow_figures
 
 Clock = Literal["real", "virtual"]
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "seed-000": ("virtual", "real"),
+    "seed-001": ("virtual", "real"),
+    "seed-002": ("real",),
+    "seed-003": ("virtual", "real"),
+    "seed-004": ("virtual",),
+    "rfc-9959": ("virtual",),
+}
+"""Papers, and the clocks under which each can be repeated, its default first."""
+SCENARIOS = "seed-002"
+"""The paper whose runs are scenarios; those of the others are flows."""
 Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "tcp"]
 Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
 
@@ -263,6 +274,14 @@ def _fill(value: Any, factors: Mapping[str, Any]) -> Any:
     if isinstance(value, Mapping):
         return {name: _fill(part, factors) for name, part in value.items()}
     return [_fill(part, factors) for part in value] if isinstance(value, list) else value
+
+
+def clock_of(name: str, asked: Clock | None) -> Clock:
+    """Return the clock of a paper's runs, its default if none is asked for. Raises ConfigError: it has no such runs."""
+    clocks = CLOCKS[name]
+    if asked is not None and asked not in clocks:
+        raise ConfigError(f"clock {asked}: {name} has {clocks[0]} runs alone", hint=f"clock {clocks[0]}")
+    return asked or clocks[0]
 
 
 def load(name: str, clock: Clock = "virtual") -> Paper:

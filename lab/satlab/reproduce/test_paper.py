@@ -21,8 +21,8 @@ from satlab.reproduce.flow_campaign import FlowCampaign
 from satlab.reproduce.flow_results import FlowResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
-PAPERS = [name for name, clocks in engine.CLOCKS.items() if "virtual" in clocks]
-FLOWS = [(name, clock) for name in PAPERS for clock in engine.CLOCKS[name]]
+PAPERS = [name for name, clocks in paper.CLOCKS.items() if "virtual" in clocks]
+FLOWS = [(name, clock) for name in PAPERS for clock in paper.CLOCKS[name]]
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_every_cell_is_a_valid_request(name: str, clock: paper.Clock) -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_published_figures_have_a_cell_and_plots_have_factors(name: str) -> None:
     about = paper.load(name)
-    of_any_clock = [cell for clock in engine.CLOCKS[name] for cell in paper.load(name, clock).cells]
+    of_any_clock = [cell for clock in paper.CLOCKS[name] for cell in paper.load(name, clock).cells]
     for row in about.published():
         cells = [c for c in of_any_clock if c.id == row.cell or c.id.startswith(row.cell + "/")]
         assert any(c.published == row.algorithm and row.metric in c.figures for c in cells), row
