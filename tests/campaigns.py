@@ -40,7 +40,7 @@ def flows(seed: int) -> dict[str, Any]:
 
 def plan(count: int, deadline_s: float = 600, argv: tuple[str, ...] = ("flows.json",)) -> Plan:
     """Return a plan of so many tasks in CELLS cells."""
-    factors = {"paper": "seed-003", "cell": "test4/newreno"}
+    factors = {"paper": "seed-003", "clock": "virtual", "cell": "test4/newreno"}
     cells = tuple(Cell(id=f"cell-{n}", factors=factors | {"n": n}) for n in range(min(CELLS, count)))
     tasks = tuple(
         Task(

@@ -32,8 +32,8 @@ class CampaignFile(Strict):
     """A campaign as written. Each list is a factor: a cell is one combination of all factors.
 
     `options` are those of the link by their names on the command line, `values` those of `--set`. `repetitions` of each
-    cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for one attempt at a task. The default of `clock`
-    is that of `reproduce` for a paper, and the virtual one for a suite.
+    cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for one attempt at a task. `clock`: by
+    default that of `reproduce` for a paper, and the virtual one for a suite.
     """
 
     name: Id
