@@ -92,12 +92,12 @@ def _of_flows(name: str, clock: Clock, file: CampaignFile) -> Iterator[PlannedCe
     about = paper.load(name, clock)
     is_real = clock == "real"
     for cell in about.select(file.cells, quick=file.quick):
-        duration_s = cell.duration_s or about.duration_s
+        expected_s = about.expected_s(cell)
         yield PlannedCell(
             {"paper": name, "clock": clock, "cell": cell.id},
             "flows",
             "netns" if is_real else "virtual",
-            duration_s + LAB_S if is_real else duration_s / SPEED,
+            expected_s + LAB_S if is_real else expected_s / SPEED,
             lambda _: list(REAL_FLOWS if is_real else VIRTUAL_FLOWS),
             lambda seed, cell=cell: {"flows.json": flow_request.request(about, cell, seed)},  # type: ignore[misc]
         )

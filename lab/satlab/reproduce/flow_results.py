@@ -116,8 +116,7 @@ class FlowResults:
 
         def theirs(cell: Cell, metric: str, phase: int) -> Published | None:
             for row in published:
-                is_cell = row.cell == cell.id or cell.id.startswith(row.cell + "/")
-                if is_cell and (row.algorithm, row.metric, row.phase) == (cell.published, metric, phase):
+                if row.is_of(cell) and (row.algorithm, row.metric, row.phase) == (cell.published, metric, phase):
                     return row
             return None
 

@@ -189,6 +189,10 @@ class Published(Strict):
     table: str
     paper_figure: str = ""
 
+    def is_of(self, cell: Cell) -> bool:
+        """Return whether it is a figure of a cell, of any algorithm."""
+        return self.cell == cell.id or cell.id.startswith(self.cell + "/")
+
 
 class Paper(Strict):
     """paper.yml, with what real.yml replaces under the real clock."""
@@ -227,6 +231,13 @@ class Paper(Strict):
                 raise ConfigError(f"--cells {pattern}: no such cell", hint=f"* matches any of: {known}")
         chosen = patterns if patterns is not None else self.quick if quick else ("*",)
         return [cell for cell in self.cells if any(fnmatchcase(cell.id, pattern) for pattern in chosen)]
+
+    def expected_s(self, cell: Cell) -> float:
+        """Return how long a run of a cell takes, s: the published time of its download, else all its time."""
+        whole_s = cell.duration_s or self.duration_s
+        times = [row for row in self.published() if row.metric == "complete_s" and row.is_of(cell)]
+        same = [row for row in times if row.algorithm == cell.published]
+        return min(whole_s, max((row.mean for row in same or times), default=whole_s))
 
     def published(self) -> list[Published]:
         """Read published.csv; none without the file. Raises ConfigError for a row that cannot be used."""

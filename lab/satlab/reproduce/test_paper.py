@@ -366,3 +366,12 @@ def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: py
     found = flow_results.read(more).document()
     assert (found["clock"], found["out_of_calibration"]) == ("real", 0)
     jsonschema.validate(found, schema("paper-results"))
+
+
+def test_a_download_is_expected_to_take_its_published_time() -> None:
+    fec = paper.load("seed-001", "real")
+    times = {cell.id: fec.expected_s(cell) for cell in fec.cells}
+    assert times["ideal/1/none/cubic"] == 17.84
+    assert times["dvb/1/none/bbr2"] == max(times["dvb/1/none/cubic"], times["dvb/1/none/bbr"])
+    handover = paper.load("seed-003", "real")
+    assert {handover.expected_s(cell) for cell in handover.cells} == {handover.duration_s}
