@@ -23,8 +23,8 @@ from satlab.common.files import write_atomically
 
 NAME, DICTIONARY = "dataset", "data-dictionary.csv"
 TASK_METRIC = "task_s"
-BOOKKEEPING = (TASK_METRIC, "run_ok", "calibration_ok", "calibration_check_ok")
-"""Metrics about tasks, not about what they measured."""
+SERIES = "series"
+"""Column of `measured`, which the dataset on disk does not have."""
 COLUMNS: Mapping[str, tuple[type[pl.DataType], str]] = {
     "campaign": (pl.String, "name of the campaign"),
     "cell": (pl.String, "id of the cell: one combination of factors"),
@@ -71,6 +71,27 @@ def collect(plan: Plan, folder: CampaignFolder) -> Collected:
     frame = pl.DataFrame(rows, schema=_schema(plan), strict=False)
     _write(frame, folder.path)
     return Collected(frame, records, changed)
+
+
+def measured(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the values in calibration, without those that tell how a task or a part of it ended (`*_ok`).
+
+    `series` has the labels that differ between values of one metric within a task, such as the direction or the number
+    of a page load; other labels describe the run, such as times and versions.
+    """
+    is_state = (pl.col("metric") == TASK_METRIC) | pl.col("metric").str.ends_with("_ok")
+    kept = frame.filter(pl.col("value").is_not_null() & (pl.col("status") == "ok") & pl.col("calibrated") & ~is_state)
+    labels = [json.loads(text) for text in kept["labels"]]
+    seen: dict[tuple[str, str, str], set[str]] = {}
+    for task, metric, of_row in zip(kept["task"], kept["metric"], labels, strict=True):
+        for name, value in of_row.items():
+            seen.setdefault((task, metric, name), set()).add(value)
+    varying = {(metric, name) for (_, metric, name), values in seen.items() if len(values) > 1}
+    series = [
+        json.dumps({name: value for name, value in of_row.items() if (metric, name) in varying})
+        for metric, of_row in zip(kept["metric"], labels, strict=True)
+    ]
+    return kept.with_columns(pl.Series(SERIES, series, dtype=pl.String))
 
 
 def _changed(found: TaskRecord, place: Path) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from satlab.campaign.dataset import BOOKKEEPING
+from satlab.campaign import dataset
 from satlab.common.statistics import holm, kruskal_wallis, median
 
 MIN_VALUES = 3
@@ -31,14 +31,9 @@ class HostEffect:
 
 def effects(frame: pl.DataFrame) -> list[HostEffect]:
     """Test each metric of each cell that two hosts or more measured in calibration; in the order of cells."""
-    usable = frame.filter(
-        pl.col("value").is_not_null()
-        & (pl.col("status") == "ok")
-        & pl.col("calibrated")
-        & ~pl.col("metric").is_in(BOOKKEEPING)
-    )
     found = []
-    for (cell, metric, labels), part in usable.group_by(["cell", "metric", "labels"], maintain_order=True):
+    groups_of = dataset.measured(frame).group_by(["cell", "metric", dataset.SERIES], maintain_order=True)
+    for (cell, metric, labels), part in groups_of:
         groups: dict[str, list[float]] = {}
         for host, value in part.select("host", "value").iter_rows():
             groups.setdefault(host, []).append(value)

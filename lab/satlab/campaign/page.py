@@ -9,8 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
+from satlab.campaign import dataset
 from satlab.campaign.conclusions import Judged
-from satlab.campaign.dataset import BOOKKEEPING, TASK_METRIC, Collected
+from satlab.campaign.dataset import TASK_METRIC, Collected
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan import Plan
@@ -20,6 +21,12 @@ from satlab.report.figures import COLOURS, DataTable, Figure, axis, text
 from satlab.reproduce.executor import duration
 
 MOST_PLOTS = 12
+ANSWERS = (
+    "goodput_bps", "goodput_mbps", "time_s", "complete_s", "page_load_time_ms", "first_contentful_paint_ms",
+    "largest_contentful_paint_ms", "transfer_time_s", "rtt_ms", "mos", "video_bitrate_bps", "one_way_delay_ms",
+    "retransmitted_ratio", "retransmits_count", "link_queue_p95_ms",
+)  # fmt: skip
+"""What most campaigns are made for: drawn before other metrics, in this order."""
 MOST_ROWS = 500
 STATES = ("ok", "out of calibration", "failed", "missing")
 
@@ -100,14 +107,23 @@ class Page:
 
 
 def figures(frame: pl.DataFrame) -> list[Figure]:
-    """Draw each metric over the cells: every value in calibration, the first MOST_PLOTS metrics."""
-    usable = frame.filter(pl.col("value").is_not_null() & pl.col("calibrated") & ~pl.col("metric").is_in(BOOKKEEPING))
-    groups = usable.group_by(["metric", "labels"], maintain_order=True)
-    return [_figure(str(metric), str(labels), part) for (metric, labels), part in list(groups)[:MOST_PLOTS]]
+    """Draw each metric over the cells: every value in calibration; ANSWERS first, at most MOST_PLOTS.
+
+    A metric whose values are there is not drawn by statistics of them as well.
+    """
+    cells = list(dict.fromkeys(frame["cell"]))
+    values = dataset.measured(frame)
+    is_statistic = pl.col(dataset.SERIES).str.contains('"stat"')
+    with_values = values.filter(~is_statistic)["metric"].unique().to_list()
+    drawn = values.filter(~is_statistic | ~pl.col("metric").is_in(with_values))
+    groups = list(drawn.group_by(["metric", dataset.SERIES], maintain_order=True))
+    rank = {metric: place for place, metric in enumerate(ANSWERS)}
+    groups.sort(key=lambda group: rank.get(str(group[0][0]), len(rank)))
+    return [_figure(str(metric), str(series), part, cells) for (metric, series), part in groups[:MOST_PLOTS]]
 
 
-def _figure(metric: str, labels: str, part: pl.DataFrame) -> Figure:
-    named = ", ".join(f"{name} {value}" for name, value in json.loads(labels).items())
+def _figure(metric: str, series: str, part: pl.DataFrame, cells: Sequence[str]) -> Figure:
+    named = ", ".join(f"{name} {value}" for name, value in json.loads(series).items())
     title = f"{metric} ({named})" if named else metric
     boxes = [
         {
@@ -116,9 +132,15 @@ def _figure(metric: str, labels: str, part: pl.DataFrame) -> Figure:
         }
         for style, ((host,), of_host) in enumerate(part.group_by(["host"], maintain_order=True))
     ]  # fmt: skip
+    drawn = set(part["cell"])
+    order = [text(cell) for cell in cells if cell in drawn]
     middle = part.group_by("cell", maintain_order=True).agg(pl.len(), pl.col("value").median())
     rows = tuple((cell, str(n), f"{value:.6g}") for cell, n, value in middle.iter_rows())
-    layout = {"xaxis": axis("cell", type="category"), "yaxis": axis(metric, rangemode="tozero"), "boxmode": "group"}
+    layout = {
+        "xaxis": axis("cell", type="category", categoryorder="array", categoryarray=order),
+        "yaxis": axis(metric, rangemode="tozero"),
+        "boxmode": "group",
+    }
     key = f"plot-{metric}-{named}".translate(str.maketrans(" ,./", "----"))
     caption = "Every value in calibration, a colour for each host."
     return Figure(key, title, caption, {"data": boxes, "layout": layout}, 340, DataTable(("cell", "n", "median"), rows))

@@ -21,6 +21,7 @@ from satlab.cli import app
 
 HOSTS = ("alpha", "beta")
 RUNS = 8
+PAGE_LABELS = ({"load": "0"}, {"load": "1"}, {"stat": "min"}, {"stat": "max"})
 
 
 @pytest.fixture
@@ -94,17 +95,25 @@ def test_p194_the_page_shows_matrix_failures_hosts_and_plots_as_text(measured: t
     for part in (f"{4 * RUNS + 1}/{len(plan.tasks)}", "no such &lt;script&gt; page", "alpha-stamp", "differs"):
         assert part in text, part
     assert "<script> page" not in text
-    assert "goodput_bps (flow &lt;i&gt;1)" in text
+    assert "<i>1" not in text
     lines = CliRunner().invoke(app, ["campaign", "report", str(where.path), "--json"]).stdout.splitlines()
     assert len([line for line in lines if line.startswith("{")]) == 8 * RUNS + 2
 
 
-def test_what_is_measured_is_drawn_and_not_whether_a_run_was_in_calibration() -> None:
-    rows = [("run_ok", "{}", 1.0), ("goodput_bps", "{}", 1e7), ("calibration_check_ok", '{"measured": "1"}', 1.0)]
-    names = ("metric", "labels", "value")
-    common = {"cell": "a", "host": "h", "calibrated": True}
+def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first() -> None:
+    rows = [
+        *(("job_ok", json.dumps({"start_s": task, "job": "iperf3"}), task, 1.0) for task in "ab"),
+        *(("link_out_bytes", json.dumps({"direction": way}), task, 7.0) for way in ("up", "down") for task in "ab"),
+        *(("page_load_time_ms", json.dumps(one), "a", 7e3) for one in PAGE_LABELS),
+        *(("goodput_bps", json.dumps({"start_s": task, "job": "iperf3"}), task, 1e7) for task in "ab"),
+    ]
+    names = ("metric", "labels", "task", "value")
+    common = {"cell": "a", "host": "h", "calibrated": True, "status": "ok"}
     frame = pl.DataFrame([common | dict(zip(names, row, strict=True)) for row in rows])
-    assert [figure.title for figure in page.figures(frame)] == ["goodput_bps"]
+    assert [figure.title for figure in page.figures(frame)] == [
+        "goodput_bps", "page_load_time_ms (load 0)", "page_load_time_ms (load 1)",
+        "link_out_bytes (direction up)", "link_out_bytes (direction down)",
+    ]  # fmt: skip
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
