@@ -74,7 +74,7 @@ def collect(plan: Plan, folder: CampaignFolder) -> Collected:
 
 
 def measured(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the values in calibration, without those that tell how a task or a part of it ended (`*_ok`).
+    """Return the values in calibration, without the states of tasks and of their parts (`*_ok`).
 
     `series` has the labels that differ between values of one metric within a task, such as the direction or the number
     of a page load; other labels describe the run, such as times and versions.
