@@ -62,6 +62,8 @@ class CampaignFile(Strict):
         for name in sorted(foreign & self.model_fields_set):
             owners = " or ".join(kind for kind, names in OWN_FIELDS.items() if name in names)
             raise ValueError(f"{name}: only with {owners}")
+        if self.stack != "quinn" and self.clock != "real":
+            raise ValueError(f"stack {self.stack}: with clock: real")
         if self.seeds is not None and "repetitions" in self.model_fields_set:
             raise ValueError("seeds and repetitions: name one of them")
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):

@@ -104,6 +104,7 @@ def test_p187_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
         ("suite: etosat\nrepetitions: 2\nseeds: [1]", "name one of them"),
         ("suite: etosat\nseeds: [1, 1]", "each only once"),
         ("suite: etosat\ncases: giant", "giant is not a case"),
+        ("suite: etosat\nstack: quiche", "stack quiche: with clock: real"),
         ("suite: nowhere", "suites are in baselines/"),
         ("suite: ../etosat", "suite"),
         ("paper: seed-003\ncells: nowhere/*", "no such cell"),

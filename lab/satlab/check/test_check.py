@@ -408,6 +408,9 @@ def test_the_status_of_a_matrix_is_its_worst(found: list[ExitStatus], expected: 
     "options",
     [
         ["--virtual-client", "cat", "--virtual-server", "cat", "--clock", "real"],
+        ["--virtual-client", "cat", "--virtual-server", "cat", "--stack", "quinn"],
+        ["--stack", "quiche"],
+        ["--search", "--stack", "ngtcp2"],
         ["--virtual-client", "cat", "--virtual-server", "cat", "--client-cmd", "cat", "--server-cmd", "cat"],
         ["--virtual-client", "cat", "--virtual-client", "true", "--virtual-server", "cat", "--json"],
         ["--client-env", "A=1"],

@@ -48,12 +48,12 @@ def check_suite(
         typer.Option(help="virtual: quinn-proto over the link model, no root; real: programs in a lab, as root."),
     ] = "virtual",
     stack: Annotated[
-        Literal["quinn", "quiche", "ngtcp2", "tcp-pep", "tcp-pep-a", "tcp-pep-b", "tcp-pep-c", "tcp-pep-d"],
+        Literal["quinn", "quiche", "ngtcp2", "tcp-pep", "tcp-pep-a", "tcp-pep-b", "tcp-pep-c", "tcp-pep-d"] | None,
         typer.Option(
             help="With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through two PEPs, "
-            "also with the presets A to D of seed-004."
+            "also with the presets A to D of seed-004. Default: quinn."
         ),
-    ] = "quinn",
+    ] = None,
     client_cmd: Annotated[
         str | None,
         typer.Option(help="Command of your client. No shell runs it. Replaced in both commands: " + PLACEHOLDERS + "."),
@@ -197,10 +197,15 @@ def check_suite(
     if len(pairs) > 1 and any((baseline, resume, junit, markdown, json_lines)):
         hint = "--baseline, --resume, --junit, --markdown and --json are of one check; checks are in --out"
         raise ConfigError(f"{len(pairs)} pairs of programs are a matrix", hint=hint)
+    if stack and pairs:
+        raise ConfigError(f"--stack {stack} excludes programs of yours", hint="omit one of them")
+    if stack not in (None, "quinn") and clock == "virtual":
+        hint = "--clock real, or its adapter with --virtual-client and --virtual-server (docs/virtual-interface.md)"
+        raise ConfigError(f"--stack {stack} runs on the real clock", hint=hint)
     request = check_run.CheckRequest(
         suite, cases or (), runs, seed, selection.options(client or []), selection.options(server or []),
-        baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack, environment=variables,
-        patience=Patience(wait_quiet, retries),
+        baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack or "quinn",
+        environment=variables, patience=Patience(wait_quiet, retries),
     )  # fmt: skip
     outputs = Outputs(junit, markdown, result, json_lines)
     options = SearchOptions(search_time, search_reference, search_share, search_stall, search_mb, search_findings)

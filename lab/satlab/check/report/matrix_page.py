@@ -55,12 +55,12 @@ class StackMatrix:
         )  # fmt: skip
 
     def tiles(self) -> list[tuple[str, str, str]]:
-        """Return (figure, caption, state) for the targets that each stack meets."""
+        """Return (figure, caption, state) for the targets that each stack meets, or the test cases that it passes."""
         tiles = []
         for stack, history in self.checks.items():
-            met, judged = targets_met(history[-1])
+            met, judged, what = targets_met(history[-1])
             if judged:
-                tiles.append((f"{met}/{judged}", f"targets met: {stack}", "good" if met == judged else "bad"))
+                tiles.append((f"{met}/{judged}", f"{what}: {stack}", "good" if met == judged else "bad"))
             else:
                 tiles.append((str(len(verdicts(history[-1]))), f"figures, none with a target: {stack}", ""))
         return tiles
@@ -104,17 +104,22 @@ def verdicts(document: Document) -> dict[Key, Mapping[str, Any]]:
     return {(case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]}
 
 
-def targets_met(document: Document) -> tuple[int, int]:
-    """Return how many targets a check met, of how many."""
-    judged = [one for one in verdicts(document).values() if one["target_s"] is not None]
-    return sum(one["result"] == "pass" for one in judged), len(judged)
+def targets_met(document: Document) -> tuple[int, int, str]:
+    """Return how many a check met, of how many, and of what: targets, or test cases that its stack supports."""
+    found = verdicts(document).values()
+    judged = [one for one in found if one["target_s"] is not None]
+    what = "targets met"
+    if not judged:
+        judged = [one for one in found if one["mark_mb"] is None and one["result"] != "unsupported"]
+        what = "test cases passed"
+    return sum(one["result"] == "pass" for one in judged), len(judged), what
 
 
 def badge(matrix: StackMatrix) -> str:
     """Return an SVG image with the targets that the newest check meets."""
     newest = max((history[-1] for history in matrix.checks.values()), key=lambda one: one.get("began_unix_s", 0.0))
-    met, judged = targets_met(newest)
-    texts = (f"satellite {newest['suite']}", f"{met}/{judged} targets" if judged else "measured, no targets")
+    met, judged, what = targets_met(newest)
+    texts = (f"satellite {newest['suite']}", f"{met}/{judged} {what}" if judged else "measured, no targets")
     left, right = (round(_CHARACTER_PX * len(text)) + 10 for text in texts)
     colour = "#616161" if not judged else "#2e7d32" if met == judged else "#b71c1c"
     label = escape(f"{texts[0]}: {texts[1]}")

@@ -49,8 +49,19 @@ def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_hist
 def test_the_badge_has_the_targets_of_the_newest_check(tmp_path: Path) -> None:
     files = [stored(tmp_path, "a<", 10.0, 6.0, "fail"), stored(tmp_path, "b", 20.0, 4.0)]
     image = ElementTree.fromstring(matrix_page.badge(matrix_page.read(files)))  # noqa: S314 - our own text
-    assert image.get("aria-label") == "satellite etosat: 1/1 targets"
-    assert matrix_page.targets_met(json.loads(files[0].read_text())) == (0, 1)
+    assert image.get("aria-label") == "satellite etosat: 1/1 targets met"
+    assert matrix_page.targets_met(json.loads(files[0].read_text())) == (0, 1, "targets met")
+
+
+def test_test_cases_of_the_runner_count_as_passed_of_those_supported(tmp_path: Path) -> None:
+    results = ("pass", "pass", "not measurable", "unsupported")
+    verdicts = [{"mark_mb": None, "target_s": None, "median_s": 4.0, "result": result} for result in results]
+    cases = [
+        {"id": f"case-{number}", "spent_s": {}, "verdicts": [one], "samples": [{"floors_s": []}]}
+        for number, one in enumerate(verdicts)
+    ]
+    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=cases)])
+    assert matrix.tiles() == [("2/3", "test cases passed: a (virtual clock)", "bad")]
 
 
 def test_a_suite_without_targets_is_neither_good_nor_bad(tmp_path: Path) -> None:
