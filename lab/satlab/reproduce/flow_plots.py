@@ -12,7 +12,7 @@ from satlab.reproduce.flow_results import FlowResults
 from satlab.reproduce.paper import Cell, Plot
 
 BIN_S = BIN_MS / 1000
-SERIES = (("Goodput", "Mbit/s"), ("Congestion window", "kB"), ("RTT", "ms"))
+SERIES = (("Goodput", "Mbit/s"), ("Window", "kB"), ("RTT", "ms"))
 Shown = Sequence[tuple[Cell, Run]]
 
 
@@ -128,7 +128,7 @@ def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Figure:
     for index, (title, unit) in enumerate(SERIES):
         suffix = "" if index == 0 else str(index + 1)
         top = 1 - index * share
-        layout[f"yaxis{suffix}"] = axis(f"{title} ({unit})", domain=[top - share + 0.04, top], rangemode="tozero")
+        layout[f"yaxis{suffix}"] = axis(f"{title}<br>({unit})", domain=[top - share + 0.04, top], rangemode="tozero")
     caption = "The first run of each cell, means over 1 s: goodput at the receiver, window and RTT at the sender."
     table = DataTable(("series", "cell", "time (s)", "value"), tuple(rows))
     key = f"time-{name.replace('/', '-')}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from satlab.check.check_result import CheckResult
-from satlab.check.report import check_tables
+from satlab.check.report import check_tables, matrix_page
 from satlab.check.samples import Sample
 from satlab.check.trace import careful_resume, causes, traces
 from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
@@ -58,14 +58,11 @@ class CheckPage:
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
-        judged = [one for one in self.check.verdicts if one.target_s is not None]
-        met = sum(one.result == "pass" for one in judged)
+        met, judged, what = matrix_page.targets_met(self.check.document())
         samples = [one for case in self.check.samples.values() for one in case]
         complete = sum(one.status == "ok" for one in samples)
-        tiles = [
-            (f"{met}/{len(judged)}", "targets met", "good" if met == len(judged) else "bad"),
-            (f"{complete}/{len(samples)}", "transfers complete", ""),
-        ]
+        tiles = [(f"{met}/{judged}", what, "good" if met == judged else "bad")] if judged else []
+        tiles.append((f"{complete}/{len(samples)}", "transfers complete", ""))
         if self.check.comparisons is not None:
             slower = sum(one.is_slower for one in self.check.comparisons)
             tiles.append((str(slower), "comparisons slower than the baseline", "bad" if slower else "good"))
