@@ -81,9 +81,12 @@ def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
     [folder] = (tmp_path / "runs").iterdir()
     before = trials_in(tmp_path)
     spent_s = math.ceil(json.loads((folder / record.FILE).read_text())["real_s"])
-    done = CliRunner().invoke(app, [*argv[3:], "--resume", str(folder), "--search-time", str(spent_s + 4)])
-    assert done.exit_code in (ExitStatus.OK, ExitStatus.FAILED), done.output
-    document = json.loads(done.stdout)
+    for more_s in (3, 10, 60):  # a busy host may need more than seconds for a trial
+        done = CliRunner().invoke(app, [*argv[3:], "--resume", str(folder), "--search-time", str(spent_s + more_s)])
+        assert done.exit_code in (ExitStatus.OK, ExitStatus.FAILED), done.output
+        document = json.loads(done.stdout)
+        if document["trials"] > before:
+            break
     assert document["trials"] > before >= 2 and document["real_s"] > spent_s
 
 
