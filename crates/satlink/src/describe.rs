@@ -59,13 +59,19 @@ pub fn summary(profile: &Profile) -> String {
             scpc.modcod,
             scpc.symbol_rate as f64 / 1e6
         ),
-        None => format!(
-            "{} in {}{} slots per {} ms",
-            back.waveform,
-            if profile.is_on_demand() { "up to " } else { "" },
-            demand::slots(Timing::Standard, profile).most,
-            back.superframe_ns as f64 / 1e6,
-        ),
+        None => {
+            let slots = demand::slots(Timing::Standard, profile);
+            let (words, slots) = match profile.random_access() {
+                Some(_) => ("random access to ", slots.carrier),
+                None if profile.is_on_demand() => ("up to ", slots.most),
+                None => ("", slots.most),
+            };
+            let superframe_ms = back.superframe_ns as f64 / 1e6;
+            format!(
+                "{} in {words}{slots} slots per {superframe_ms} ms",
+                back.waveform
+            )
+        }
     };
     format!(
         "forward {} at {:.3} Mbaud, return {frames}, {} ms one way",
@@ -128,6 +134,9 @@ fn terminal(profile: &Profile) -> String {
             scpc.modcod,
             kbps(back)
         );
+    }
+    if profile.random_access().is_some() {
+        return format!("{forward}, return {} with random access", up.waveform);
     }
     let [slots, theirs] =
         [Timing::Standard, Timing::OpenSand].map(|timing| demand::slots(timing, profile));
