@@ -153,7 +153,7 @@ FEATURES: dict[str, tuple[Edits, ...]] = {
     "ISL, two satellites": ((("infrastructure_sat.xml", "<isl_settings/>", leaf("isl_settings", LINKED)),),),
     "split gateway": ((in_place_of("infrastructure_gw.xml", "entity_type", "Gateway", "Gateway Phy"),),),
     "slotted Aloha, CRDSA": (ALOHA, (*ALOHA, (GW, ">CRDSA<", ">DSA<"))),
-    "slotted Aloha and DAMA at once": ((in_place_of(ST, "ra_enabled", "false", "true"),), (*ALOHA[:2], *ALOHA[3:])),
+    "slotted Aloha and DAMA at once": ((ALOHA[1], ALOHA[4]), (*ALOHA[:2], *ALOHA[3:])),
     "simulated traffic on slotted Aloha": ((*ALOHA, (GW, "<simulations/>", leaf("simulations", CONTENDERS))),),
     "VCM": (
         (

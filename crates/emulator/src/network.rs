@@ -237,6 +237,10 @@ pub fn variations(config: &Config, profile: &Profile) -> [Vec<Variation>; 4] {
 }
 
 #[cfg(test)]
+#[path = "named_tests.rs"]
+mod named_tests;
+
+#[cfg(test)]
 #[path = "random_tests.rs"]
 mod random_tests;
 

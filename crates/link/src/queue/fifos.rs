@@ -162,6 +162,7 @@ impl Fifos {
     }
 
     /// Offers a packet to the FIFO of its class, see [`Buffer::push`].
+    #[inline]
     pub(crate) fn push(
         &mut self,
         now: Nanos,
@@ -180,6 +181,7 @@ impl Fifos {
     }
 
     /// Takes the next packet for a frame that opens at `now`; false if there is none.
+    #[inline]
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
         let fifos = self.buffers.iter_mut().zip(&mut self.figures);
         for (index, (buffer, figures)) in fifos.enumerate() {
