@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
+from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits, together
 from collect.raw import Model
 from collect.records import Record, Series, failed
 from collect.terminals import OfTerminal, Terminal
@@ -242,6 +242,7 @@ class _Direction:
         if counters.has_times:
             self.times.add(counters.all_waits_us, counters.queue_bytes)
             self.fifos.add(counters.fifos)
+            self.fifos.add(together(fifo for one in counters.terminals for fifo in one.fifos))
         self.by_modcod.update(counters.frames_by_modcod)
         if counters.superframes:
             self.sums["superframes"] += counters.superframes

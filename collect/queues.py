@@ -2,7 +2,7 @@
 """Queues of the link: how long packets waited in them, and the FIFOs of a terminal or gateway (raw/link.jsonl)."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -121,6 +121,23 @@ class Fifos:
     def records(self, labels: Mapping[str, str]) -> list[Record]:
         """Return the figures of each, with its name as label `fifo`."""
         return [record for name, one in self.by_name.items() for record in one.records({**labels, "fifo": name})]
+
+
+def together(fifos: Iterable[OfFifo]) -> list[OfFifo]:
+    """Return the FIFOs of several terminals over one interval as one for each name: sums, and the times of all."""
+    of_name: dict[str, list[OfFifo]] = {}
+    for one in fifos:
+        of_name.setdefault(one.fifo, []).append(one)
+    counted = ("queue_bytes", "queue_packets", "sent_packets", "dropped_packets")
+    return [
+        # Not validated: times of many terminals are more than one FIFO has.
+        OfFifo.model_construct(
+            fifo=name,
+            **{counter: sum(getattr(one, counter) for one in of) for counter in counted},
+            waits_us=[waited for one in of for waited in one.waits_us],
+        )
+        for name, of in of_name.items()
+    ]
 
 
 def all_waits(waits_us: Waits, fifos: list[OfFifo]) -> Waits:

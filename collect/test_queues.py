@@ -71,6 +71,23 @@ def test_p297_fifos_and_terminals_have_records_with_their_labels() -> None:
     assert found["link_slots_requested_mean", "return"] == 10.0
 
 
+def test_p348_fifos_of_terminals_are_added_up_by_name() -> None:
+    first = [fifo("EF", [(1000, 10)], queue_bytes=100), fifo("BE", [(2000, 1)], dropped_packets=1)]
+    second = [fifo("EF", [(9000, 30)], queue_bytes=300, queue_packets=2)]
+    down = counters(of(1, **TIMES, fifos=first), of(2, **TIMES, fifos=second), **TIMES)
+    # The second terminal's queue is the longer one in the second interval, when the first's is empty.
+    later = counters(of(1, **TIMES, fifos=[]), of(2, **TIMES, fifos=[fifo("EF", [], queue_bytes=350)]), **TIMES)
+    found = records((down, counters()), (later, counters()))
+    assert found["fifo_sent_packets", "forward", "EF"] == 40
+    assert found["fifo_sent_packets", "forward", "1", "EF"] == 10
+    assert [found[f"fifo_{name}", "forward", "BE"] for name in ("sent_packets", "dropped_packets")] == [1, 1]
+    assert found["fifo_queue_max_bytes", "forward", "EF"] == 400
+    assert [found["fifo_queue_ms", "forward", "EF", stat] for stat in ("p50", "p99")] == pytest.approx(
+        [9.0, 9.0], rel=2**-11
+    )
+    assert ("fifo_sent_packets", "return", "EF") not in found
+
+
 def test_p297_a_queue_that_nothing_leaves_is_a_failed_sample() -> None:
     stuck = counters(of(1, **TIMES, queue_bytes=3000), queue_bytes=3000, **TIMES)
     lines = [one for one in made((stuck, counters())) if isinstance(one, Record) and one.status == "failed"]

@@ -140,6 +140,21 @@ def test_tshark_reads_the_plans_between_the_packets(seed: int, tmp_path: Path) -
     assert packets(tmp_path / "received.txt") == packets(tmp_path / "sent.txt")
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_p340_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(seed: int, tmp_path: Path) -> None:
+    on_air("network", seed, tmp_path)
+    plans: dict[int, dict[int, int]] = {}
+    named = ("superframe_count", "frame.assign_offset", "frame.assign_id8")
+    for superframe, first, of_slots in tables(tmp_path / "frames.pcap", *named):
+        numbers = (int(number, 0) for number in of_slots.split(","))
+        plans.setdefault(int(superframe), {}).update(enumerate(numbers, int(first)))
+    bursts = [tuple(map(int, line.split())) for line in (tmp_path / "bursts.txt").read_text().splitlines()]
+    # What was planned before the start was not on air.
+    on_air_at_all = [burst for burst in bursts if burst[1] >= min(plans)]
+    assert {terminal for terminal, *_ in on_air_at_all} == {1, 2, 3}
+    assert [plans[superframe][slot] for _, superframe, slot in on_air_at_all] == [burst[0] for burst in on_air_at_all]
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_a_second_decoder_reads_every_burst_of_the_return_link(seed: int, tmp_path: Path) -> None:
     on_air("return", seed, tmp_path)

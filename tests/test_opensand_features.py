@@ -68,6 +68,32 @@ SCPC = (
     in_place_of("profile_st.xml", "dama_enabled", "true", "false"),
     in_place_of("profile_st.xml", "scpc_enabled", "false", "true"),
 )
+RANDOM_ACCESS = {
+    "timeout": 8, "replicas": 2, "max_packets": 5, "max_retry": 3, "backoff_algo": "BEB", "max_cw": 8,
+    "backoff_multiple": 2,
+}  # fmt: skip
+ALOHA = (
+    in_place_of(TOPOLOGY, "type", "DAMA", "ALOHA"),
+    in_place_of("profile_st.xml", "ra_enabled", "false", "true"),
+    in_place_of("profile_st.xml", "dama_enabled", "true", "false"),
+    ("profile_st.xml", ">DAMA_RBDC<", ">SALOHA<"),
+    (
+        "profile_st.xml",
+        "<random_access/>",
+        leaf("random_access", "".join(leaf(name, value) for name, value in RANDOM_ACCESS.items())),
+    ),
+)
+CONTENDERS = item(("category", "Standard"), ("max_packets", 3), ("replicas", 2), ("ratio", 10))
+SECOND_SPOT = item(
+    (
+        "assignments",
+        leaf("gateway_id", 10) + leaf("sat_id_gw", 2) + leaf("sat_id_st", 2)
+        + leaf("forward_regen_level", "Transparent") + leaf("return_regen_level", "Transparent"),
+    ),
+    ("roll_off", leaf("forward", 0.25) + leaf("return", 0.25)),
+    ("forward_band", carrier("ACM", "1")),
+    ("return_band", carrier("DAMA", "3-12")),
+)  # fmt: skip
 BURST = "<burst_length>{} sym</burst_length>\n        <crdsa_frame>"
 FILE = leaf("file_attenuation_file", "series.txt") + leaf("file_attenuation_loop", "true")
 TRIANGLE = leaf("triangle_attenuation_slope", 0.5) + leaf("triangle_attenuation_period", 4)
@@ -101,7 +127,10 @@ FEATURES: dict[str, tuple[Edits, ...]] = {
     "further MAC addresses": ((("*", "</terminals>", f"{MAC_BEHIND_ST}</terminals>"),),),
     "several terminals": ((("*", "</terminals>", host(5, "</terminals>")), in_place_of(ST, "cra", 10000, 3000)),),
     "Premium group": (((TOPOLOGY, ">Standard<", ">Premium<"), (ST, ">Standard<", ">Premium<")),),
-    "several gateways or spots": ((("*", "</gateways>", host(10, "</gateways>")),),),
+    "several gateways or spots": (
+        (("*", "</gateways>", host(10, "</gateways>")),),
+        (("*", "</gateways>", host(10, "</gateways>")), (TOPOLOGY, "</spots>", f"{SECOND_SPOT}</spots>")),
+    ),
     "two forward carriers of one group": (((TOPOLOGY, "</forward_band>", carrier("ACM", "1") + "</forward_band>"),),),
     "two DAMA carriers of one group": (((TOPOLOGY, "</return_band>", carrier("DAMA", "3-12") + "</return_band>"),),),
     "carriers of another group": (
@@ -123,7 +152,9 @@ FEATURES: dict[str, tuple[Edits, ...]] = {
     "IP regeneration": ((in_place_of(TOPOLOGY, REGENERATION, "Transparent", "IP"),),),
     "ISL, two satellites": ((("infrastructure_sat.xml", "<isl_settings/>", leaf("isl_settings", LINKED)),),),
     "split gateway": ((in_place_of("infrastructure_gw.xml", "entity_type", "Gateway", "Gateway Phy"),),),
-    "slotted Aloha": ((in_place_of(ST, "ra_enabled", "false", "true"),),),
+    "slotted Aloha, CRDSA": (ALOHA, (*ALOHA, (GW, ">CRDSA<", ">DSA<"))),
+    "slotted Aloha and DAMA at once": ((ALOHA[1], ALOHA[4]), (*ALOHA[:2], *ALOHA[3:])),
+    "simulated traffic on slotted Aloha": ((*ALOHA, (GW, "<simulations/>", leaf("simulations", CONTENDERS))),),
     "VCM": (
         (
             in_place_of(TOPOLOGY, "type", "ACM", "VCM"),

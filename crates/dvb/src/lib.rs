@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`modcod`] | ETSI EN 302 307-1: MODCOD table, PLFRAME arithmetic |
 //! | [`acm`] | choice of the MODCOD, ETSI EN 302 307-1 annex D; error model of a frame |
+//! | [`aloha`] | ETSI EN 301 545-2: random access of the return link, its receivers and backoff |
 //! | [`bbframe`] | ETSI EN 302 307-1 clause 5.1.6: BBHEADER |
 //! | [`dama`] | ETSI EN 301 545-2: capacity requests and burst time plans of the return link |
 //! | [`gse`] | ETSI TS 102 606-1: Generic Stream Encapsulation |
@@ -16,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod acm;
+pub mod aloha;
 pub mod bbframe;
 pub mod dama;
 pub mod gse;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The carriers of one direction where the groups of terminals have one each. A terminal is named by its index over all.
 
-use link::{Nanos, SharedForward, SharedReturn};
+use link::{Nanos, SharedForward};
 
 /// A carrier that terminals share.
 pub trait Shared {
@@ -14,20 +14,6 @@ pub trait Shared {
 }
 
 impl Shared for SharedForward {
-    fn advance(&mut self, now: Nanos) {
-        Self::advance(self, now);
-    }
-
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
-        Self::pop(self, now, out)
-    }
-
-    fn next_event(&self) -> Option<Nanos> {
-        Self::next_event(self)
-    }
-}
-
-impl Shared for SharedReturn {
     fn advance(&mut self, now: Nanos) {
         Self::advance(self, now);
     }

@@ -109,9 +109,9 @@ fn most_robust_db(profile: &Profile) -> f64 {
 #[must_use]
 pub fn signalling(timing: Timing, profile: &Profile) -> Option<Signalling> {
     let has_plans = profile.is_on_demand() && timing == Timing::Standard;
-    has_plans.then(|| Signalling {
-        period: profile.return_link.superframe_ns,
-        slots: slots(timing, profile).carrier,
+    has_plans.then(|| {
+        let (back, slots) = (&profile.return_link, slots(timing, profile).carrier);
+        Signalling::of_return(back.superframe_ns, slots, profile.one_way_delay_ns)
     })
 }
 

@@ -14,7 +14,7 @@ pub type FifoNames = [Vec<Vec<String>>; 4];
 const LONGEST_NAME: usize = 32;
 
 /// Names of the FIFOs of a configuration's terminals: the gateway's where its frames have tags, those of terminals with
-/// demand assignment, and of SCPC where frames have tags. A name is at most 32 letters, digits, `_`, `-` and `.`, other characters become `_`; where it is
+/// demand assignment, and of SCPC and random access where frames have tags. A name is at most 32 letters, digits, `_`, `-` and `.`, other characters become `_`; where it is
 /// empty or there already, its number, 1 first, is added.
 #[must_use]
 pub fn names(config: &Config, profile: &Profile) -> FifoNames {
@@ -29,6 +29,7 @@ pub fn names(config: &Config, profile: &Profile) -> FifoNames {
         let (gw, st) = (&seen.gw_qos, &seen.st_profile.qos);
         let has_fifos = match seen.return_link.scpc {
             Some(_) => classes(config, st).is_some(),
+            None if seen.random_access().is_some() => classes(config, st).is_some(),
             None => is_shared || seen.is_on_demand(),
         };
         let of = |is_used: bool, qos: &Qos| if is_used { words(qos) } else { Vec::new() };

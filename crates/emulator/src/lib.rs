@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod adapt;
+pub mod back;
 pub mod bundle;
 pub mod carriers;
 pub mod config;

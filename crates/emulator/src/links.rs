@@ -2,7 +2,7 @@
 //! From configuration and profile to the four links.
 
 use dvb::modcod::FrameSize;
-use link::{Carrier, Classes, LinkConfig, Reception};
+use link::{Carrier, Classes, LinkConfig, RandomAccess, Reception};
 use profile::{Profile, Qos};
 
 use crate::adapt::{acm, first_modcod, first_of_scpc, forward_acm, scpc_acm, waveforms};
@@ -53,8 +53,12 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     };
     let demand = demand::demand(&config.others, profile, &forward);
     let is_scpc = profile.return_link.scpc.is_some();
+    let random_access = random_access(profile);
     let return_acm = if is_scpc {
         scpc_acm(profile, &forward.carrier)
+    } else if random_access.is_some() {
+        // A burst keeps the waveform of the start.
+        None
     } else {
         let waveforms = waveforms(config.timing, profile);
         acm(profile, waveforms, settings.return_margin_db)
@@ -68,7 +72,9 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
             ),
             demand,
             acm: return_acm,
-            classes: classes(config, &profile.st_profile.qos).filter(|_| is_scpc),
+            classes: classes(config, &profile.st_profile.qos)
+                .filter(|_| is_scpc || random_access.is_some()),
+            random_access,
             ..radio(back, &config.return_link, return_queue, seed(1))
         },
         wire(seed(2)),
@@ -83,6 +89,21 @@ pub(crate) fn classes(config: &Config, qos: &Qos) -> Option<Classes> {
     (qos.is_tagged && !config.opensand_defects).then(|| Classes {
         packets: packets.collect(),
         of_dscp: qos.fifo_of_dscp(),
+    })
+}
+
+/// Random access in the terms of the link.
+fn random_access(profile: &Profile) -> Option<RandomAccess> {
+    profile.random_access().map(|it| RandomAccess {
+        superframes: it.superframes.into(),
+        replicas: it.replicas.into(),
+        max_packets: it.max_packets.into(),
+        max_retries: it.max_retries.into(),
+        timeout: it.timeout.into(),
+        algorithm: it.algorithm,
+        most_window: it.most_window,
+        multiple: it.multiple,
+        receiver: it.receiver,
     })
 }
 
@@ -154,7 +175,10 @@ fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
                 symbol_rate: up.symbol_rate,
                 waveform: up.waveform,
                 superframe: up.superframe_ns,
-                slots: demand::slots(timing, profile).most,
+                slots: match profile.random_access() {
+                    Some(_) => demand::slots(timing, profile).carrier,
+                    None => demand::slots(timing, profile).most,
+                },
             },
         ],
         Timing::OpenSand => [
@@ -183,9 +207,36 @@ fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
     [forward, scpc.unwrap_or(back)]
 }
 
-/// What of a configuration an SCPC return carrier does not have, one line each.
+/// What of a configuration a return carrier without assigned slots does not have, one line each.
 #[must_use]
 pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
+    let of_scpc = check_scpc(config, profile).into_iter();
+    of_scpc.chain(check_random(config, profile)).collect()
+}
+
+fn check_random(config: &Config, profile: &Profile) -> Vec<String> {
+    let sends_probes = (config.probes.as_ref()).is_some_and(|it| it.from.is_empty());
+    let faults = [
+        (
+            config.timing == Timing::OpenSand,
+            "timing: random access has the slots of the standard alone (\"timing\": \"standard\")",
+        ),
+        (
+            sends_probes,
+            "probes: there are none of a return carrier with random access (leave them out)",
+        ),
+        (
+            config.emulation.is_some(),
+            "emulation: a return carrier with random access is not split into processes (leave it out)",
+        ),
+    ];
+    // Where OpenSAND carries the satellite segment, it judges the profile.
+    let is_here = profile.random_access().is_some() && config.satellite.is_some();
+    let faults = faults.iter().filter(|(is_fault, _)| *is_fault && is_here);
+    faults.map(|(_, text)| (*text).to_owned()).collect()
+}
+
+fn check_scpc(config: &Config, profile: &Profile) -> Vec<String> {
     let has_scpc = |it: &profile::Terminal| {
         let back = it.carriers.as_ref().map(|(_, back)| back);
         back.is_some_and(|it| it.scpc.is_some())

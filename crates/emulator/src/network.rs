@@ -2,9 +2,10 @@
 //! The terminals of a profile with packets of their own: their links, and the carriers that they share.
 
 use dvb::dama::Arithmetic;
-use link::{LinkConfig, LinkError, SharedForward, SharedReturn};
+use link::{Assignments, LinkConfig, LinkError, SharedForward};
 use profile::Profile;
 
+use crate::back::Back;
 use crate::carriers::Carriers;
 use crate::config::Config;
 use crate::demand;
@@ -131,7 +132,7 @@ pub fn of_equals(config: &Config, mut profile: Profile) -> Profile {
 /// The terminals, the ST first: those of [`Config::terminals`], without any those of the ST's carriers. What `config` adds to
 /// the profile is the same for each.
 ///
-/// The return link has demand assignment, also where all rates are constant. The plans on a forward carrier are those of its
+/// The return link has demand assignment, also where all rates are constant, or random access. The plans on a forward carrier are those of its
 /// group, whichever of its terminals asks for slots.
 #[must_use]
 pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
@@ -143,7 +144,8 @@ pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
             ..config.clone()
         };
         let [forward, back, ..] = links(&config, &profile);
-        let demand = Some(demand::of_terminal(&profile, &forward));
+        let is_assigned = profile.random_access().is_none();
+        let demand = is_assigned.then(|| demand::of_terminal(&profile, &forward));
         Terminal {
             id,
             group: profile.group().to_owned(),
@@ -162,14 +164,21 @@ pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
     terminals
 }
 
-/// The carriers of one group at work, terminals by their index in `terminals`, all of the same weight.
+/// The carriers of one group at work, terminals by their index in `terminals`, all of the same weight. Where the forward
+/// carrier has plans, they are those of the return carrier, with terminal N by its number among these.
 ///
 /// # Errors
 /// The terminals cannot share carriers: with the timing of `OpenSAND`, or with different delays.
-pub fn carriers(terminals: &[Terminal]) -> Result<(SharedForward, SharedReturn), LinkError> {
+pub fn carriers(terminals: &[Terminal]) -> Result<(SharedForward, Back), LinkError> {
     let forward: Vec<_> = terminals.iter().map(|it| (it.forward.clone(), 1)).collect();
     let back: Vec<_> = terminals.iter().map(|it| it.back.clone()).collect();
-    Ok((SharedForward::new(&forward)?, SharedReturn::new(&back)?))
+    let (mut down, mut up) = (SharedForward::new(&forward)?, Back::new(&back)?);
+    if let Back::Assigned(up) = &mut up {
+        let plans = Assignments::default();
+        up.say(&plans);
+        down.hear(&plans);
+    }
+    Ok((down, up))
 }
 
 /// The same terminal under another label; the ST itself is the first.
@@ -226,6 +235,14 @@ pub fn variations(config: &Config, profile: &Profile) -> [Vec<Variation>; 4] {
     }
     all
 }
+
+#[cfg(test)]
+#[path = "named_tests.rs"]
+mod named_tests;
+
+#[cfg(test)]
+#[path = "random_tests.rs"]
+mod random_tests;
 
 #[cfg(test)]
 #[path = "network_tests.rs"]

@@ -2,6 +2,7 @@
 //! Terminals of the shipped profile with two of them.
 
 use super::*;
+use crate::carriers::Shared as _;
 use crate::config::parse_alone as parse;
 use crate::testing::example;
 use link::{Accepted, Nanos};

@@ -2,10 +2,11 @@
 //! What a direction carries packets with: a link of one terminal, or carriers that several share.
 
 use link::{
-    Carrier, Change, Counters, FifoState, LinkConfig, LinkError, Nanos, Reception, SharedForward,
-    SharedReturn, Stage,
+    Assignments, Carrier, Change, Counters, FifoState, Link, LinkConfig, LinkError, Nanos,
+    Reception, SharedForward, Stage,
 };
 
+use crate::back::Back;
 use crate::carriers::Carriers;
 use crate::terminals::Subnets;
 
@@ -16,7 +17,7 @@ pub enum Served {
     /// From the gateway: packets find their terminal by their destination.
     Forward(Carriers<SharedForward>, Subnets),
     /// To the gateway.
-    Return(Carriers<SharedReturn>),
+    Return(Carriers<Back>),
 }
 
 /// What a terminal of a shared carrier did since the start.
@@ -57,6 +58,22 @@ pub struct State {
 }
 
 impl Served {
+    /// The whole direction of a terminal that has it for itself. Plans that it makes, or that its frames have, are those of
+    /// `plans`.
+    ///
+    /// # Errors
+    /// The configuration cannot be a link.
+    pub fn of_one(config: LinkConfig, plans: &Assignments) -> Result<Self, LinkError> {
+        if config.random_access.is_some() {
+            let back = Back::new(&[config])?;
+            return Ok(Self::Return(Carriers::new(vec![(back, vec![0])])));
+        }
+        let mut link = Link::new(config)?;
+        link.say(plans);
+        link.hear(plans);
+        Ok(Self::Alone(Box::new(link)))
+    }
+
     /// Offers a packet that came from a terminal, or is for one.
     pub(crate) fn offer(&mut self, now: Nanos, from: usize, packet: &[u8]) {
         match self {
@@ -117,7 +134,8 @@ impl Served {
             Self::Forward(links, _) => links.next_event(),
             // A plan is made after the moment that it is due at.
             Self::Return(links) => {
-                let plans = links.iter().map(|link| link.next_plan().saturating_add(1));
+                let plans = links.iter().filter_map(Back::next_plan);
+                let plans = plans.map(|at| at.saturating_add(1));
                 links.next_event().into_iter().chain(plans).min()
             }
         }
@@ -136,7 +154,7 @@ impl Served {
             }
             Self::Return(links) => {
                 let (link, own) = links.of_mut(0);
-                link.terminal(own).patience()
+                link.config(own).delay / 2
             }
         }
     }
@@ -187,9 +205,15 @@ impl Served {
                 let mut of = |it| {
                     let (link, own) = links.of_mut(it);
                     let (counters, fifos) = (link.counters(now, own), link.fifos(own));
-                    OfTerminal::new(&counters, fifos, link.terminal(own).config())
+                    OfTerminal::new(&counters, fifos, link.config(own))
                 };
-                let terminals: Vec<_> = (0..count).map(&mut of).collect();
+                let mut terminals: Vec<_> = (0..count).map(&mut of).collect();
+                if count == 1 {
+                    return State {
+                        all: terminals.remove(0),
+                        terminals,
+                    };
+                }
                 // Each terminal counts those of its carrier; the carriers have the same superframes.
                 let firsts: Vec<_> = links.firsts().map(|it| terminals[it].counters).collect();
                 let superframes = firsts.first().map_or(0, |it| it.superframes);

@@ -5,9 +5,10 @@
 //! - `on_air plans SEED FOLDER`: the same with a TBTP2 every 26.5 ms
 //! - `on_air tables SEED FOLDER`: TBTP2s of any content alone, what they say in `said.txt`: superframe, first slot, the terminal of each slot
 //! - `on_air shared SEED FOLDER`: as `forward`, for several terminals; `sent-N.txt` has the packets for terminal N
+//! - `on_air network SEED FOLDER`: as `plans`, of a network of three terminals that ask for slots, and in `bursts.txt` their bursts: number of the terminal, superframe, slot
 //! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in hexadecimal
 //!
-//! All but `tables` and `shared` also write `sent.txt` and `received.txt`: one packet per line in hexadecimal.
+//! All but `tables`, `shared` and `network` also write `sent.txt` and `received.txt`: one packet per line in hexadecimal.
 
 #[path = "../tests/common/on_air.rs"]
 mod on_air;
@@ -26,7 +27,7 @@ const LINKTYPE_RAW: u32 = 101;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [direction, seed, folder] = &arguments[..] else {
-        return Err("usage: on_air forward|plans|tables|shared|return SEED FOLDER".into());
+        return Err("usage: on_air forward|plans|tables|shared|network|return SEED FOLDER".into());
     };
     let (seed, folder) = (seed.parse()?, Path::new(folder));
     if direction == "tables" {
@@ -42,6 +43,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         )?;
         return Ok(());
     }
+    if direction == "network" {
+        let (carrier, frames, sent) = on_air::network(seed);
+        fs::write(folder.join("frames.pcap"), capture(&carrier, &frames))?;
+        let line = |(terminal, superframe, slot): &on_air::Burst| {
+            format!("{terminal} {superframe} {slot}\n")
+        };
+        let lines: String = sent.iter().map(line).collect();
+        fs::write(folder.join("bursts.txt"), lines)?;
+        return Ok(());
+    }
     if direction == "shared" {
         let (carrier, frames, sent) = on_air::shared(seed);
         fs::write(folder.join("frames.pcap"), capture(&carrier, &frames))?;
@@ -54,9 +65,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         "forward" | "plans" => on_air::forward(seed, direction == "plans"),
         "return" => on_air::back(seed),
         _ => {
-            return Err(
-                format!("{direction}: none of forward, plans, tables, shared and return").into(),
-            );
+            return Err(format!(
+                "{direction}: none of forward, plans, tables, shared, network and return"
+            )
+            .into());
         }
     };
     if let Carrier::Forward { .. } = run.carrier {

@@ -6,8 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::datagram::Datagram;
 use crate::demand::{Load, Other, PlanPath};
 use crate::gateway::{Gateway, first_request};
+use crate::signalling::{Assigned, Assignments, numbers};
 use crate::{LinkConfig, Nanos};
-use dvb::dama::{self, Agreement, Arithmetic, Grant, Level, Plan, Request, Terminal, Timers};
+use dvb::dama::{
+    self, Agreement, Arithmetic, Grant, Level, Plan, Request, Terminal, Timers, slots,
+};
 use dvb::rcs2::Waveform;
 
 /// The terminal whose packets travel on the link.
@@ -44,6 +47,8 @@ pub(crate) struct Assigning {
     plans: VecDeque<Arrival>,
     /// Plans for the own terminal where it is in another process, as datagrams.
     outgoing: VecDeque<Vec<u8>>,
+    /// Where plans are written.
+    said: Option<Assignments>,
     next_superframe: Nanos,
     /// Starts of the bursts in the next superframe; empty: evenly spread.
     starts: Vec<Nanos>,
@@ -161,6 +166,7 @@ impl Assigning {
             requests: VecDeque::new(),
             plans,
             outgoing: VecDeque::new(),
+            said: None,
             next_superframe: 0,
             starts: Vec::new(),
             rest: (0, 0),
@@ -254,8 +260,33 @@ impl Assigning {
         Step::Inside
     }
 
+    /// Writes the plans there from now on.
+    pub(crate) fn say(&mut self, assignments: Assignments) {
+        self.said = Some(assignments);
+    }
+
+    /// The slots of a plan that arrives at `at`: those of the own terminal are where it sends, evenly spread; the others have
+    /// no bursts, and are in those that are left.
+    fn assigned(&self, made: Nanos, at: Nanos, plan: &Plan) -> Assigned {
+        let own = plan.grants.get(&OWN).map_or(0, Grant::bursts);
+        let others = plan.grants.iter().filter(|it| *it.0 != OWN);
+        let others = others.map(|(&id, grant)| (id.into(), grant.bursts()));
+        Assigned {
+            made,
+            superframe: at.div_ceil(self.carrier.superframe),
+            terminals: numbers(
+                &self.carrier,
+                slots(&self.carrier, &[own]).into_iter(),
+                others,
+            ),
+        }
+    }
+
     /// Sends a plan on its way; it may be lost for the own terminal.
     fn send_plan(&mut self, now: Nanos, delay: Nanos, mut plan: Plan) -> Step {
+        if let Some(said) = &self.said {
+            said.post(self.assigned(now, now.saturating_add(delay), &plan));
+        }
         let is_lost = self.plan_path.loses(now);
         if self.own.is_none() && !is_lost {
             let mut datagram = Vec::new();

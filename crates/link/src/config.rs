@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The configuration of one direction.
 
-use crate::{Acm, Carrier, Classes, Demand, Jitter, Loss, LossModel, Nanos, Queue, Signalling};
+use crate::{
+    Acm, Carrier, Classes, Demand, Jitter, Loss, LossModel, Nanos, Queue, RandomAccess, Signalling,
+};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -25,6 +27,8 @@ pub struct LinkConfig {
     pub acm: Option<Acm>,
     /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
     pub demand: Option<Demand>,
+    /// Random access in place of assigned slots, for [`crate::RandomReturn`]; `None`: slots are assigned.
+    pub random_access: Option<RandomAccess>,
     /// Classes of traffic where slots are not on demand; `None`: one.
     pub classes: Option<Classes>,
     /// Plans that a forward carrier has to send, in front of all packets; `None`: none.
@@ -122,6 +126,12 @@ pub enum LinkError {
         "demand assignment needs a return carrier, 1 to 64 FIFOs of 1 packet and more, a request period, and at most 255 other terminals"
     )]
     Demand,
+    /// Random access without a return carrier, with demand assignment or adaptive coding, or with settings that no SA frame
+    /// has; or on a link that is not for it.
+    #[error(
+        "random access needs a return carrier without demand assignment and adaptive coding, with 1 to 65535 superframes, replicas and packets, and slots for all replicas"
+    )]
+    RandomAccess,
     /// Classes without FIFOs, or a DSCP without one.
     #[error("classes need 1 to 64 FIFOs of 1 packet and more, and a FIFO for each DSCP")]
     Classes,
@@ -141,6 +151,11 @@ pub enum LinkError {
         "a shared carrier stays as it is but for a terminal's delay, outage, Es/N0, attenuation and MODCOD"
     )]
     SharedChange,
+    /// On a carrier with random access losses, delay and reception change; the rest stays.
+    #[error(
+        "a carrier with random access stays as it is but for delay, losses, jitter, outage, Es/N0 and attenuation"
+    )]
+    RandomChange,
     /// A wire has no frames that one process could send to another.
     #[error("a wire has no frames to send to another process")]
     NoFrames,
@@ -162,6 +177,7 @@ impl LinkConfig {
             reception: None,
             acm: None,
             demand: None,
+            random_access: None,
             classes: None,
             signalling: None,
             seed,
@@ -191,6 +207,12 @@ impl LinkConfig {
                 .reception
                 .iter()
                 .try_for_each(Reception::check)?;
+        }
+        if let Some(access) = &self.random_access {
+            if self.demand.is_some() || self.acm.is_some() {
+                return Err(LinkError::RandomAccess);
+            }
+            access.check(&self.carrier)?;
         }
         if self.classes.as_ref().is_some_and(|it| !it.is_possible()) {
             return Err(LinkError::Classes);

@@ -42,6 +42,9 @@ impl Core {
     /// At time 0; `stations` of the demand assignment are here.
     pub(crate) fn new(mut config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
         config.check()?;
+        if config.random_access.is_some() {
+            return Err(LinkError::RandomAccess);
+        }
         let mut acm = None;
         if let Some(settings) = &config.acm {
             let selector = settings.selector(&config.carrier)?;

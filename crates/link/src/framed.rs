@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::exit::{Exit, Sent};
 use crate::grid::{Grid, Quota};
 use crate::lanes::{Lanes, Part, total};
-use crate::signalling::Plans;
+use crate::signalling::{Assignments, Plans};
 use crate::{Carrier, LinkConfig, Nanos};
 use dvb::gse::MIN_DATA_FIELD;
 use dvb::modcod::ModCod;
@@ -53,6 +53,18 @@ impl Framed {
             parts: Vec::new(),
             defects: matches!(carrier, Carrier::OpenSandForward { defects: true, .. }),
         })
+    }
+
+    /// Its plans are made there from now on.
+    pub(crate) fn hear(&mut self, assignments: Assignments) {
+        if let Some(plans) = &mut self.plans {
+            plans.hear(assignments);
+        }
+    }
+
+    /// Where its plans are made.
+    pub(crate) fn heard(&self) -> Option<Assignments> {
+        self.plans.as_ref().and_then(Plans::heard)
     }
 
     /// Goes over to another MODCOD, waveform or rate at the first opening from `now` on, where the grid starts anew. The

@@ -2,9 +2,12 @@
 //! What the frame arithmetic promises: saturated goodput and idle round-trip time.
 
 use crate::grid::{Grid, Quota};
+use crate::random_access::SaFrame;
 use crate::{
-    Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue, Stage,
+    Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue,
+    RandomAccess, RandomReturn, Stage,
 };
+use dvb::aloha::Receiver;
 
 /// Delays over all phases of the frame grids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,10 @@ pub struct Rtt {
 const OBSERVED: u64 = 4096;
 /// Request periods over which a carrier with demand assignment is observed, after those that it needs to settle.
 const PERIODS: u64 = 16;
+/// SA frames over which random access is observed.
+const SA_FRAMES: u64 = 256;
+/// Steps of an integral over an SA frame.
+const STEPS: u32 = 4096;
 /// First packets whose waiting is averaged where slots are asked for.
 const FIRST_PACKETS: u64 = 256;
 
@@ -29,7 +36,7 @@ const FIRST_PACKETS: u64 = 256;
 /// Found by running the model in virtual time, with the queue as full as its limit and one opening more than the next
 /// allow, and without active queue management, which leaves a saturated link saturated. Independent losses are run; of
 /// the others, too slow to be observed here, the long-run ratio is taken off. Windows of loss do not count. With demand
-/// assignment the packets have DSCP 0 and the carrier is this terminal's alone. Infinite for a wire, 0 for a configuration [`Link::new`] refuses or a packet that fits neither queue nor carrier.
+/// assignment or random access the packets have DSCP 0 and the carrier is this terminal's alone. Infinite for a wire, 0 for a configuration [`Link::new`] refuses or a packet that fits neither queue nor carrier.
 #[must_use]
 pub fn steady_goodput_bps(
     config: &LinkConfig,
@@ -46,6 +53,13 @@ pub fn steady_goodput_bps(
         .iter()
         .map(|loss| 1.0 - loss.model.mean_ratio())
         .product();
+    if config.random_access.is_some() {
+        let random = LinkConfig {
+            losses: random,
+            ..config.clone()
+        };
+        return alone(random, ip_packet_bytes) * (payload_bytes * 8) as f64 * kept;
+    }
     let on_demand = config.demand.as_ref().map(|demand| Demand {
         others: Vec::new(),
         ..demand.clone()
@@ -121,6 +135,32 @@ fn saturated(link: &mut Link, memory: Nanos, packet: &[u8]) -> f64 {
     came as f64 * 1e9 / (now - start) as f64
 }
 
+/// Packets per second of a terminal that has a carrier with random access for itself.
+fn alone(config: LinkConfig, ip_packet_bytes: usize) -> f64 {
+    let access = config.random_access;
+    let frame = access.and_then(|it| SaFrame::new(&config.carrier, &it));
+    let (Some(access), Some(frame)) = (access, frame) else {
+        return 0.0;
+    };
+    // What is lost waits for its timeout.
+    let plenty = u64::from(access.max_packets) * (u64::from(access.timeout) + 3);
+    let link = RandomReturn::new(&[LinkConfig {
+        delay: 0,
+        queue: Queue::drop_tail(u64::MAX),
+        jitter: Jitter::None,
+        ..config
+    }]);
+    let Ok(mut link) = link else { return 0.0 };
+    let (packet, mut came) = (ipv4_of(ip_packet_bytes), 0);
+    for number in 0..SA_FRAMES {
+        let now = number * frame.length;
+        while link.queue(0).1 < plenty && link.push(now, 0, &packet) == Accepted::Queued {}
+        let end = now + frame.length;
+        came += std::iter::from_fn(|| link.pop(end, &mut Vec::new())).count();
+    }
+    came as f64 * 1e9 / (SA_FRAMES * frame.length) as f64
+}
+
 /// Round-trip time of an echo of `ip_packet_bytes` over an idle pair of links and `wires`, the sum of the wire delays of
 /// both ways. Losses are left out, jitter is in it.
 ///
@@ -178,6 +218,9 @@ fn one_way(config: &LinkConfig, ip_packet_bytes: usize) -> Result<OneWay, LinkEr
     if let Some(memory) = memory(config) {
         return first_packets(config, memory, ip_packet_bytes);
     }
+    if let Some(access) = &config.random_access {
+        return Ok(of_random_access(config, access, ip_packet_bytes));
+    }
     let mut link = Link::new(LinkConfig::new(
         config.carrier,
         config.delay,
@@ -195,6 +238,45 @@ fn one_way(config: &LinkConfig, ip_packet_bytes: usize) -> Result<OneWay, LinkEr
         mean: wait / 2.0 + config.jitter.mean_ns(),
         most: wait + config.jitter.most_ns(),
     })
+}
+
+/// A packet on an idle carrier with random access: it waits for an SA frame, whose slots are uniform in it, and as many more as
+/// its bursts take. Losses are left out.
+fn of_random_access(config: &LinkConfig, access: &RandomAccess, ip_packet_bytes: usize) -> OneWay {
+    let Some(frame) = SaFrame::new(&config.carrier, access) else {
+        return OneWay {
+            least: 0.0,
+            mean: 0.0,
+            most: 0.0,
+        };
+    };
+    let (length, burst) = (frame.length as f64, frame.burst as f64);
+    let (bursts, most) = (frame.bursts(ip_packet_bytes), access.max_packets);
+    let whole = f64::from(bursts.div_ceil(most) - 1) * length;
+    let rest = (bursts - 1) % most + 1;
+    let (shortest, mean) = match access.receiver {
+        Receiver::Cancelling => (length, length),
+        Receiver::Diversity => (
+            f64::from(rest) * burst,
+            length * latest(rest, access.replicas),
+        ),
+    };
+    let least = config.delay as f64 + whole + shortest;
+    OneWay {
+        least,
+        mean: config.delay as f64 + whole + length / 2.0 + mean - least + config.jitter.mean_ns(),
+        most: config.delay as f64 + whole + 2.0 * length - least + config.jitter.most_ns(),
+    }
+}
+
+/// Mean of the latest of `bursts`, each the earliest of `replicas` that are uniform in 0 to 1.
+fn latest(bursts: u32, replicas: u32) -> f64 {
+    // The mean of what is not negative is the integral of the probability to exceed x.
+    let exceeds = |step: u32| {
+        let x = (f64::from(step) + 0.5) / f64::from(STEPS);
+        1.0 - (1.0 - (1.0 - x).powf(replicas.into())).powf(bursts.into())
+    };
+    (0..STEPS).map(exceeds).sum::<f64>() / f64::from(STEPS)
 }
 
 /// First packets on an idle link with demand assignment, spread evenly over the request period.

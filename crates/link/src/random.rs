@@ -14,6 +14,8 @@ pub(crate) enum Process {
     Jitter,
     /// Early drops of the queue, and the hash of its flows.
     Queue,
+    /// Slots of random access, and backoff.
+    Access,
 }
 
 /// The generator of a process; a run-time change that starts a process anew counts `generation` up.
@@ -23,6 +25,7 @@ pub(crate) fn generator(seed: u64, process: Process, generation: u64) -> Pcg64 {
         Process::Quality => 1 << 32,
         Process::Jitter => 2 << 32,
         Process::Queue => 3 << 32,
+        Process::Access => 4 << 32,
     };
     // Odd constants keep the streams apart; the first loss process of a new link has the seed itself.
     Pcg64::seed_from_u64(

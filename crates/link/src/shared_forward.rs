@@ -14,6 +14,7 @@ use crate::lanes::{Lane, Lanes};
 use crate::ledger::{Counters, Ledger};
 use crate::queue::FifoState;
 use crate::ring::Ring;
+use crate::signalling::Assignments;
 use crate::stage::{Accepted, Stage};
 use crate::transmitter::Transmitter;
 use crate::{Carrier, Change, Nanos};
@@ -195,6 +196,11 @@ impl SharedForward {
     #[must_use]
     pub fn carrier_counters(&self) -> Counters {
         self.sender.counters()
+    }
+
+    /// The plans in its frames are those of a return link from now on, see [`crate::Link::hear`].
+    pub fn hear(&mut self, assignments: &Assignments) {
+        self.sender.hear(assignments);
     }
 
     /// Keeps every frame from now on, see [`crate::Link::record_frames`].

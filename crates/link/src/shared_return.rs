@@ -9,10 +9,11 @@ use crate::gateway::Gateway;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
 use crate::shared_forward::MOST_TERMINALS;
+use crate::signalling::{Assigned, Assignments, numbers};
 use crate::stage::{Accepted, Stage};
 use crate::transmitter::Link;
 use crate::{Carrier, Change, Nanos};
-use dvb::dama::{self, Grant, Plan, slots};
+use dvb::dama::{self, Grant, Plan, Slot, slots};
 
 /// The return link of several terminals, as [`Link`] is that of one.
 ///
@@ -29,6 +30,8 @@ pub struct SharedReturn {
     paths: Vec<PlanPath>,
     /// When packets of each may come out.
     due: Agenda,
+    /// Where plans are written.
+    said: Option<Assignments>,
     now: Nanos,
 }
 
@@ -73,12 +76,18 @@ impl SharedReturn {
                 .map(|(it, seed)| PlanPath::new(&it.plans, seed))
                 .collect(),
             due: Agenda::new(count),
+            said: None,
             now: 0,
         };
         for (at, plan) in early {
             this.deliver(None, at, &plan);
         }
         Ok(this)
+    }
+
+    /// Writes its plans there from now on.
+    pub fn say(&mut self, assignments: &Assignments) {
+        self.said = Some(assignments.clone());
     }
 
     /// Advances to `now` and offers a packet of a terminal; see [`Link::push`].
@@ -195,7 +204,27 @@ impl SharedReturn {
     /// A plan that was made at `made` takes effect at `at`; one that was made before all can be lost by none.
     fn deliver(&mut self, made: Option<Nanos>, at: Nanos, plan: &Plan) {
         let grants: Vec<_> = plan.grants.values().copied().collect();
-        let mut starts = self.starts(&grants);
+        let bursts: Vec<_> = grants.iter().map(Grant::bursts).collect();
+        let is_shared = bursts.iter().filter(|&&it| it > 0).count() > 1;
+        let said = self.said.as_ref().zip(made);
+        let slots = if is_shared || said.is_some() {
+            slots(&self.carrier, &bursts)
+        } else {
+            Vec::new()
+        };
+        if let Some((said, made)) = said {
+            said.post(Assigned {
+                made,
+                superframe: at.div_ceil(self.carrier.superframe),
+                terminals: numbers(&self.carrier, slots.iter().copied(), std::iter::empty()),
+            });
+        }
+        // A terminal that sends alone does so evenly, also without starts of its own.
+        let mut starts = if is_shared {
+            starts(&bursts, &slots)
+        } else {
+            Vec::new()
+        };
         for (index, (link, &grant)) in self.terminals.iter_mut().zip(&grants).enumerate() {
             let path = &mut self.paths[index];
             let core = link.core_mut();
@@ -210,26 +239,20 @@ impl SharedReturn {
         (0..self.terminals.len()).for_each(|index| self.announce(index));
     }
 
-    /// Starts of the bursts of each terminal; none where they are spread evenly, as those of a terminal alone.
-    fn starts(&self, grants: &[Grant]) -> Vec<Vec<Nanos>> {
-        let bursts: Vec<_> = grants.iter().map(Grant::bursts).collect();
-        if bursts.iter().filter(|&&it| it > 0).count() < 2 {
-            return Vec::new();
-        }
-        let mut starts: Vec<_> = bursts
-            .iter()
-            .map(|&count| Vec::with_capacity(count as usize))
-            .collect();
-        for slot in slots(&self.carrier, &bursts) {
-            starts[slot.terminal].push(slot.start);
-        }
-        starts
-    }
-
     fn announce(&mut self, terminal: usize) {
         let next = self.terminals[terminal].next_event();
         self.due.set(terminal, next);
     }
+}
+
+/// Starts of the bursts of each terminal.
+fn starts(bursts: &[u32], slots: &[Slot]) -> Vec<Vec<Nanos>> {
+    let room = |&count: &u32| Vec::with_capacity(count as usize);
+    let mut starts: Vec<_> = bursts.iter().map(room).collect();
+    for slot in slots {
+        starts[slot.terminal].push(slot.start);
+    }
+    starts
 }
 
 /// What terminals of a carrier have in common.

@@ -13,6 +13,7 @@ use crate::lanes::{Lane, Lanes, total};
 use crate::ledger::{Event, Frame};
 use crate::line::Line;
 use crate::queue::{FifoState, Fifos, Queue};
+use crate::signalling::Assignments;
 use crate::stage::{Accepted, Stage};
 use crate::{Carrier, Nanos};
 use dvb::dama::{Level, Request};
@@ -323,7 +324,11 @@ impl<E: Exit> Transmitter<E> {
         let carrier = self.core.config.carrier;
         let air = Encapsulator::new(&carrier, (0, 1));
         self.lanes.change(0, |lane| lane.air = air);
+        let heard = self.framed.as_ref().and_then(Framed::heard);
         self.framed = Framed::new(&self.core.config, now);
+        if let Some(heard) = &heard {
+            self.hear(heard);
+        }
         self.line = Line::new(&carrier, now);
         self.exit.renew(&carrier);
         for (since, packet) in waiting {
@@ -335,6 +340,20 @@ impl<E: Exit> Transmitter<E> {
                 (None, Waiting::Keep) => self.exit.send_unframed(now, &packet, &mut self.core),
                 _ => self.core.ledger.drop(self.core.now, packet.len()),
             }
+        }
+    }
+
+    /// The plans in its frames are those of a return link from now on; nothing without [`LinkConfig::signalling`].
+    pub fn hear(&mut self, assignments: &Assignments) {
+        if let Some(framed) = &mut self.framed {
+            framed.hear(assignments.clone());
+        }
+    }
+
+    /// Writes its plans there from now on; nothing without demand assignment.
+    pub fn say(&mut self, assignments: &Assignments) {
+        if let Some(assigning) = &mut self.core.assigning {
+            assigning.say(assignments.clone());
         }
     }
 

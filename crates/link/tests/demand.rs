@@ -294,6 +294,7 @@ fn plans_take_bytes_of_the_forward_link() {
     let signalling = Some(Signalling {
         period: SUPERFRAME,
         slots: 791,
+        first: 0,
     });
     let with = LinkConfig {
         signalling,

@@ -43,6 +43,7 @@ fn adaptive() -> LinkConfig {
         signalling: Some(Signalling {
             period: SUPERFRAME,
             slots: 791,
+            first: 0,
         }),
         ..config(forward(5_000_000, 28))
     }

@@ -78,6 +78,7 @@ fn one_terminal_of_a_carrier_is_a_link() {
         signalling: Some(Signalling {
             period: SUPERFRAME,
             slots: 791,
+            first: 0,
         }),
         ..adaptive(1, 9.0)
     };

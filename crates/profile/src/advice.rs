@@ -40,8 +40,9 @@ pub(crate) fn advice(profile: &Profile) -> Vec<String> {
 
 /// Where the FIFOs of the profile are.
 fn queues(profile: &Profile) -> &'static str {
-    // An SCPC carrier has classes where frames have tags, as the forward carrier.
-    let has_classes = profile.return_link.scpc.is_some() && profile.st_profile.qos.is_tagged;
+    // A carrier without assignment has classes where frames have tags, as the forward carrier.
+    let back = &profile.return_link;
+    let has_classes = (back.scpc.is_some() || back.is_random) && profile.st_profile.qos.is_tagged;
     let of_st = profile.is_on_demand() || has_classes;
     match (of_st, profile.gw_qos.is_tagged) {
         (true, true) => "FIFOs and classes of the ST and of the GW are used",

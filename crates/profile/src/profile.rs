@@ -7,6 +7,7 @@ use crate::fault::Faults;
 use crate::physical::Physical;
 use crate::qos::Qos;
 use crate::radio::{self, Forward, Return, combined_es_n0_db};
+use crate::random::RandomAccess;
 use crate::spots::Spot;
 use crate::terminal::{StProfile, Terminal};
 
@@ -49,11 +50,19 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Random access of the ST; `None`: the slots of its return carrier are assigned.
+    #[must_use]
+    pub fn random_access(&self) -> Option<RandomAccess> {
+        let own = self.st_profile.random_access;
+        own.filter(|_| self.return_link.is_random)
+    }
+
     /// Whether the return link of the ST has more than a constant rate and one queue: capacity requests or traffic classes.
-    /// An SCPC carrier has no slots that could be asked for.
+    /// An SCPC carrier has no slots that could be asked for, and those of one with random access are not.
     #[must_use]
     pub const fn is_on_demand(&self) -> bool {
         self.return_link.scpc.is_none()
+            && !self.return_link.is_random
             && (self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged)
     }
 

@@ -9,7 +9,7 @@ use crate::access::Settings;
 use crate::document::Place;
 use crate::fault::Faults;
 use crate::physical::{Leg, Physical, check_gate};
-use crate::spots::{NO_WAVEFORM, carrier_ids, is_scpc, membership, symbol_rate};
+use crate::spots::{NO_WAVEFORM, carrier_ids, is_random, is_scpc, membership, symbol_rate};
 
 /// A DVB-S2 carrier: from GW to ST, or from ST to GW if it is SCPC.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +43,8 @@ pub struct Return {
     pub cra_kbps: u64,
     /// Bursts granted per superframe for it.
     pub slots: u32,
+    /// Slots are drawn, not assigned.
+    pub is_random: bool,
     /// An SCPC carrier: DVB-S2 frames of one terminal in place of bursts. Waveforms, constant rate and slots are not used then.
     pub scpc: Option<Forward>,
 }
@@ -300,6 +302,7 @@ pub(crate) fn of_terminal(
             superframe_ns: settings.superframe_ns,
             cra_kbps: cra_kbps.into(),
             slots: 0,
+            is_random: is_random(&up),
             scpc: None,
         }
     };
@@ -323,6 +326,7 @@ fn scpc_return(
         superframe_ns: settings.superframe_ns,
         cra_kbps: 0,
         slots: 0,
+        is_random: false,
         scpc: Some(Forward {
             symbol_rate,
             modcod: *modcods.first()?,
@@ -381,6 +385,7 @@ pub(crate) fn return_link(
         superframe_ns,
         cra_kbps,
         slots,
+        is_random: is_random(&carrier),
         scpc: None,
     })
 }

@@ -6,6 +6,7 @@ use crate::document::Place;
 use crate::entities::Entities;
 use crate::fault::Faults;
 use crate::radio::own_carrier;
+use crate::random::check_fifos;
 use crate::spots::{is_scpc, membership};
 
 /// The profile of the ST, and the SCPC carriers of all spots.
@@ -16,10 +17,12 @@ pub(crate) fn check(
     faults: &mut Faults,
 ) {
     check_access(topology, st, entities.st.id, faults);
+    check_fifos(topology, st, entities.st.id, faults);
     check_sharing(topology, entities, faults);
 }
 
-/// What the profile of a terminal switches on is what its return carrier has: demand assignment, or SCPC, not both.
+/// What the profile of a terminal switches on is what its return carrier has: demand assignment, random access or SCPC, one of
+/// them.
 pub(crate) fn check_access(topology: &Place<'_>, st: &Place<'_>, id: u8, faults: &mut Faults) {
     let Some(settings) = st.get("access/settings") else {
         return;
@@ -29,10 +32,10 @@ pub(crate) fn check_access(topology: &Place<'_>, st: &Place<'_>, id: u8, faults:
     };
     let is_on = |name: &str| settings.text_at(name) == Some("true");
     let kind = carrier.text_at("type").unwrap_or_default();
-    let (needed, other) = if is_scpc(&carrier) {
-        ("scpc_enabled", "dama_enabled")
-    } else {
-        ("dama_enabled", "scpc_enabled")
+    let needed = match kind {
+        "SCPC" => "scpc_enabled",
+        "ALOHA" => "ra_enabled",
+        _ => "dama_enabled",
     };
     if !is_on(needed) {
         let reason = format!(
@@ -44,7 +47,8 @@ pub(crate) fn check_access(topology: &Place<'_>, st: &Place<'_>, id: u8, faults:
         );
         settings.nearest(needed).refuse(faults, reason, remedy);
     }
-    if is_on(other) {
+    let all = ["dama_enabled", "scpc_enabled", "ra_enabled"];
+    for other in all.iter().filter(|&&it| it != needed && is_on(it)) {
         let reason = format!("true is {UNSUPPORTED} where the return carrier of ST {id} is {kind}");
         settings
             .nearest(other)

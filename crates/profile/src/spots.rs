@@ -136,6 +136,11 @@ pub(crate) fn is_scpc(carrier: &Place<'_>) -> bool {
     carrier.text_at("type") == Some("SCPC")
 }
 
+/// Whether an item of `return_band` has random access.
+pub(crate) fn is_random(carrier: &Place<'_>) -> bool {
+    carrier.text_at("type") == Some("ALOHA")
+}
+
 /// Ids that a carrier allows, ascending.
 pub(crate) fn carrier_ids(carrier: &Place<'_>) -> Vec<u8> {
     carrier

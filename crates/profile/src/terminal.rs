@@ -10,6 +10,7 @@ use crate::fault::Faults;
 use crate::physical::{self, Physical};
 use crate::qos::{self, Qos};
 use crate::radio::{self, Forward, Return, cra_slots, slot_limit};
+use crate::random::{self, RandomAccess};
 use crate::scpc;
 use crate::spots::membership;
 use crate::topology;
@@ -23,6 +24,8 @@ pub struct StProfile {
     pub qos: Qos,
     /// Demand assignment.
     pub dama: Dama,
+    /// Random access; `None`: it is off.
+    pub random_access: Option<RandomAccess>,
     /// Encapsulation.
     pub encapsulation: Encapsulation,
 }
@@ -68,10 +71,12 @@ pub(crate) fn read(
     let qos = qos::read(root, "st_fifos", faults);
     let physical = physical::read(root, faults);
     let dama = access::dama(topology?, gw?, root, faults);
+    let random_access = random::read(topology?, gw?, root, faults);
     Some(StProfile {
         physical: physical?,
         qos: qos?,
         dama: dama?,
+        random_access,
         encapsulation: access::encapsulation(root),
     })
 }
@@ -93,6 +98,7 @@ pub(crate) fn check_further(
         } else {
             topology::check_category(topology, root, *id, faults);
             scpc::check_access(topology, root, *id, faults);
+            random::check_fifos(topology, root, *id, faults);
         }
     }
 }

@@ -200,7 +200,6 @@ const PLANTED: &[(Edit, &str, &str)] = &[
     (("topology.xml", "<return_regen_level>Transparent<", "<return_regen_level>IP<"), "frequency_plan/spots/item[1]/assignments/return_regen_level", "IP is not supported by satlink 0.1"),
     (("topology.xml", "<type>ACM<", "<type>VCM<"), "frequency_plan/spots/item[1]/forward_band/item[1]/type", "VCM is not supported by satlink 0.1"),
     (("topology.xml", "<wave_form>1<", "<wave_form>1,2<"), "frequency_plan/spots/item[1]/forward_band/item[1]/wave_form", "VCM"),
-    (("topology.xml", "<type>DAMA<", "<type>ALOHA<"), "frequency_plan/spots/item[1]/return_band/item[1]/type", "ALOHA is not supported by satlink 0.1"),
     (("profile_st.xml", "<dama_enabled>true<", "<dama_enabled>false<"), "access/settings/dama_enabled", "dama_enabled is not true, and the return carrier of ST 1 is DAMA"),
     (("profile_st.xml", "<scpc_enabled>false<", "<scpc_enabled>true<"), "access/settings/scpc_enabled", "true is not supported by satlink 0.1 where the return carrier of ST 1 is DAMA"),
     (("topology.xml", "<sat_id_st>2<", "<sat_id_st>3<"), "frequency_plan/spots/item[1]/assignments/sat_id_st", "ISL are not supported by satlink 0.1"),
@@ -300,6 +299,92 @@ fn p305_what_an_scpc_carrier_cannot_be_is_refused_by_name() {
     assert!(
         faults.contains("SCPC for 2 terminals of a group is not supported by satlink 0.1"),
         "{faults}"
+    );
+}
+
+/// As `OpenSAND` writes an ST with random access.
+const ALOHA: [Edit; 8] = [
+    ("topology.xml", "<type>DAMA<", "<type>ALOHA<"),
+    (
+        "profile_st.xml",
+        "<dama_enabled>true<",
+        "<dama_enabled>false<",
+    ),
+    ("profile_st.xml", "<ra_enabled>false<", "<ra_enabled>true<"),
+    ("profile_st.xml", ">DAMA_RBDC<", ">SALOHA<"),
+    ("profile_st.xml", "<cra>10000</cra>", ""),
+    ("profile_st.xml", "<algorithm>Legacy</algorithm>", ""),
+    ("profile_st.xml", "<duration>23</duration>", ""),
+    (
+        "profile_st.xml",
+        "<random_access/>",
+        "<random_access><timeout>7</timeout><replicas>2</replicas><max_packets>5</max_packets><max_retry>9</max_retry><backoff_algo>EIED</backoff_algo><max_cw>16</max_cw><backoff_multiple>3</backoff_multiple></random_access>",
+    ),
+];
+
+#[test]
+fn p346_a_carrier_with_random_access_is_read() {
+    let profile = load_edited(&ALOHA).unwrap_or_else(|faults| panic!("{faults}"));
+    let expected = profile::RandomAccess {
+        superframes: 3,
+        replicas: 2,
+        max_packets: 5,
+        max_retries: 9,
+        timeout: 7,
+        algorithm: dvb::aloha::Algorithm::Eied,
+        most_window: 16,
+        multiple: 3,
+        receiver: dvb::aloha::Receiver::Cancelling,
+    };
+    assert_eq!(profile.random_access(), Some(expected));
+    assert!(!profile.is_on_demand() && profile.return_link.is_random);
+    let dsa = ("profile_gw.xml", ">CRDSA<", ">DSA<");
+    let beb = ("profile_st.xml", ">16<", ">17<");
+    let other = load_edited(&[&ALOHA[..], &[dsa, beb]].concat()).unwrap();
+    let found = other.random_access().unwrap();
+    assert_eq!(
+        (found.receiver, found.most_window),
+        (dvb::aloha::Receiver::Diversity, 17)
+    );
+    assert_eq!(load_edited(&[]).unwrap().random_access(), None);
+}
+
+#[test]
+fn p346_what_random_access_cannot_be_is_refused_by_name() {
+    let refused = |edits: &[Edit], said: &str| {
+        let faults = load_edited(edits).unwrap_err().to_string();
+        assert!(faults.contains(said), "{said}: {faults}");
+    };
+    refused(
+        &ALOHA[..2],
+        "ra_enabled is not true, and the return carrier of ST 1 is ALOHA",
+    );
+    refused(
+        &[ALOHA[0], ALOHA[2]],
+        "dama_enabled: true is not supported by satlink 0.1 where the return carrier of ST 1 is ALOHA",
+    );
+    refused(
+        &ALOHA[2..3],
+        "ra_enabled: true is not supported by satlink 0.1 where the return carrier of ST 1 is DAMA",
+    );
+    refused(
+        &ALOHA[3..4],
+        "SALOHA is not supported by satlink 0.1 where the return carrier of ST 1 is DAMA",
+    );
+    refused(
+        &[&ALOHA[..3], &ALOHA[4..]].concat(),
+        "DAMA_RBDC is not supported by satlink 0.1 where the return carrier of ST 1 is ALOHA",
+    );
+    refused(&ALOHA[..7], "missing, needed when ra_enabled is true");
+    let replicas = ("profile_st.xml", "<replicas>2<", "<replicas>0<");
+    refused(
+        &[&ALOHA[..], &[replicas]].concat(),
+        "with 0 there is no random access",
+    );
+    let algorithm = ("profile_gw.xml", "<saloha_algo>CRDSA</saloha_algo>", "");
+    refused(
+        &[&ALOHA[..], &[algorithm]].concat(),
+        "saloha_algo is missing",
     );
 }
 

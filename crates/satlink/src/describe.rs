@@ -53,19 +53,21 @@ pub fn inspection(read: &Result<Profile, Faults>) -> Inspection<'_> {
 #[must_use]
 pub fn summary(profile: &Profile) -> String {
     let (forward, back) = (&profile.forward, &profile.return_link);
-    let frames = match &back.scpc {
-        Some(scpc) => format!(
-            "SCPC {} at {:.3} Mbaud",
-            scpc.modcod,
-            scpc.symbol_rate as f64 / 1e6
-        ),
-        None => format!(
-            "{} in {}{} slots per {} ms",
-            back.waveform,
-            if profile.is_on_demand() { "up to " } else { "" },
-            demand::slots(Timing::Standard, profile).most,
-            back.superframe_ns as f64 / 1e6,
-        ),
+    let frames = if let Some(scpc) = &back.scpc {
+        let mbaud = scpc.symbol_rate as f64 / 1e6;
+        format!("SCPC {} at {mbaud:.3} Mbaud", scpc.modcod)
+    } else {
+        let slots = demand::slots(Timing::Standard, profile);
+        let (words, slots) = match profile.random_access() {
+            Some(_) => ("random access to ", slots.carrier),
+            None if profile.is_on_demand() => ("up to ", slots.most),
+            None => ("", slots.most),
+        };
+        let superframe_ms = back.superframe_ns as f64 / 1e6;
+        format!(
+            "{} in {words}{slots} slots per {superframe_ms} ms",
+            back.waveform
+        )
     };
     format!(
         "forward {} at {:.3} Mbaud, return {frames}, {} ms one way",
@@ -128,6 +130,9 @@ fn terminal(profile: &Profile) -> String {
             scpc.modcod,
             kbps(back)
         );
+    }
+    if profile.random_access().is_some() {
+        return format!("{forward}, return {} with random access", up.waveform);
     }
     let [slots, theirs] =
         [Timing::Standard, Timing::OpenSand].map(|timing| demand::slots(timing, profile));

@@ -28,6 +28,13 @@ pub(crate) struct FifoLine {
     /// Packets that left it for a frame.
     pub sent_packets: u64,
     pub dropped_packets: u64,
+    /// Packets and bytes offered, and bytes sent and dropped; for probes alone.
+    #[serde(skip)]
+    pub offered: (u64, u64),
+    #[serde(skip)]
+    pub sent_bytes: u64,
+    #[serde(skip)]
+    pub dropped_bytes: u64,
     #[serde(flatten)]
     pub times: QueueTimes,
 }
@@ -55,6 +62,12 @@ pub(crate) fn of_fifos(
             queue_packets: now.queue.1,
             sent_packets,
             dropped_packets,
+            offered: (
+                now.offered.0.saturating_sub(last.offered.0),
+                now.offered.1.saturating_sub(last.offered.1),
+            ),
+            sent_bytes: now.bytes_sent.saturating_sub(last.bytes_sent),
+            dropped_bytes: now.bytes_dropped.saturating_sub(last.bytes_dropped),
             times: QueueTimes::with_waits(&now.waits),
         })
     });
@@ -131,6 +144,7 @@ mod tests {
             packets_sent: sent,
             packets_dropped: dropped,
             waits: waits.collect(),
+            ..FifoState::default()
         }
     }
 

@@ -201,6 +201,7 @@ fn fifo(sent: u64, waits: &[(u32, u32)]) -> link::FifoState {
         waits: waits
             .map(|&(us, packets)| link::Waited { us, packets })
             .collect(),
+        ..link::FifoState::default()
     }
 }
 

@@ -18,6 +18,7 @@ use dvb::sdu::ETHERNET_HEADER;
 use emulator::config::Probes;
 use profile::{Physical, Profile, Qos};
 
+use crate::fifos::FifoLine;
 use crate::samples::{Direction, Sample};
 use crate::sys;
 
@@ -106,7 +107,6 @@ struct Carriers {
     /// Constant rates of all terminals of the carrier, and the most that they may ask for by rate, kbit/s.
     cra_kbps: u64,
     rbdc_max_kbps: u64,
-    is_on_demand: bool,
     step_ns: u64,
 }
 
@@ -123,7 +123,6 @@ impl Carriers {
             back: profile.return_link.clone(),
             cra_kbps,
             rbdc_max_kbps,
-            is_on_demand: profile.is_on_demand(),
             step_ns: u64::from(profile.settings.acm_refresh_ms) * 1_000_000,
         }
     }
@@ -161,13 +160,15 @@ struct Entity {
     name: String,
     /// Where packets without a tag wait, lower case.
     fifo: String,
-    /// The other FIFOs, lower case.
-    idle_fifos: Vec<String>,
+    /// All FIFOs, lower case.
+    fifos: Vec<String>,
+    /// Packets wait in the FIFO of their class.
+    has_classes: bool,
     physical: Physical,
 }
 
 impl Entity {
-    fn new(name: String, physical: &Physical, qos: &Qos) -> Self {
+    fn new(name: String, physical: &Physical, qos: &Qos, has_classes: bool) -> Self {
         let fifo = qos
             .fifo_of_pcp(qos.default_pcp)
             .map(|at| &qos.fifos[at].name);
@@ -175,8 +176,9 @@ impl Entity {
         let names = qos.fifos.iter().map(|fifo| fifo.name.to_lowercase());
         Self {
             name,
-            idle_fifos: names.filter(|name| *name != fifo).collect(),
+            fifos: names.collect(),
             fifo,
+            has_classes,
             physical: physical.clone(),
         }
     }
@@ -188,8 +190,18 @@ impl Entities {
         Self {
             // The gateway's number is the spot's.
             spot: format!("spot_{}", profile.gw.id),
-            st: Entity::new(format!("st{}", profile.st.id), &st.physical, &st.qos),
-            gw: Entity::new(format!("gw{}", profile.gw.id), gw, &profile.gw_qos),
+            st: Entity::new(
+                format!("st{}", profile.st.id),
+                &st.physical,
+                &st.qos,
+                profile.is_on_demand(),
+            ),
+            gw: Entity::new(
+                format!("gw{}", profile.gw.id),
+                gw,
+                &profile.gw_qos,
+                profile.gw_qos.is_tagged,
+            ),
             carriers: Carriers::of(profile),
             started: OnceLock::new(),
         }
@@ -217,18 +229,8 @@ impl Entities {
             Some(forward),
         );
         st.physical(&format!("{s}.st.phy"), &self.st, forward, at);
-        let idle = |entity: &Entity, on_demand: bool| {
-            // On demand the FIFOs of the ST are all in use, and not distinguished here.
-            if on_demand {
-                Vec::new()
-            } else {
-                entity.idle_fifos.clone()
-            }
-        };
-        let fifos = idle(&self.st, self.carriers.is_on_demand);
-        let lost = ("capacity", back.dropped_bytes as f64 * 8e-3);
-        let names = (self.st.fifo.as_str(), &fifos[..]);
-        st.queue(&format!("{s}.st"), names, (back, lost), seconds);
+        let lost = ("capacity", 8e-3);
+        st.queue(&format!("{s}.st"), &self.st, (back, lost), seconds);
         let received = kbps(forward.out_bytes, forward.out_packets, seconds);
         st.whole(&format!("{s}.st.throughputs.l2_from_sat.total"), received);
         st.required(&format!("{s}.st.down_forward_modcod"), forward);
@@ -239,10 +241,8 @@ impl Entities {
         gw.modcods(&format!("{s}.gw.up_forward_modcod"), forward, None);
         gw.modcods(&format!("{s}.gw.down_return_modcod"), back, Some(back));
         gw.physical(&format!("{s}.gw.phy"), &self.gw, back, at);
-        let lost = ("rate", forward.dropped_bytes as f64 * 8e-3 / seconds);
-        let idle = idle(&self.gw, false);
-        let names = (self.gw.fifo.as_str(), &idle[..]);
-        gw.queue(&group, names, (forward, lost), seconds);
+        let lost = ("rate", 8e-3 / seconds);
+        gw.queue(&group, &self.gw, (forward, lost), seconds);
         gw.whole(&format!("{group}.global.bbframe_number"), forward.frames);
         let received = kbps(back.out_bytes, back.out_packets, seconds);
         gw.whole(&format!("{s}.gw.throughputs.l2_from_sat"), received);
@@ -430,30 +430,58 @@ impl Datagram {
         );
     }
 
-    /// The FIFO in use, and the idle ones; a terminal's losses are kbit, a gateway's kbit/s.
+    /// Each FIFO of an entity: with classes its own figures, else those of all for the one of packets without a tag. Lost bytes
+    /// times `lost_unit` are kbit of a terminal, kbit/s of a gateway.
     fn queue(
         &mut self,
         prefix: &str,
-        (used, idle): (&str, &[String]),
-        (sent, (unit, lost)): (&Direction, (&str, f64)),
+        entity: &Entity,
+        (sent, (unit, lost_unit)): (&Direction, (&str, f64)),
         seconds: f64,
     ) {
-        let loss_name = format!("queue_loss.{unit}");
         let kbits = |bytes: u64| (bytes as f64 * 8e-3).round() as u64;
-        let offered = kbps(sent.in_bytes, sent.in_packets, seconds);
+        let lost = |bytes: u64| (bytes as f64 * lost_unit).round() as u64;
         let left = kbps(sent.out_bytes, sent.out_packets, seconds);
-        let of_used = [
-            ("queue_size.capacity", kbits(sent.queue_bytes)),
-            ("queue_size.packets", sent.queue_packets),
-            (&loss_name, lost.round() as u64),
-            ("queue_loss.packets", sent.dropped_packets),
-            ("throughputs.l2_to_sat_before_sched", offered),
-            ("throughputs.l2_to_sat_after_sched", left),
+        let of_all = || {
+            [
+                kbits(sent.queue_bytes),
+                sent.queue_packets,
+                lost(sent.dropped_bytes),
+                sent.dropped_packets,
+                kbps(sent.in_bytes, sent.in_packets, seconds),
+                left,
+            ]
+        };
+        let own = |fifo: &FifoLine| {
+            let (packets, bytes) = fifo.offered;
+            [
+                kbits(fifo.queue_bytes),
+                fifo.queue_packets,
+                lost(fifo.dropped_bytes),
+                fifo.dropped_packets,
+                kbps(bytes, packets, seconds),
+                kbps(fifo.sent_bytes, fifo.sent_packets, seconds),
+            ]
+        };
+        let names = [
+            "queue_size.capacity",
+            "queue_size.packets",
+            &format!("queue_loss.{unit}"),
+            "queue_loss.packets",
+            "throughputs.l2_to_sat_before_sched",
+            "throughputs.l2_to_sat_after_sched",
         ];
-        for (name, value) in of_used {
-            self.whole(&format!("{prefix}.{name}.{used}"), value);
-            for fifo in idle {
-                self.whole(&format!("{prefix}.{name}.{fifo}"), 0);
+        for name in &entity.fifos {
+            let lines = sent.fifos.iter();
+            let mut lines = lines.filter(|it| it.fifo.to_lowercase() == *name);
+            // One without packets has no line.
+            let values = match lines.next().filter(|_| entity.has_classes) {
+                Some(line) => own(line),
+                None if *name == entity.fifo && !entity.has_classes => of_all(),
+                None => [0; 6],
+            };
+            for (family, value) in names.iter().zip(values) {
+                self.whole(&format!("{prefix}.{family}.{name}"), value);
             }
         }
         self.whole(

@@ -261,6 +261,54 @@ fn requests_are_the_terminal_s_and_the_gateway_s() {
     }
 }
 
+#[test]
+fn p349_each_fifo_has_its_own_figures_where_there_are_classes() {
+    let dir = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../opensand-profiles/geo-dama"
+    );
+    let profile = profile::load(dir.as_ref()).unwrap();
+    let entities = Entities::of(&profile);
+    let state = |bytes: u64| link::FifoState {
+        queue: (bytes, 1),
+        offered: (4, 8 * bytes),
+        packets_sent: 2,
+        bytes_sent: 4 * bytes,
+        packets_dropped: 1,
+        bytes_dropped: 3 * bytes,
+        waits: Vec::new(),
+    };
+    let mut back = snapshot(return_carrier(&entities), Some(7.25));
+    // NM, EF, SIG, AF, BE.
+    back.fifos = vec![link::FifoState::default(); 5];
+    (back.fifos[1], back.fifos[4]) = (state(125), state(1250));
+    let forward = snapshot(Carrier::Wire, None);
+    let samples = [Some(forward), Some(back), None, None];
+    let names = ["NM", "EF", "SIG", "AF", "BE"].map(str::to_owned).to_vec();
+    let fifos = [vec![], vec![names], vec![], vec![]];
+    let sample = crate::samples::sampled_with(&samples, fifos);
+    let datagrams = entities.datagrams(&sample);
+    let st = decoded(&datagrams[0]).2;
+    for (name, value) in [
+        ("queue_size.capacity.ef", 1.0),
+        ("queue_size.capacity.be", 10.0),
+        ("queue_size.packets.ef", 1.0),
+        ("queue_loss.capacity.be", 30.0),
+        ("queue_loss.packets.be", 1.0),
+        ("queue_loss.packets.nm", 0.0),
+        // 4 packets of 10 056 bytes in all with their Ethernet headers, and 2 of 5028, in 0.1 s.
+        ("throughputs.l2_to_sat_before_sched.be", 804.0),
+        ("throughputs.l2_to_sat_after_sched.be", 402.0),
+        ("throughputs.l2_to_sat_after_sched.af", 0.0),
+    ] {
+        let found = st[format!("spot_0.st.{name}").as_str()];
+        assert!((found - value).abs() < 1e-9, "{name}: {found}");
+    }
+    // The gateway's frames have no tags: all wait in one queue.
+    let gw = decoded(&datagrams[1]).2;
+    assert!((gw["spot_0.gw.standard.queue_size.packets.be"] - 9.0).abs() < 1e-9);
+}
+
 fn return_carrier(entities: &Entities) -> Carrier {
     Carrier::Return {
         symbol_rate: 1,

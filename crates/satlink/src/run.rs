@@ -16,7 +16,7 @@ use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
 use emulator::served::Served;
 use emulator::{fifos, links, network};
-use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
+use link::{Assignments, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use linux::Signals;
 use profile::Profile;
 
@@ -367,6 +367,7 @@ fn directions(
     let mut served = shared_carriers(config, profile)?;
     // The sender's process is a new one at every start.
     let session = (unix_s() as u32) ^ std::process::id().rotate_left(16);
+    let plans = Assignments::default();
     links::links(config, profile)
         .into_iter()
         .zip(ends)
@@ -376,7 +377,7 @@ fn directions(
             let rate_bps = link.carrier.rate_bps().unwrap_or(0.0);
             let drive = match served.get_mut(index).and_then(Option::take) {
                 Some(shared) => driven(shared, config),
-                None => drive_of(link, entity.role(index), session, config)
+                None => drive_of(link, entity.role(index), (session, &plans), config)
                     .map_err(|error| not_a_link(DIRECTIONS[index], &error))?,
             };
             Ok(Prepared {
@@ -416,13 +417,13 @@ fn driven(served: Served, config: &Config) -> Drive {
 fn drive_of(
     link: LinkConfig,
     role: Option<Role>,
-    session: u32,
+    (session, plans): (u32, &Assignments),
     config: &Config,
 ) -> Result<Drive, LinkError> {
     let interval = config.metrics_interval_ms * 1_000_000;
     let late_limit = config.timing.late_limit_us() * 1000;
     Ok(match role {
-        None => Drive::new(Link::new(link)?, interval, late_limit),
+        None => return Ok(driven(Served::of_one(link, plans)?, config)),
         Some(Role::Sends) => Drive::new(Sender::new(link, session)?, interval, late_limit),
         Some(Role::Relays) => Drive::new(Relay::new(link)?, interval, late_limit),
         Some(Role::Receives) => Drive::new(LinkReceiver::new(link)?, interval, late_limit),

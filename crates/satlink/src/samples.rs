@@ -380,6 +380,12 @@ impl Joiner {
 #[cfg(test)]
 /// The first sample that these snapshots of the first interval become.
 pub(crate) fn sampled(snapshots: &[Option<Snapshot>; 4]) -> Sample {
-    let mut joiner = Joiner::new(1000.0, 100, [true; 4], FifoNames::default());
+    sampled_with(snapshots, FifoNames::default())
+}
+
+#[cfg(test)]
+/// The same with names of FIFOs.
+pub(crate) fn sampled_with(snapshots: &[Option<Snapshot>; 4], names: FifoNames) -> Sample {
+    let mut joiner = Joiner::new(1000.0, 100, [true; 4], names);
     joiner.sample(1, snapshots.each_ref().map(|one| one.clone().map(Box::new)))
 }

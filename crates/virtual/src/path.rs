@@ -7,8 +7,9 @@ use std::io;
 
 pub use emulator::config::Config;
 pub use emulator::rules::wire as wire_rule;
+use emulator::served::Served;
 pub use emulator::wire::Wire;
-use link::{Link, LinkConfig, LinkError, Nanos};
+use link::{Assignments, LinkConfig, LinkError, Nanos};
 use profile::Profile;
 use serde::Deserialize;
 
@@ -86,7 +87,11 @@ impl Path {
     /// # Errors
     /// A configuration is invalid.
     pub fn new(links: &[LinkConfig; 4]) -> Result<Self, LinkError> {
-        let drive = |index: &usize| Ok(Drive::new(Link::new(links[*index].clone())?, SAMPLE, 1));
+        let plans = Assignments::default();
+        let drive = |index: &usize| {
+            let served = Served::of_one(links[*index].clone(), &plans)?;
+            Ok(Drive::of(served, SAMPLE, 1))
+        };
         TRAVEL.iter().map(drive).collect::<Result<_, _>>().map(Self)
     }
 

@@ -53,7 +53,7 @@ class PathOptions(Options):
         str,
         Help(
             "Profile",
-            "The satellite link: geo, leo, geo-acm, geo-dama, geo-scpc, geo-terminals, or a folder of OpenSAND XML.",
+            "The link: geo, leo, geo-acm, geo-dama, geo-scpc, geo-aloha, geo-terminals, or a folder of OpenSAND XML.",
             "Link",
             metavar="PROFILE",
             short="p",

@@ -60,13 +60,14 @@ def _place(direction: str) -> int:
 def queue_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return a line for each direction of one run whose packets have times in the queue, and for each of its FIFOs."""
     timed = {row.labels["direction"] for row in rows if row.metric == "link_queue_p50_ms" and row.t_s is None}
+    shared = {row.labels["direction"] for row in rows if row.metric.startswith("fifo_") and "terminal" in row.labels}
     found: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
         direction = row.labels.get("direction", "")
         if row.t_s is not None or direction not in timed:
             continue
         if row.metric.startswith("fifo_"):
-            key = direction, row.labels.get("terminal", "1"), row.labels["fifo"]
+            key = direction, row.labels.get("terminal", "all" if direction in shared else "1"), row.labels["fifo"]
             name = f"{row.metric.removeprefix('fifo_')} {row.labels.get('stat', '')}".strip()
             found.setdefault(key, {})[name] = row
         elif row.metric in _OF_DIRECTION:

@@ -62,6 +62,19 @@ def test_p298_each_direction_and_each_fifo_has_a_line() -> None:
     assert shares.queue_rows([*wire, row("run_ok", 1.0)]) == []
 
 
+def test_p348_fifos_of_all_terminals_have_a_line_before_theirs() -> None:
+    times = [row("link_queue_p50_ms", 2.0, direction=direction) for direction in ("forward", "return")]
+    own = {"direction": "forward", "fifo": "EF"}
+    fifos = [row("fifo_sent_packets", 5, **own, terminal="1"), row("fifo_sent_packets", 9, **own)]
+    alone = row("fifo_sent_packets", 3, direction="return", fifo="EF")
+    found = [line[:4] for line in shares.queue_rows([*times, *fifos, alone])]
+    assert [line for line in found if line[2] == "EF"] == [
+        ("forward", "all", "EF", "9"),
+        ("forward", "1", "EF", "5"),
+        ("return", "1", "EF", "3"),
+    ]
+
+
 def test_an_index_stands_with_the_equal_part_and_the_rates_of_the_clients() -> None:
     own = {"direction": "download", "transport": "TCP"}
     rows = [

@@ -33,10 +33,16 @@ impl Classes {
 pub struct FifoState {
     /// Bytes and packets that wait, the rest of a packet in fragmentation included.
     pub queue: (u64, u64),
+    /// Packets offered, and their bytes.
+    pub offered: (u64, u64),
     /// Packets that left it for a frame.
     pub packets_sent: u64,
+    /// Bytes of these.
+    pub bytes_sent: u64,
     /// Packets that it dropped, by its limit or its active management.
     pub packets_dropped: u64,
+    /// Bytes of these.
+    pub bytes_dropped: u64,
     /// How long those packets waited that left it since this was last asked, from their arrival to the opening of the frame.
     pub waits: Vec<Waited>,
 }
@@ -44,8 +50,10 @@ pub struct FifoState {
 /// Figures of a FIFO.
 #[derive(Debug)]
 struct Figures {
-    sent: u64,
-    dropped: u64,
+    /// Packets and their bytes, as the next ones.
+    offered: (u64, u64),
+    sent: (u64, u64),
+    dropped: (u64, u64),
     waits: Waits,
 }
 
@@ -78,8 +86,9 @@ impl Fifos {
             }
         };
         let figures = || Figures {
-            sent: 0,
-            dropped: 0,
+            offered: (0, 0),
+            sent: (0, 0),
+            dropped: (0, 0),
             waits: Waits::new(),
         };
         Self {
@@ -142,14 +151,18 @@ impl Fifos {
             .zip(figures)
             .map(|(queue, it)| FifoState {
                 queue,
-                packets_sent: it.sent,
-                packets_dropped: it.dropped,
+                offered: it.offered,
+                packets_sent: it.sent.0,
+                bytes_sent: it.sent.1,
+                packets_dropped: it.dropped.0,
+                bytes_dropped: it.dropped.1,
                 waits: it.waits.take(),
             });
         states.collect()
     }
 
     /// Offers a packet to the FIFO of its class, see [`Buffer::push`].
+    #[inline]
     pub(crate) fn push(
         &mut self,
         now: Nanos,
@@ -159,25 +172,28 @@ impl Fifos {
     ) -> bool {
         let index = usize::from(self.by_dscp[dscp(packet)]);
         let pending = if index == self.last { pending } else { 0 };
-        let before = ledger.counters.packets_dropped;
+        let before = dropped(ledger);
         let is_taken = self.buffers[index].push(now, packet, pending, ledger);
-        self.figures[index].dropped += ledger.counters.packets_dropped - before;
+        let figures = &mut self.figures[index];
+        add(&mut figures.offered, (1, packet.len() as u64));
+        add(&mut figures.dropped, since(before, ledger));
         is_taken
     }
 
     /// Takes the next packet for a frame that opens at `now`; false if there is none.
+    #[inline]
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
         let fifos = self.buffers.iter_mut().zip(&mut self.figures);
         for (index, (buffer, figures)) in fifos.enumerate() {
             if buffer.size().1 == 0 {
                 continue;
             }
-            let before = ledger.counters.packets_dropped;
-            let since = buffer.pop(now, out, ledger);
-            figures.dropped += ledger.counters.packets_dropped - before;
-            if let Some(since) = since {
-                figures.sent += 1;
-                figures.waits.record(now.saturating_sub(since));
+            let before = dropped(ledger);
+            let came = buffer.pop(now, out, ledger);
+            add(&mut figures.dropped, since(before, ledger));
+            if let Some(came) = came {
+                add(&mut figures.sent, (1, out.len() as u64));
+                figures.waits.record(now.saturating_sub(came));
                 self.last = index;
                 return true;
             }
@@ -188,7 +204,8 @@ impl Fifos {
     /// Drops everything.
     pub(crate) fn drop_all(&mut self, now: Nanos, ledger: &mut Ledger) {
         for (buffer, figures) in self.buffers.iter_mut().zip(&mut self.figures) {
-            figures.dropped += buffer.size().1;
+            let (bytes, packets) = buffer.size();
+            add(&mut figures.dropped, (packets, bytes));
             buffer.drain(|_, packet| ledger.drop(now, packet.len()));
         }
     }
@@ -199,6 +216,25 @@ impl Fifos {
             buffer.drain(&mut sink);
         }
     }
+}
+
+/// Packets and bytes dropped so far.
+const fn dropped(ledger: &Ledger) -> (u64, u64) {
+    (
+        ledger.counters.packets_dropped,
+        ledger.counters.bytes_dropped,
+    )
+}
+
+/// Those dropped since `before`.
+const fn since(before: (u64, u64), ledger: &Ledger) -> (u64, u64) {
+    let now = dropped(ledger);
+    (now.0 - before.0, now.1 - before.1)
+}
+
+const fn add(sum: &mut (u64, u64), more: (u64, u64)) {
+    sum.0 += more.0;
+    sum.1 += more.1;
 }
 
 /// Differentiated services code point (RFC 2474) of an IP packet; 0 of anything else.
@@ -214,6 +250,28 @@ fn dscp(packet: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn p349_packets_and_bytes_of_a_fifo_add_up() {
+        let queue = Queue {
+            packets: 2,
+            ..Queue::drop_tail(10_000)
+        };
+        let config = LinkConfig::new(crate::Carrier::Line { rate_bps: 1 }, 0, queue, 1);
+        let mut fifos = Fifos::new(&config, queue, 0);
+        let mut ledger = Ledger::default();
+        for length in [100, 200, 400] {
+            fifos.push(0, &vec![0x45; length], 0, &mut ledger);
+        }
+        assert!(fifos.pop(0, &mut Vec::new(), &mut ledger));
+        let state = fifos.states(0).remove(0);
+        assert_eq!((state.offered, state.queue), ((3, 700), (200, 1)));
+        assert_eq!((state.packets_sent, state.bytes_sent), (1, 100));
+        assert_eq!((state.packets_dropped, state.bytes_dropped), (1, 400));
+        fifos.drop_all(0, &mut ledger);
+        let state = fifos.states(0).remove(0);
+        assert_eq!((state.packets_dropped, state.bytes_dropped), (2, 600));
+    }
 
     #[test]
     fn dscp_is_read_from_both_versions() {

@@ -2,14 +2,14 @@
 //! A link under a random mix of packets, with what went in, what was on air and what came out. Same seed, same bytes.
 #![allow(clippy::expect_used)] // Helpers outside of #[test] functions.
 
-use dvb::dama::put_tbtp2;
+use dvb::dama::{Access, Agreement, put_tbtp2};
 use dvb::gse::{Label, LabelField, Packet};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 use dvb::sdu::SIGNALLING;
 use link::{
-    Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, SharedForward,
-    Signalling, Stage,
+    Accepted, Assignments, Carrier, Demand, Fifo, Frame, Link, LinkConfig, Loss, LossUnit, Nanos,
+    Plans, Queue, SharedForward, SharedReturn, Signalling, Stage,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
@@ -44,6 +44,7 @@ pub fn forward(seed: u64, has_plans: bool) -> OnAir {
     let signalling = has_plans.then_some(Signalling {
         period: 26_500_000,
         slots: 791,
+        first: 0,
     });
     run(carrier, (vec![], signalling), 9000, &mut random)
 }
@@ -129,6 +130,97 @@ pub fn shared(seed: u64) -> Shared {
     }
     while link.pop(Nanos::MAX, &mut out).is_some() {}
     (carrier(0), link.take_frames(), sent)
+}
+
+/// A burst of a terminal: its number, the superframe and the slot in which it starts.
+pub type Burst = (usize, u64, u64);
+
+const SUPERFRAME: Nanos = 26_500_000;
+const DELAY: Nanos = 16_000_000;
+
+/// Forward carriers of terminals of a network, and their return carrier with slots on demand; of each its own access.
+#[allow(dead_code)] // Not every test that includes this file needs it.
+fn of_network(terminal: usize, seed: u64) -> [LinkConfig; 2] {
+    let down = Carrier::Forward {
+        symbol_rate: 10_000_000,
+        modcod: ModCod::by_id(14).expect("a MODCOD"),
+        frame_size: FrameSize::Normal,
+        pilots: false,
+        label: [2, 0, 0, 0, 0, terminal as u8],
+    };
+    let up = Carrier::Return {
+        symbol_rate: 16_000_000,
+        waveform: Waveform::by_id(12).expect("a waveform"),
+        superframe: SUPERFRAME,
+        slots: 791,
+    };
+    let demand = Demand {
+        fifos: vec![Fifo {
+            access: [Access::Rbdc, Access::Vbdc, Access::Rbdc][terminal],
+            packets: 1000,
+        }],
+        fifo_of_dscp: [0; 64],
+        agreement: Agreement {
+            cra_kbps: 100 * terminal as u32,
+            rbdc_max_kbps: Some(30_000),
+            vbdc_max_kbit: Some(2000),
+            duration: 23,
+        },
+        fca_kbps: 0,
+        synchro: 200_000_000,
+        others: Vec::new(),
+        plans: Plans::default(),
+    };
+    let queue = Queue::drop_tail(1_000_000);
+    [
+        LinkConfig {
+            signalling: Some(Signalling::of_return(SUPERFRAME, 791, DELAY)),
+            ..LinkConfig::new(down, DELAY, queue, seed)
+        },
+        LinkConfig {
+            demand: Some(demand),
+            ..LinkConfig::new(up, DELAY, queue, seed)
+        },
+    ]
+}
+
+/// Both carriers of three terminals that ask for slots in turns, for 5 s: the forward carrier, its frames, and the bursts of
+/// the terminals as they were sent.
+#[allow(dead_code)] // Not every test that includes this file needs it.
+pub fn network(seed: u64) -> (Carrier, Vec<Frame>, Vec<Burst>) {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let links = [0, 1, 2].map(|terminal| of_network(terminal, seed));
+    let carrier = links[0][0].carrier;
+    let down = links.each_ref().map(|[down, _]| (down.clone(), 1));
+    let mut forward = SharedForward::new(&down).expect("terminals of one carrier");
+    let mut back = SharedReturn::new(&links.map(|[_, up]| up)).expect("terminals of one carrier");
+    let plans = Assignments::default();
+    back.say(&plans);
+    forward.hear(&plans);
+    forward.record_frames();
+    (0..3).for_each(|it| back.terminal(it).record_frames());
+    let mut out = vec![];
+    // As a thread of the emulator works: the forward link before the return link.
+    for now in (0..5_000_000_000).step_by(500_000) {
+        let (terminal, word) = (random.next_u32() as usize % 3, random.next_u32());
+        let is_on = (now / 700_000_000) as usize % 3 != terminal;
+        if word % 8 == 0 {
+            let _: Accepted = forward.push(now, terminal, &packet(&mut random, 1500));
+        }
+        while forward.pop(now, &mut out).is_some() {}
+        if is_on && word % 3 == 0 {
+            let _: Accepted = back.push(now, terminal, &packet(&mut random, 1500));
+        }
+        while back.pop(now, &mut out).is_some() {}
+    }
+    let mut bursts: Vec<Burst> = vec![];
+    for index in 0..3 {
+        // A burst of 536 symbols at 16 Mbaud.
+        let slot = |at: Nanos| at % SUPERFRAME / 33_500;
+        let of = |frame: Frame| (index + 1, frame.at / SUPERFRAME, slot(frame.at));
+        bursts.extend(back.terminal(index).take_frames().into_iter().map(of));
+    }
+    (carrier, forward.take_frames(), bursts)
 }
 
 /// A return link whose bursts are lost at random (ratio 0 to 0.3) with any waveform.

@@ -121,6 +121,8 @@ const PHYSICAL_LAYER: Element = section(
 
 /// Where an ST's demand assignment is switched, seen from `access/dama`.
 const DAMA_ENABLED: &str = "../settings/dama_enabled";
+/// The same of its random access, seen from `access/random_access`.
+const RA_ENABLED: &str = "../settings/ra_enabled";
 
 const SCPC: Element = section(
     "scpc",
@@ -141,7 +143,7 @@ pub(crate) const PROFILE_ST: &[Element] = &[
                     include(FIFO),
                     leaf(
                         "access_type",
-                        Type::Choice(&["DAMA_CRA", "DAMA_RBDC", "DAMA_VBDC"], &["SALOHA"]),
+                        Type::Choice(&["DAMA_CRA", "DAMA_RBDC", "DAMA_VBDC", "SALOHA"], &[]),
                     ),
                 ],
             ),
@@ -156,7 +158,7 @@ pub(crate) const PROFILE_ST: &[Element] = &[
                 &[
                     leaf("category", GROUP),
                     leaf("dama_enabled", Type::Bool),
-                    leaf("ra_enabled", OFF).optional(),
+                    leaf("ra_enabled", Type::Bool).optional(),
                     leaf("scpc_enabled", Type::Bool).optional(),
                 ],
             ),
@@ -175,13 +177,14 @@ pub(crate) const PROFILE_ST: &[Element] = &[
             section(
                 "random_access",
                 &[
-                    leaf("timeout", USHORT).optional(),
-                    leaf("replicas", USHORT).optional(),
-                    leaf("max_packets", USHORT).optional(),
-                    leaf("max_retry", USHORT).optional(),
-                    leaf("backoff_algo", Type::Choice(&["BEB", "EIED", "MIMD"], &[])).optional(),
-                    leaf("max_cw", USHORT).optional(),
-                    leaf("backoff_multiple", USHORT).optional(),
+                    leaf("timeout", USHORT).when(RA_ENABLED, "true"),
+                    leaf("replicas", USHORT).when(RA_ENABLED, "true"),
+                    leaf("max_packets", USHORT).when(RA_ENABLED, "true"),
+                    leaf("max_retry", USHORT).when(RA_ENABLED, "true"),
+                    leaf("backoff_algo", Type::Choice(&["BEB", "EIED", "MIMD"], &[]))
+                        .when(RA_ENABLED, "true"),
+                    leaf("max_cw", USHORT).when(RA_ENABLED, "true"),
+                    leaf("backoff_multiple", USHORT).when(RA_ENABLED, "true"),
                 ],
             ),
             SCPC,

@@ -43,7 +43,7 @@ const SPOT: &[Element] = &[
         1,
         &[
             leaf("bandwidth", Type::Int(1, 10_000_000)),
-            leaf("type", Type::Choice(&["DAMA", "SCPC"], &["ALOHA"])),
+            leaf("type", Type::Choice(&["DAMA", "SCPC", "ALOHA"], &[])),
             leaf("wave_form", Type::WaveForms),
             leaf("group", GROUP),
         ],
