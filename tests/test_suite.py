@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,22 @@ def test_documentation_of_crates_has_no_tests() -> None:
     fence = re.compile(r"^\s*//[/!] *```(\w*)$", re.MULTILINE)
     for file in (paths.ROOT / "crates").rglob("*.rs"):
         assert set(fence.findall(file.read_text())[::2]) <= {"text"}, file
+
+
+@pytest.mark.parametrize("manifest", sorted(paths.ROOT.glob("crates/*/Cargo.toml")), ids=lambda path: path.parent.name)
+def test_p315_no_test_of_a_crate_is_left_out(manifest: Path) -> None:
+    """Where one program has all tests of a crate, it names each file. What is not built as a test has none."""
+    crate, content = manifest.parent, tomllib.loads(manifest.read_text())
+    if not content["package"].get("autotests", True):
+        named = re.findall(r"^mod (\w+);$", (crate / "tests" / "all.rs").read_text(), re.MULTILINE)
+        named += [target["name"] for target in content["test"]]
+        assert {file.stem for file in (crate / "tests").glob("*.rs")} <= set(named)
+    untested = [crate / target["path"] for target in content.get("bin", ()) if not target.get("test", True)]
+    for program in untested.copy():
+        modules = re.findall(r"^mod (\w+);$", program.read_text(), re.MULTILINE)
+        untested += [program.with_name(f"{module}.rs") for module in modules]
+    for file in (*untested, *crate.glob("examples/**/*.rs")):
+        assert not re.search(r"^\s*#\[(test|cfg\(test\))\]", file.read_text(), re.MULTILINE), file
 
 
 def test_what_one_worker_takes_whole_begins_before_single_tests(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{is_subsequence, lengths, packet, send_all, source, survivors};

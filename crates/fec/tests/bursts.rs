@@ -2,7 +2,7 @@
 //! What a code repairs: single bursts, and the losses of Petrou et al., ASMS/SPSC 2022, section III-B.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{MS, Tunnel, code};
 use fec::{Code, Delivery, Nanos};

@@ -2,7 +2,7 @@
 //! What holds for any losses, order and bytes.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{MS, Tunnel, code, number, packet};
 use fec::{Arrival, Code, Decoder, Delivery, Encoder, Frame, Receiver, Sender, parse};

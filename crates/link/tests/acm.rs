@@ -2,7 +2,7 @@
 //! Adaptive coding and modulation: the loop, its delay, and a saturated link in a fade.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use std::fmt::Write as _;
 

@@ -2,7 +2,7 @@
 //! Rates: all MODCODs, all waveforms, and a golden table of goodput over loss and queue.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{back, config, forward, lossy};
 use dvb::modcod::{FrameSize, MODCODS, ModCod};
@@ -129,7 +129,7 @@ fn goodput_of_a_wire_is_unlimited_and_of_an_impossible_link_0() {
 }
 
 /// UDP payload rate in kbit/s of 1500-byte packets with 1472 bytes of payload, over loss and queue. Made by this test:
-/// `GOLDEN=1 cargo test -p satlab-link --test capacity` rewrites the file.
+/// `GOLDEN=1 cargo test -p satlab-link capacity` rewrites the file.
 #[test]
 fn golden_goodput_over_loss_and_queue() {
     let mut table = String::from("carrier            queue  unit    loss      kbit/s\n");

@@ -2,7 +2,7 @@
 //! Impairments on a link, changes while it runs, and the log of events.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{GEO, Release, config, drain, forward, link, lossy, opensand_forward, packet, run};
 use dvb::acm::ErrorModel;

@@ -3,9 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-#[path = "common/demand.rs"]
-mod demand;
+use crate::common;
+use crate::on_demand as demand;
 
 use demand::{
     BURST, CRA, MS, NOTHING, RBDC, SUPERFRAME, VBDC, config, first_packet, model, packet,

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "common/demand.rs"]
-mod demand;
+use crate::on_demand as demand;
 
 use demand::{BURST, MS, RBDC, SUPERFRAME, VBDC, config, first_packet, model, packet};
 use dvb::dama::{Access, Agreement};

@@ -2,7 +2,7 @@
 //! Figures of the FIFOs in front of a carrier: what waits, left and was dropped, and how long packets waited.
 #![allow(clippy::unwrap_used)] // A test that cannot go on ends with a panic.
 
-mod common;
+use crate::common;
 
 use common::{back, config, forward};
 use dvb::dama::{Access, Agreement};

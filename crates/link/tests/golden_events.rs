@@ -2,9 +2,8 @@
 //! Every event of fixed runs of one terminal, as a digest: a change of the model that moves one of them shows here.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
-#[path = "common/demand.rs"]
-mod demand;
+use crate::common;
+use crate::on_demand as demand;
 
 use common::{back, config, forward, lossy, opensand_forward, opensand_return, packet};
 use demand::{MS, RBDC, SUPERFRAME, VBDC};

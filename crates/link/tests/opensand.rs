@@ -2,7 +2,7 @@
 //! The timing of `OpenSAND` 8.2 in virtual time, against its own arithmetic and what was measured on it.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{GEO, config, drain, link, opensand_forward, opensand_return, packet, run};
 use dvb::modcod::ModCod;

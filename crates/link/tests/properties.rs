@@ -2,7 +2,7 @@
 //! What holds for any traffic and any caller.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{
     Release, back, config, drain, forward, link, lossy, opensand_forward, opensand_return, packet,

@@ -2,7 +2,7 @@
 //! Queues on a link: limits, order, marks, and standing queues brought down.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{config, drain, forward};
 use link::{Accepted, Aqm, CoDel, FqCoDel, Link, LinkConfig, Nanos, Pie, Queue, Stage};

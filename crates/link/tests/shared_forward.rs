@@ -2,7 +2,7 @@
 //! A forward carrier of several terminals: one is a link, shares, isolation, conservation.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{config, forward, packet, received, spread};
 use dvb::modcod::MODCODS;

@@ -2,9 +2,8 @@
 //! A return carrier of several terminals: one is a link, no slot twice, shares, isolation.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
-#[path = "common/demand.rs"]
-mod demand;
+use crate::common;
+use crate::on_demand as demand;
 
 use common::{received, spread};
 use demand::{BURST, CRA, MS, NOTHING, RBDC, SUPERFRAME, VBDC, config};

@@ -2,9 +2,8 @@
 //! Goodput and delay by number of terminals, class and load, as a golden table.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
-#[path = "common/demand.rs"]
-mod demand;
+use crate::common;
+use crate::on_demand as demand;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

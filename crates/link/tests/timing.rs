@@ -2,7 +2,7 @@
 //! Release times to the nanosecond, and what the frames hold.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
-mod common;
+use crate::common;
 
 use common::{GEO, Release, back, config, drain, forward, link, lossy, packet, run};
 use link::{
