@@ -18,6 +18,7 @@ mod golden_events;
 mod opensand;
 mod properties;
 mod queues;
+mod random_return;
 mod shared_forward;
 mod shared_return;
 mod split;
