@@ -32,7 +32,7 @@ from satlab.common.topology import Role
 from satlab.experiment import calibrate, host_load
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import SessionResult, metrics_of, new_lab_id, run_session
-from satlab.flows import hystart, packets, programs, satvirtual, sources, tcp_states
+from satlab.flows import hystart, migration, packets, programs, satvirtual, sources, tcp_states
 from satlab.flows.programs import Place
 from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
@@ -146,10 +146,11 @@ def _document(
 
 @dataclass
 class _Running:
-    """A flow's programs by side; a side that has not begun is missing."""
+    """A flow's programs and their users by side; a side that has not begun is missing."""
 
     course: Course
     processes: dict[str, SandboxedProcess] = field(default_factory=dict)
+    uids: dict[str, int] = field(default_factory=dict)
     is_over: bool = False
 
 
@@ -178,6 +179,8 @@ class FlowRunner:
         # Every program is stopped before this returns, whatever happens.
         with ThreadPoolExecutor(len(self._flows) * 2) as pool, contextlib.ExitStack() as stack:
             self._enter_tunnel(lab, nodes, stack)
+            if any(flow.course.place.flow.get("migrate_s") for flow in self._flows):
+                migration.prepare(lab, nodes["client"], lab.topology.address_of(Role.SERVER))
             stack.callback(self._stop_all, pool)
             for flow in self._flows:
                 self._start(lab, flow, programs.first_side(flow.course.place))
@@ -248,6 +251,7 @@ class FlowRunner:
             place = Place(
                 index, flow, stop_s - flow["start_s"], addresses, Pki(of_server, keys.spki),
                 of_client / keys.ca_cert.name, own, payload, most_in_flight(self._request),
+                lab.plan.rtt_ms.mean / 1000,
             )  # fmt: skip
             yield Course(place, stop_s)
         sizes = [flow.get("bytes", 0) for flow in self._request["flows"]]
@@ -275,7 +279,7 @@ class FlowRunner:
         place = flow.course.place
         first = programs.first_side(place) == side
         program: EndpointProgram = programs.server(place) if first else programs.client(place)
-        uid = self._uid()
+        uid = flow.uids[side] = self._uid()
         privileges.chown_tree(place.folder / side, uid)
         privileges.chown_tree(place.keys.folder if side == "server" else place.ca.parent, uid)
         box = Sandbox(
@@ -344,12 +348,24 @@ class FlowRunner:
         if action.verb == "start":
             self._start(lab, flow, programs.second_side(flow.course.place))
             return
+        if action.verb == "lead":
+            pool.submit(self._lead, lab, flow, action.at_s)
+            return
         ends_itself = flow.course.place.flow["stack"] in STACKS_BY_THEMSELVES
         if action.verb == "kill" or not ends_itself:
             # The sender first: it must not go on when nobody listens.
             for side in sorted(flow.processes, key=lambda side: side != flow.course.place.sender):
                 pool.submit(flow.processes[side].stop)
             flow.is_over = True
+
+    def _lead(self, lab: Lab, flow: _Running, now_s: float) -> None:
+        """Let the client's program find its second address; a host that cannot fails the flow."""
+        log = self._folder / "logs" / f"{flow.course.place.index}-route.log"
+        try:
+            migration.lead(lab, lab.topology.node_of(Role.CLIENT), flow.uids["client"], log)
+        except HostError as error:
+            report = ExitReport(0, str(error), 0.0, 0, "")
+            flow.course.gone, flow.course.gone_s = ("client's second address", report), now_s
 
     def _look(self, now_s: float, pool: ThreadPoolExecutor) -> None:
         for flow in self._flows:
