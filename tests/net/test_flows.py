@@ -102,6 +102,23 @@ def test_clients_take_another_address_while_their_flows_run(tmp_path: Path) -> N
         assert by_id[name]["phases"][1]["goodput_mbps"]["mean"] > 0.05, name
 
 
+def test_a_dumbbell_s_flows_run_in_nodes_of_their_own(tmp_path: Path) -> None:
+    flows: list[dict[str, Any]] = [
+        {"id": "a", "stack": "ngtcp2", "congestion_control": "cubic"},
+        {"id": "b", "stack": "noq", "congestion_control": "reno", "from": "server2", "to": "client2", "migrate_s": [2]},
+        {"id": "c", "stack": "tcp", "congestion_control": "cubic", "from": "server2", "to": "client1"},
+        {"id": "d", "stack": "tcp", "congestion_control": "cubic", "from": "client2", "to": "server1"},
+        {"id": "e", "stack": "udp", "rate_mbps": 0.5, "from": "server1", "to": "client2", "group": "cross"},
+    ]
+    done = real_clock.run(flows_file(tmp_path, 4, flows), tmp_path / "run", QUIET, threading.Event())
+    found = {flow["id"]: flow for flow in done.outcome["flows"]}
+    assert {flow["status"] for flow in found.values()} == {"ok"}, {i: f["reason"] for i, f in found.items()}
+    assert all(flow["goodput_mbps"] > 0.05 for flow in found.values())
+    assert len(found["b"]["moved_s"]) == 1
+    # Two servers, two clients: each captured what is theirs.
+    assert all(flow["sent_packets"] > 0 and flow["bins"]["received_bytes"][-2] is not None for flow in found.values())
+
+
 def ancestors(pid: int) -> Iterator[int]:
     """Yield the parent of a process, its parent, and so on."""
     while pid > 1:

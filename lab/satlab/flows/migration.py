@@ -6,7 +6,7 @@ to the address that it is started with. ngtcp2 asks the kernel for the address o
 of this program's user follow a route of their own, whose address is the second one (ip-rule(8), `uidrange`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -38,8 +38,8 @@ def taken(address: str, index: int) -> str:
     return address if index % 2 else other(address)
 
 
-def prepare(lab: Lab, node: str, server: str) -> None:
-    """Make the second address of a client's node, and the table with the route to `server` that has it.
+def prepare(lab: Lab, node: str, servers: Iterable[str]) -> None:
+    """Make the second address of a client's node, and the table with the routes to `servers` that have it.
 
     Raises HostError where another node has the address, or the kernel refuses.
     """
@@ -49,9 +49,10 @@ def prepare(lab: Lab, node: str, server: str) -> None:
     if second in held:
         raise HostError(f"{second}, the second address of {node}, is of another node", "change vagrant/lab.yml")
     ip(lab, node, "address", "add", f"{second}/32", "dev", interface)
-    way = next(one for one in topology.routes(lab.topology)[node] if IPv4Address(server) in one.destination)
-    path = ("via", str(way.via), "dev", way.interface, "src", second)
-    ip(lab, node, "route", "add", server, *path, "table", str(TABLE))
+    for server in servers:
+        way = next(one for one in topology.routes(lab.topology)[node] if IPv4Address(server) in one.destination)
+        path = ("via", str(way.via), "dev", way.interface, "src", second)
+        ip(lab, node, "route", "add", server, *path, "table", str(TABLE))
 
 
 def lead(lab: Lab, node: str, uid: int, log: Path) -> None:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 
 from satlab.check.trace.pcap import TCP, UDP, Packet
 from satlab.flows.series import Total
@@ -57,19 +58,19 @@ class AtInterface:
             self.clients.append((t_unix_s, address))
 
 
-def count(packets: Iterable[Packet], servers: str, ports: Iterable[int]) -> dict[int, AtInterface]:
+def count(packets: Iterable[Packet], servers: Iterable[str], ports: Iterable[int]) -> dict[int, AtInterface]:
     """Count the packets of the flows at an interface.
 
-    `servers` is the address of the server's side; `ports` are those of the flows.
+    `servers` are the addresses of the server's side; `ports` are those of the flows.
     """
-    host = bytes(int(part) for part in servers.split("."))
+    hosts = {IPv4Address(address).packed for address in servers}
     found = {port: AtInterface() for port in ports}
     for packet in packets:
         head = packet.head
         ip_bytes = 4 * (head[0] & 0xF) if head else 0
         if len(head) < ip_bytes + 14 or head[9] not in (UDP, TCP):
             continue
-        from_server = head[12:16] == host
+        from_server = head[12:16] in hosts
         ends = [int.from_bytes(head[at : at + 2], "big") for at in (ip_bytes, ip_bytes + 2)]
         port = next((end for end in ends if end in found), None)
         if port is None:

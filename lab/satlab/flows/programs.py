@@ -3,7 +3,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ Side = Literal["server", "client"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a flow runs. `addresses` of the nodes by side; `keys` are the server's own copy, `ca` the client's.
+    """Where a flow runs. `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
 
     `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 sends. `send_bytes`: what
     satperf may keep for retransmission. `handshake_s`: what a handshake takes.
@@ -45,6 +45,7 @@ class Place:
     payload: Path
     send_bytes: int
     handshake_s: float = 0.0
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def port(self) -> int:

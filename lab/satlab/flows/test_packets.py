@@ -25,7 +25,7 @@ def test_payload_is_counted_by_port_and_way() -> None:
         packet(1.4, SERVER, (9999, 50_001), 1500),
         Packet(2, 100, b""),
     ]
-    found = count(packets, SERVER, [4433, 4434])
+    found = count(packets, [SERVER], [4433, 4434])
     first = found[4433]
     assert (first.of("server").packets, first.of("server").payload_bytes) == (2, 1800)
     assert (first.of("client").packets, first.of("client").first_unix_s) == (1, 1.0)
@@ -34,13 +34,13 @@ def test_payload_is_counted_by_port_and_way() -> None:
 
 
 def test_a_port_without_packets_has_none() -> None:
-    assert count([], SERVER, [4433])[4433].of("server").first_unix_s is None
+    assert count([], [SERVER], [4433])[4433].of("server").first_unix_s is None
 
 
 def test_addresses_of_the_client_are_noted_when_they_change() -> None:
     other = "198.18.1.130"
     sources = [(1.0, CLIENT), (1.1, SERVER), (1.2, CLIENT), (2.0, other), (2.1, SERVER), (2.2, other), (3.0, CLIENT)]
     packets = [packet(at, one, (4433, 5) if one == SERVER else (5, 4433), 1228) for at, one in sources]
-    found = count(packets, SERVER, [4433])[4433]
+    found = count(packets, [SERVER], [4433])[4433]
     assert [(at, source[3]) for at, source in found.clients] == [(1.0, 2), (2.0, 130), (3.0, 2)]
     assert found.from_client.packets == 5
