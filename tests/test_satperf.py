@@ -150,12 +150,12 @@ def bound_at(address: str) -> bool:
     return any(row.split()[1].startswith(number) for row in Path("/proc/net/udp").read_text().splitlines()[1:])
 
 
-@pytest.mark.parametrize("direction", ["download", "upload"])
-@pytest.mark.parametrize("stack", ["quinn", "noq"])
+@pytest.mark.parametrize(("stack", "direction"), [("quinn", "download"), ("noq", "upload")])
 def test_a_client_takes_another_address_and_keeps_its_connection(bench: Bench, stack: str, direction: str) -> None:
     # An own address of this test: those of 127.0.0.0/8 are the host's.
     address = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.77"  # noqa: S311 - no secret
-    options = ("--stack", stack, "--source-mbps", "8", "--bytes", "3000000", "--direction", direction)
+    # Eight seconds, of which the address is bound for more than seven.
+    options = ("--stack", stack, "--source-mbps", "2", "--bytes", "2000000", "--direction", direction)
     with bench.server("--stack", stack, "--once") as server:
         argv = bench.connect(server.port, *options, "--migrate", f"0.5:{address}", "--migrate", "1:127.0.0.1")
         client = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
@@ -164,7 +164,7 @@ def test_a_client_takes_another_address_and_keeps_its_connection(bench: Bench, s
         assert client.returncode == 0, text[-300:]
         assert server.process.wait(20) == 0
     got = summary(text, "client" if direction == "download" else "server")
-    assert (got["status"], got["bytes"], got["data_equal"]) == ("ok", 3_000_000, True)
+    assert (got["status"], got["bytes"], got["data_equal"]) == ("ok", 2_000_000, True)
 
 
 @pytest.mark.parametrize(
