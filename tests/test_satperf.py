@@ -144,6 +144,44 @@ def test_a_source_with_a_rate_sets_the_pace(bench: Bench, direction: str) -> Non
     assert lines(done.stdout)[0]["request"]["source_mbps"] == 8
 
 
+def bound_at(address: str) -> bool:
+    """Return whether a UDP socket is bound to an own address of the host (proc_net(5))."""
+    number = f"{int.from_bytes(socket.inet_aton(address), 'little'):08X}"
+    return any(row.split()[1].startswith(number) for row in Path("/proc/net/udp").read_text().splitlines()[1:])
+
+
+@pytest.mark.parametrize(("stack", "direction"), [("quinn", "download"), ("noq", "upload")])
+def test_a_client_takes_another_address_and_keeps_its_connection(bench: Bench, stack: str, direction: str) -> None:
+    # An own address of this test: those of 127.0.0.0/8 are the host's.
+    address = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.77"  # noqa: S311 - no secret
+    # Eight seconds, of which the address is bound for more than seven.
+    options = ("--stack", stack, "--source-mbps", "2", "--bytes", "2000000", "--direction", direction)
+    with bench.server("--stack", stack, "--once") as server:
+        argv = bench.connect(server.port, *options, "--migrate", f"0.5:{address}", "--migrate", "1:127.0.0.1")
+        client = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert wait(lambda: bound_at(address), 20)
+        text, _ = client.communicate(timeout=END_S)
+        assert client.returncode == 0, text[-300:]
+        assert server.process.wait(20) == 0
+    got = summary(text, "client" if direction == "download" else "server")
+    assert (got["status"], got["bytes"], got["data_equal"]) == ("ok", 2_000_000, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--stack", "quiche", "--migrate", "1:127.0.0.2"), "quiche has none here"),
+        (("--migrate", "2:127.0.0.2", "--migrate", "1:127.0.0.1"), "the times do not rise"),
+        (("--migrate", "1:::1"), "another IP version"),
+        (("--migrate", "soon"), "not a time and an address"),
+    ],
+)
+def test_another_address_that_cannot_be_is_refused(bench: Bench, options: tuple[str, ...], words: str) -> None:
+    done = bench.client(9, "--bytes", "1", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
 @pytest.mark.parametrize("direction", ["download", "upload"])
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_server_ends_with_its_client(bench: Bench, stack: str, direction: str) -> None:

@@ -82,6 +82,43 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
     assert found["queues"][0]["phases"][0]["max_ms"] > 5
 
 
+def test_clients_take_another_address_while_their_flows_run(tmp_path: Path) -> None:
+    flows: list[dict[str, Any]] = [
+        {"id": "quinn", "stack": "quinn", "congestion_control": "cubic", "migrate_s": [2, 4]},
+        {"id": "noq", "stack": "noq", "congestion_control": "bbr3", "migrate_s": [3]},
+        {"id": "ngtcp2", "stack": "ngtcp2", "congestion_control": "reno", "migrate_s": [3], "datagram_bytes": 1200},
+        {"id": "stays", "stack": "ngtcp2", "congestion_control": "cubic", "start_s": 0.5},
+    ]
+    file = flows_file(tmp_path, 6, flows)
+    request = json.loads(file.read_text())
+    request["wire"]["timeline"][0] |= {"waiting": "flush", "outage_s": 0.3}
+    file.write_text(json.dumps(request))
+    done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
+    by_id = {flow["id"]: flow for flow in done.outcome["flows"]}
+    assert {flow["status"] for flow in by_id.values()} == {"ok"}, {i: f["reason"] for i, f in by_id.items()}
+    assert [len(by_id[name].get("moved_s", [])) for name in ("quinn", "noq", "ngtcp2", "stays")] == [2, 1, 1, 0]
+    for name, asked in (("quinn", 2), ("noq", 3), ("ngtcp2", 3)):
+        assert asked - 0.1 <= by_id[name]["moved_s"][0] < 5.9, name
+        assert by_id[name]["phases"][1]["goodput_mbps"]["mean"] > 0.05, name
+
+
+def test_a_dumbbell_s_flows_run_in_nodes_of_their_own(tmp_path: Path) -> None:
+    flows: list[dict[str, Any]] = [
+        {"id": "a", "stack": "ngtcp2", "congestion_control": "cubic"},
+        {"id": "b", "stack": "noq", "congestion_control": "reno", "from": "server2", "to": "client2", "migrate_s": [2]},
+        {"id": "c", "stack": "tcp", "congestion_control": "cubic", "from": "server2", "to": "client1"},
+        {"id": "d", "stack": "tcp", "congestion_control": "cubic", "from": "client2", "to": "server1"},
+        {"id": "e", "stack": "udp", "rate_mbps": 0.5, "from": "server1", "to": "client2", "group": "cross"},
+    ]
+    done = real_clock.run(flows_file(tmp_path, 4, flows), tmp_path / "run", QUIET, threading.Event())
+    found = {flow["id"]: flow for flow in done.outcome["flows"]}
+    assert {flow["status"] for flow in found.values()} == {"ok"}, {i: f["reason"] for i, f in found.items()}
+    assert all(flow["goodput_mbps"] > 0.05 for flow in found.values())
+    assert len(found["b"]["moved_s"]) == 1
+    # Two servers, two clients: each captured what is theirs.
+    assert all(flow["sent_packets"] > 0 and flow["bins"]["received_bytes"][-2] is not None for flow in found.values())
+
+
 def ancestors(pid: int) -> Iterator[int]:
     """Yield the parent of a process, its parent, and so on."""
     while pid > 1:

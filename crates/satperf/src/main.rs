@@ -5,7 +5,7 @@ mod net;
 mod output;
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -117,6 +117,9 @@ struct ClientArgs {
     /// Offer the session in this file for 0-RTT, if it is there, and leave the new one in it (mode 0600); quiche only
     #[arg(long, value_name = "SESSION_FILE")]
     zero_rtt: Option<PathBuf>,
+    /// Send from another own address from this time after the first packet on, s (repeated: rising times); quinn, noq
+    #[arg(long, value_name = "S:ADDR", value_parser = migration)]
+    migrate: Vec<(Duration, IpAddr)>,
     /// The connection may take this long, s [default: 600 by bytes, the duration and 60 by duration]
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -144,6 +147,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
     } else {
         Err("not within 0.001 to 86400 s".into())
     }
+}
+
+fn migration(text: &str) -> Result<(Duration, IpAddr), String> {
+    let (at, address) = text
+        .split_once(':')
+        .ok_or("not a time and an address, as 15:198.18.1.130")?;
+    let address = address.parse().map_err(|_| "no IP address".to_owned())?;
+    Ok((seconds(at)?, address))
 }
 
 fn source_mbps(text: &str) -> Result<f64, String> {
@@ -234,7 +245,27 @@ fn serve(args: ServerArgs) -> Result<(), Failure> {
     result
 }
 
+/// Why the client cannot take the own addresses, if so.
+fn migration_fault(args: &ClientArgs) -> Option<Failure> {
+    let what = if args.migrate.is_empty() {
+        return None;
+    } else if args.common.stack == StackName::Quiche {
+        "--migrate: quiche has none here; use --stack quinn or noq"
+    } else if !args.migrate.is_sorted_by(|a, b| a.0 < b.0) {
+        "--migrate: the times do not rise"
+    } else if (args.migrate.iter()).any(|it| it.1.is_ipv4() != args.connect.is_ipv4()) {
+        "--migrate: an address is of another IP version than that of the server"
+    } else {
+        return None;
+    };
+    let hint = "options and units: satperf client --help";
+    Some(Failure::new(2, what, hint))
+}
+
 fn measure(args: ClientArgs) -> Result<(), Failure> {
+    if let Some(failure) = migration_fault(&args) {
+        return Err(failure);
+    }
     let session = args.zero_rtt.as_deref().map(read_session).transpose()?;
     let tls = TlsFiles::Client { ca: args.ca };
     let epoch = epoch();
@@ -264,6 +295,7 @@ fn measure(args: ClientArgs) -> Result<(), Failure> {
         .map_or(Duration::from_secs(600), |it| it + Duration::from_secs(60));
     let context = context(Side::Client, stack.as_ref(), &socket, epoch);
     let now = Instant::now();
+    socket.migrate(args.migrate.iter().map(|it| (now + it.0, it.1)));
     let conn = stack.connect(now, socket.local(), args.connect, &args.server_name)?;
     let mut app = Client::new(
         context,

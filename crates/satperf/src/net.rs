@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The one place with a socket and a clock: drives a stack and its application in real time, in one thread.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -30,22 +31,28 @@ const BURSTS: usize = 64;
 /// Longest sleep: signals are looked for as often.
 const MAX_WAIT: Duration = Duration::from_millis(100);
 
-/// A UDP socket with what it needs for QUIC.
-pub struct Socket {
+/// A UDP socket at one own address.
+struct Bound {
     udp: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
+}
+
+/// What a client or a server sends and receives with: one own address, or one after the other.
+pub struct Socket {
+    current: Bound,
+    /// At the address before the last migration: packets for it are still on their way.
+    former: Option<Bound>,
+    /// When the client takes which own address; rising.
+    migrations: VecDeque<(Instant, IpAddr)>,
     /// A burst that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
     space: Vec<u8>,
 }
 
-impl Socket {
+impl Bound {
     /// Binds a socket with large buffers, beyond the system's bound where the user may.
-    ///
-    /// # Errors
-    /// The address cannot be had.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    fn new(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, BUFFER)?;
@@ -59,47 +66,12 @@ impl Socket {
             udp: socket,
             state,
             local,
-            unsent: None,
-            space: vec![0; JOINED * quinn_udp::BATCH_SIZE],
         })
     }
 
-    /// Binds a socket for a client of `remote`, to the own address that the routes choose.
-    ///
-    /// # Errors
-    /// There is no way to `remote`.
-    pub fn towards(remote: SocketAddr) -> io::Result<Self> {
-        let any = if remote.is_ipv4() {
-            IpAddr::from(Ipv4Addr::UNSPECIFIED)
-        } else {
-            Ipv6Addr::UNSPECIFIED.into()
-        };
-        let probe = UdpSocket::bind((any, 0))?;
-        probe.connect(remote)?;
-        Self::bind((probe.local_addr()?.ip(), 0).into())
-    }
-
-    /// Own address.
-    pub fn local(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// Buffer sizes as the kernel granted them.
-    pub fn describe(&self) -> record::Socket {
-        record::Socket {
-            send_buffer_bytes: self.state.send_buffer_size((&self.udp).into()).unwrap_or(0),
-            receive_buffer_bytes: self.state.recv_buffer_size((&self.udp).into()).unwrap_or(0),
-            gso_segments: self.segments(),
-        }
-    }
-
-    fn segments(&self) -> usize {
-        self.state.max_gso_segments().min(SEGMENTS)
-    }
-
     /// Passes received datagrams of one system call to the stack; returns whether there may be more.
-    fn receive(&mut self, stack: &mut dyn Stack) -> io::Result<bool> {
-        let mut buffers: Vec<_> = self.space.chunks_mut(JOINED).map(IoSliceMut::new).collect();
+    fn receive(&self, space: &mut [u8], stack: &mut dyn Stack) -> io::Result<bool> {
+        let mut buffers: Vec<_> = space.chunks_mut(JOINED).map(IoSliceMut::new).collect();
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
         let count = match self
             .state
@@ -130,6 +102,84 @@ impl Socket {
         }
         Ok(count == metas.len())
     }
+}
+
+impl Socket {
+    /// Binds a socket to an own address.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self {
+            current: Bound::new(address)?,
+            former: None,
+            migrations: VecDeque::new(),
+            unsent: None,
+            space: vec![0; JOINED * quinn_udp::BATCH_SIZE],
+        })
+    }
+
+    /// Binds a socket for a client of `remote`, to the own address that the routes choose.
+    ///
+    /// # Errors
+    /// There is no way to `remote`.
+    pub fn towards(remote: SocketAddr) -> io::Result<Self> {
+        let any = if remote.is_ipv4() {
+            IpAddr::from(Ipv4Addr::UNSPECIFIED)
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let probe = UdpSocket::bind((any, 0))?;
+        probe.connect(remote)?;
+        Self::bind((probe.local_addr()?.ip(), 0).into())
+    }
+
+    /// Own address.
+    pub fn local(&self) -> SocketAddr {
+        self.current.local
+    }
+
+    /// Takes other own addresses later, each at its moment; these rise.
+    pub fn migrate(&mut self, migrations: impl IntoIterator<Item = (Instant, IpAddr)>) {
+        self.migrations = migrations.into_iter().collect();
+    }
+
+    /// Takes the own address that is due, if one is.
+    fn follow_migrations(&mut self, now: Instant, stack: &mut dyn Stack) -> io::Result<()> {
+        while let Some((_, address)) = self.migrations.front().filter(|it| it.0 <= now).copied() {
+            self.migrations.pop_front();
+            let next = Bound::new((address, 0).into())?;
+            self.former = Some(std::mem::replace(&mut self.current, next));
+            stack.migrated(now);
+        }
+        Ok(())
+    }
+
+    /// Buffer sizes as the kernel granted them.
+    pub fn describe(&self) -> record::Socket {
+        let Bound { udp, state, .. } = &self.current;
+        record::Socket {
+            send_buffer_bytes: state.send_buffer_size(udp.into()).unwrap_or(0),
+            receive_buffer_bytes: state.recv_buffer_size(udp.into()).unwrap_or(0),
+            gso_segments: self.segments(),
+        }
+    }
+
+    fn segments(&self) -> usize {
+        self.current.state.max_gso_segments().min(SEGMENTS)
+    }
+
+    /// Passes received datagrams of one system call for each socket to the stack; returns whether there may be more.
+    fn receive(&mut self, stack: &mut dyn Stack) -> io::Result<bool> {
+        let mut more = false;
+        for bound in [Some(&self.current), self.former.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            more |= bound.receive(&mut self.space, stack)?;
+        }
+        Ok(more)
+    }
 
     /// Sends what the stack has; returns whether there may be more.
     fn send(&mut self, stack: &mut dyn Stack, now: Instant) -> io::Result<bool> {
@@ -148,9 +198,11 @@ impl Socket {
                 ecn: transmit.ecn.and_then(EcnCodepoint::from_bits),
                 contents: &buffer,
                 segment_size: transmit.segment,
-                src_ip: transmit.from,
+                // After a migration the stack may still have the former address.
+                src_ip: transmit.from.filter(|_| self.former.is_none()),
             };
-            match self.state.send((&self.udp).into(), &datagrams) {
+            let Bound { udp, state, .. } = &self.current;
+            match state.send(udp.into(), &datagrams) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.unsent = Some((transmit, buffer));
@@ -169,7 +221,10 @@ impl Socket {
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, self.unsent.is_some());
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&self.udp, flags)], Some(&timeout)) {
+        let mut descriptors = vec![PollFd::new(&self.current.udp, flags)];
+        let former = self.former.as_ref();
+        descriptors.extend(former.map(|it| PollFd::new(&it.udp, PollFlags::IN)));
+        match poll(&mut descriptors, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -203,6 +258,9 @@ pub fn run(
     loop {
         let more = socket.receive(stack).map_err(RunError::Socket)?;
         let now = Instant::now();
+        socket
+            .follow_migrations(now, stack)
+            .map_err(RunError::Socket)?;
         if stack.timeout().is_some_and(|due| due <= now) {
             stack.handle_timeout(now);
         }
@@ -228,7 +286,11 @@ pub fn run(
             }
         }
         if !more && !busy {
-            let wake = [stack.timeout(), app.wake()].into_iter().flatten().min();
+            let migration = socket.migrations.front().map(|it| it.0);
+            let wake = [stack.timeout(), app.wake(), migration]
+                .into_iter()
+                .flatten()
+                .min();
             socket
                 .wait(wake.unwrap_or(now + MAX_WAIT))
                 .map_err(RunError::Socket)?;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE
-from satlab.common.topology import FURTHER, Interface, Network, NetworkKind, Node, Role, Topology, load
+from satlab.common.topology import FURTHER, Interface, Network, NetworkKind, Node, Role, Size, Topology, load
 
 MOST = 64
 """Terminals that a lab can have; satlink's limit (schemas/link-config.schema.json)."""
@@ -87,8 +87,8 @@ def with_terminals(topology: Topology, count: int) -> Topology:
     return topology.model_copy(update={"networks": networks, "nodes": nodes})
 
 
-def named(path: Path = LAB_FILE) -> Topology:
-    """Read a topology with the further terminals that it names.
+def named(path: Path = LAB_FILE, size: Size = Size.SMALL) -> Topology:
+    """Read a topology of a size with the further terminals that it names.
 
     Each has the nodes, LAN and addresses that `with_terminals` makes; its ST may have an interface on an emulation
     network, too.
@@ -96,7 +96,7 @@ def named(path: Path = LAB_FILE) -> Topology:
     Raises:
         ConfigError: the file is not usable, or a further terminal is another than this; every fault.
     """
-    whole = load(path, whole=True)
+    whole = load(path, whole=True, size=size)
     numbers = {int(match[1]) for name in whole.nodes if (match := FURTHER.fullmatch(name))}
     faults = list(_faults(whole, with_terminals(whole.of_one_terminal(), max(numbers, default=1)), str(path)))
     if faults:

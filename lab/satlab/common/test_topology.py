@@ -14,7 +14,7 @@ import yaml
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.common.topology import NetworkKind, Role, Topology, load, routes
+from satlab.common.topology import NetworkKind, Role, Size, Topology, load, routes
 
 TEXT = paths.LAB_FILE.read_text()
 SHIPPED = yaml.safe_load(TEXT)
@@ -75,7 +75,7 @@ def test_every_fault_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
             "emu0: {network: emulation, address: 10.77.0.3}",
             "emulation-to-sat: {network: emulation, address: 10.77.0.3}",
         ),
-        ("role: server", "role: servant"),
+        ("role: server\n    interfaces:\n", "role: servant\n    interfaces:\n"),
     )
     proxy, gateway = line_of(text, "lan1:"), line_of(text, "gw-lann")
     assert sorted(line.split(" (")[0] for line in faults_of(tmp_path, text)) == sorted(
@@ -188,3 +188,41 @@ def _follow(topology: Topology, plan: Any, holder: Any, node: str, target: IPv4A
 
 def _subnet(topology: Topology, network: str) -> IPv4Network:
     return topology.networks[network].subnet
+
+
+def test_a_dumbbell_has_a_second_client_and_server() -> None:
+    small, dumbbell = load(), load(size=Size.DUMBBELL)
+    assert set(dumbbell.nodes) - set(small.nodes) == {"client2", "server2"}
+    assert (dumbbell.node_of(Role.CLIENT), dumbbell.node_of(Role.SERVER)) == ("client", "server")
+    assert set(small.nodes["proxy-st"].interfaces) == {"lan0", "lan1"}
+    # Both ends reach each other over the satellite, and without a dumbbell nobody has a route there.
+    ways = {node: {str(one.destination): str(one.via) for one in found} for node, found in routes(dumbbell).items()}
+    assert ways["client2"]["198.18.6.0/24"] == "198.18.5.1"
+    assert ways["st"]["198.18.6.0/24"] == "198.18.63.1"
+    assert ways["server2"]["198.18.5.0/24"] == "198.18.6.1"
+    assert ways["proxy-gw"]["198.18.6.0/24"] == "198.18.4.2"
+    assert not any(str(one.destination) == "198.18.5.0/24" for found in routes(small).values() for one in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d["nodes"].pop("client2"), "no client2 on a network of size dumbbell"),
+        (lambda d: d["nodes"]["server2"].update(role="proxy"), "nodes.server2.role: is proxy"),
+        (lambda d: d["nodes"]["proxy-st"]["interfaces"].pop("lan2"), "networks.client2-lan: client2.lan0 is attached"),
+        (lambda d: d["networks"]["client2-lan"].update(size="full"), "networks.client2-lan.size"),
+        (
+            lambda d: d["nodes"].update(server3=d["nodes"]["server2"] | {"interfaces": {"lan1": {
+                "network": "server2-lan", "address": "198.18.6.3"}}}),
+            "nodes.server3: is on networks of size dumbbell alone",
+        ),
+        (
+            lambda d: d["nodes"]["proxy-gw"]["interfaces"].update(
+                lan2=d["nodes"]["server"]["interfaces"].pop("lan0")
+            ),
+            "does not cross the internet network",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_dumbbell_lacks_is_named(tmp_path: Path, change: Callable[[Any], Any], says: str) -> None:
+    assert says in changed(tmp_path, change)

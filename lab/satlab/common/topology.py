@@ -82,8 +82,26 @@ class Role(StrEnum):
     SERVER = "server"
 
 
+class Size(StrEnum):
+    """The size of a lab: link and endpoints; with OpenBACH's controller and collector; with a second client and server.
+
+    An embedded lab has no controller. Flows whose file names a second node have one of size `dumbbell` (`flows`).
+    """
+
+    SMALL = "small"
+    FULL = "full"
+    DUMBBELL = "dumbbell"
+
+
+SECOND = {"client2": Role.CLIENT, "server2": Role.SERVER}
+"""Nodes that a lab of size dumbbell has in addition."""
+
+
 class Network(_Model):
-    """A subnet. `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, internet networks alone."""
+    """A subnet. `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, internet networks alone.
+
+    `size`: the lab that it is in; those of size small are in all. A node is in the labs that its networks are in.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -95,6 +113,7 @@ class Network(_Model):
     kind: NetworkKind
     subnet: Subnet
     mtu: int = Field(default=1500, ge=576, le=65535)
+    size: Literal[Size.SMALL, Size.DUMBBELL] = Size.SMALL
     one_way_delay_ms: float | None = Field(default=None, ge=0, le=10000)
 
     @model_validator(mode="after")
@@ -121,13 +140,6 @@ class Node(_Model):
     def address(self) -> str:
         """Return the machine's address: the one of its first interface."""
         return str(next(iter(self.interfaces.values())).address)
-
-
-class Size(StrEnum):
-    """The size of the VM lab: link and endpoints, or OpenBACH's controller and collector as well."""
-
-    SMALL = "small"
-    FULL = "full"
 
 
 class Service(StrEnum):
@@ -189,6 +201,17 @@ class Topology(_Model):
     def ends(self, network: str) -> list["InterfaceEnd"]:
         """Return the interfaces on `network`, in the order of the nodes."""
         return [end for end in _ends(self) if end.network == network]
+
+    def of_size(self, size: Size) -> "Topology":
+        """Return this topology without networks of other sizes, interfaces on them, and nodes that then have none."""
+        networks = {name: network for name, network in self.networks.items() if network.size in (Size.SMALL, size)}
+        gone = self.networks.keys() - networks.keys()
+        nodes: dict[str, Node] = {}
+        for name, node in self.nodes.items():
+            kept = {key: end for key, end in node.interfaces.items() if end.network not in gone}
+            if kept:
+                nodes[name] = node.model_copy(update={"interfaces": kept})
+        return self.model_copy(update={"networks": networks, "nodes": nodes})
 
     def of_one_terminal(self) -> "Topology":
         """Return this topology without nodes, LANs and machines of further terminals."""
@@ -293,8 +316,8 @@ def _routes_of(topology: Topology, node: str, index: _Index) -> Iterator[Route]:
 Path_ = tuple[Hashable, ...]
 
 
-def load(path: Path = LAB_FILE, *, whole: bool = False) -> Topology:
-    """Read and check a topology; that of one terminal, or with the further terminals that the file names (`whole`).
+def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL) -> Topology:
+    """Read and check a topology of a size: of one terminal, or with the further ones that the file names (`whole`).
 
     Raises:
         ConfigError: with every fault found; the place of each is `file:line: element`.
@@ -304,6 +327,7 @@ def load(path: Path = LAB_FILE, *, whole: bool = False) -> Topology:
     faults += [Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found]
     if faults or topology is None:
         raise ConfigError(f"{path}: the topology is not usable", faults, "fix the lines named above")
+    topology = topology.of_size(size)
     return topology if whole else topology.of_one_terminal()
 
 
@@ -457,8 +481,13 @@ def _is_host(address: IPv4Address, subnet: IPv4Network) -> bool:
 
 def _completeness(topology: Topology) -> list[Found]:
     """Check that the path is complete: the roles, two interfaces per wire, and the order client, ST, GW, server."""
-    missing = [*_counts(topology)]
-    return missing or [*_order(topology)]
+    small, dumbbell = (topology.of_size(size) for size in (Size.SMALL, Size.DUMBBELL))
+    missing = [*_counts(small)]
+    missing += _second_faults(dumbbell) if dumbbell.networks != small.networks else []
+    if missing:
+        return missing
+    faults = [*_order(small, small.node_of(Role.CLIENT), small.node_of(Role.SERVER))]
+    return faults + ([*_order(dumbbell, *SECOND)] if set(SECOND) <= set(dumbbell.nodes) else [])
 
 
 def _counts(topology: Topology) -> Iterator[Found]:
@@ -470,6 +499,10 @@ def _counts(topology: Topology) -> Iterator[Found]:
         count = [network.kind for network in topology.networks.values()].count(kind)
         if count != 1:
             yield ("networks",), f"{count} networks are of kind {kind.value}", "exactly one is: the emulator serves it"
+    yield from _wires(topology)
+
+
+def _wires(topology: Topology) -> Iterator[Found]:
     for name, network in topology.networks.items():
         ends = topology.ends(name)
         if network.kind is not NetworkKind.EMULATION and (len(ends), len({end.node for end in ends})) != (2, 2):
@@ -477,9 +510,23 @@ def _counts(topology: Topology) -> Iterator[Found]:
             yield ("networks", name), f"{at} is attached", "a wire joins exactly two nodes"
 
 
-def _order(topology: Topology) -> Iterator[Found]:
+def _second_faults(topology: Topology) -> Iterator[Found]:
+    """Check that a lab of size dumbbell has the second client and server, and no other node in addition."""
+    small = topology.of_size(Size.SMALL).nodes
+    for name, role in SECOND.items():
+        if topology.nodes.get(name) is None or name in small:
+            yield ("nodes",), f"no {name} on a network of size dumbbell", f"add one with the role {role.value}"
+        elif topology.nodes[name].role is not role:
+            yield ("nodes", name, "role"), f"is {topology.nodes[name].role.value}", f"write {role.value}"
+    for name in topology.nodes:
+        if name not in small and name not in SECOND:
+            yield ("nodes", name), "is on networks of size dumbbell alone", f"those have {' and '.join(SECOND)}"
+    yield from (found for found in _wires(topology) if topology.networks[str(found[0][1])].size is Size.DUMBBELL)
+
+
+def _order(topology: Topology, client: str, server: str) -> Iterator[Found]:
     """Check the way from client to server: over the satellite from ST to GW, then over the internet."""
-    path = _path(topology, topology.node_of(Role.CLIENT), topology.node_of(Role.SERVER))
+    path = _path(topology, client, server)
     expected = [(Role.ST, NetworkKind.SATELLITE, Role.GW), (None, NetworkKind.INTERNET, Role.SERVER)]
     steps = iter(path)
     for near, kind, far in expected:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 
 from satlab.check.trace.pcap import TCP, UDP, Packet
 from satlab.flows.series import Total
@@ -38,29 +39,38 @@ class Passed:
 
 @dataclass
 class AtInterface:
-    """Of a flow at one side's interface: what its server's side sent, and what its client's side sent."""
+    """Of a flow at one side's interface: what its server's side sent, and what its client's side sent.
+
+    `clients`: since when packets of the client's side have had which source address, Unix time, s.
+    """
 
     from_server: Passed = field(default_factory=Passed)
     from_client: Passed = field(default_factory=Passed)
+    clients: list[tuple[float, bytes]] = field(default_factory=list)
 
     def of(self, side: str) -> Passed:
         """Return what a side sent."""
         return self.from_server if side == "server" else self.from_client
 
+    def note_client(self, t_unix_s: float, address: bytes) -> None:
+        """Note the source address of a packet of the client's side."""
+        if not self.clients or self.clients[-1][1] != address:
+            self.clients.append((t_unix_s, address))
 
-def count(packets: Iterable[Packet], servers: str, ports: Iterable[int]) -> dict[int, AtInterface]:
+
+def count(packets: Iterable[Packet], servers: Iterable[str], ports: Iterable[int]) -> dict[int, AtInterface]:
     """Count the packets of the flows at an interface.
 
-    `servers` is the address of the server's side; `ports` are those of the flows.
+    `servers` are the addresses of the server's side; `ports` are those of the flows.
     """
-    host = bytes(int(part) for part in servers.split("."))
+    hosts = {IPv4Address(address).packed for address in servers}
     found = {port: AtInterface() for port in ports}
     for packet in packets:
         head = packet.head
         ip_bytes = 4 * (head[0] & 0xF) if head else 0
         if len(head) < ip_bytes + 14 or head[9] not in (UDP, TCP):
             continue
-        from_server = head[12:16] == host
+        from_server = head[12:16] in hosts
         ends = [int.from_bytes(head[at : at + 2], "big") for at in (ip_bytes, ip_bytes + 2)]
         port = next((end for end in ends if end in found), None)
         if port is None:
@@ -68,6 +78,8 @@ def count(packets: Iterable[Packet], servers: str, ports: Iterable[int]) -> dict
         headers = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
         way = found[port].from_server if from_server else found[port].from_client
         way.add(packet.t_ns * 1e-9, max(0, packet.length - headers))
+        if not from_server:
+            found[port].note_client(packet.t_ns * 1e-9, head[12:16])
     for one in found.values():
         one.from_server.finish()
         one.from_client.finish()

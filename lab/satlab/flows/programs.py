@@ -3,7 +3,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from satlab.check.endpoint import command_line
 from satlab.check.endpoint.pair import NAME, SERVER, EndpointProgram, read_only
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
-from satlab.flows import datagrams
+from satlab.flows import datagrams, migration
 from satlab.netlab.pki import Pki
 
 FIRST_PORT = 4433
@@ -29,10 +29,10 @@ Side = Literal["server", "client"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a flow runs. `addresses` of the nodes by side; `keys` are the server's own copy, `ca` the client's.
+    """Where a flow runs. `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
 
     `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 sends. `send_bytes`: what
-    satperf may keep for retransmission.
+    satperf may keep for retransmission. `handshake_s`: what a handshake takes.
     """
 
     index: int
@@ -44,6 +44,8 @@ class Place:
     folder: Path
     payload: Path
     send_bytes: int
+    handshake_s: float = 0.0
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def port(self) -> int:
@@ -144,6 +146,9 @@ def _satperf_client(place: Place) -> EndpointProgram:
     size = place.flow.get("bytes")
     argv += ["--duration", f"{place.life_s:.3f}"] if size is None else ["--bytes", str(size)]
     argv += ["--direction", "download" if place.is_forward else "upload", *_satperf_words(place, "client")]
+    for index, at_s in enumerate(place.flow.get("migrate_s", ())):
+        after_s = max(0.001, at_s - place.flow["start_s"])
+        argv += ["--migrate", f"{after_s:.3f}:{migration.taken(place.addresses['client'], index)}"]
     return EndpointProgram(tuple(argv), read_only(paths.SATPERF, place.ca))
 
 
@@ -177,6 +182,10 @@ def _ngtcp2_server(place: Place) -> EndpointProgram:
 
 def _ngtcp2_client(place: Place) -> EndpointProgram:
     argv = [_ngtcp2_programs()[1], *_ngtcp2_words(place, "client"), "--exit-on-all-streams-close"]
+    for at_s in place.flow.get("migrate_s", ()):
+        # Its time counts from the end of the handshake on.
+        after_s = at_s - place.flow["start_s"] - place.handshake_s
+        argv.append(f"--change-local-addr={max(1, round(after_s * 1000))}ms")
     if not place.is_forward:
         argv.append(f"--data={place.payload}")
     url = f"https://{NAME}:{place.port}/{PAYLOAD if place.is_forward else ''}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Flows on the real clock: one lab, two programs for each flow, and the same outcome as under the virtual clock.
 
-All clients are in the lab's node `client`, all servers in `server`: client1 and client2 of a file share a node and have
-ports of their own. Each program is in a sandbox. Packets of all flows are captured at the interfaces of both nodes.
+Each program is in a sandbox, in the node of its flow's end (`nodes`), and each flow has a port of its own. Packets of
+all flows are captured at the interfaces of these nodes.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,11 +28,12 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 from satlab.common.processes import wait
-from satlab.common.topology import Role
 from satlab.experiment import calibrate, host_load
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import SessionResult, metrics_of, new_lab_id, run_session
-from satlab.flows import hystart, packets, programs, satvirtual, sources, tcp_states
+from satlab.flows import hystart, migration, nodes, packets, programs, satvirtual, sources, tcp_states
+from satlab.flows.nodes import SIDES
+from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
 from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
@@ -58,7 +59,6 @@ MEMORY_BYTES = 2 << 30
 """Of a program, beyond the file that it may map."""
 STACKS_BY_THEMSELVES = ("quinn", "quiche", "noq")
 """Their programs end by themselves at a flow's end, and then exchange what they measured."""
-SIDES = ("server", "client")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> Re
     wire = Wire(request["wire"]) if "wire" in request else None
     profile = plain_profile(folder / "profile")
     link = link_request(request, file.parent, folder / "link.jsonl", profile)
-    host = FlowHost(new_lab_id("flows"), topology.load(paths.LAB_FILE), link, wire=wire)
+    host = FlowHost(new_lab_id("flows"), topology.load(paths.LAB_FILE, size=nodes.size(request)), link, wire=wire)
     with scratch.folder("flows") as private:
         runner = FlowRunner(request, folder, private, stop)
         with hystart.setting(request.get("tcp_hystart")):
@@ -146,10 +146,11 @@ def _document(
 
 @dataclass
 class _Running:
-    """A flow's programs by side; a side that has not begun is missing."""
+    """A flow's programs and their users by side; a side that has not begun is missing."""
 
     course: Course
     processes: dict[str, SandboxedProcess] = field(default_factory=dict)
+    uids: dict[str, int] = field(default_factory=dict)
     is_over: bool = False
 
 
@@ -164,7 +165,6 @@ class FlowRunner:
         self._taps: dict[str, Capture] = {}
         self._tunnel: Tunnel | None = None
         self._states: dict[str, list[TcpState]] = {side: [] for side in SIDES}
-        self._hosts = f"127.0.0.1 localhost\n{topology.load(paths.LAB_FILE).address_of(Role.SERVER)} {NAME}\n"
 
     @property
     def courses(self) -> list[Course]:
@@ -174,20 +174,21 @@ class FlowRunner:
     def run(self, lab: Lab, halt: threading.Event) -> float:
         """Run the flows from the first to the last moment; return time 0, Unix time, s."""
         self._flows = [_Running(course) for course in self._prepared(lab)]
-        nodes = {side: lab.topology.node_of(Role(side)) for side in SIDES}
+        used = nodes.used(flow.course.place.nodes for flow in self._flows)
         # Every program is stopped before this returns, whatever happens.
         with ThreadPoolExecutor(len(self._flows) * 2) as pool, contextlib.ExitStack() as stack:
-            self._enter_tunnel(lab, nodes, stack)
+            self._enter_tunnel(lab, stack)
+            self._prepare_migrations(lab)
             stack.callback(self._stop_all, pool)
             for flow in self._flows:
                 self._start(lab, flow, programs.first_side(flow.course.place))
-            self._await_ports(lab, nodes)
+            self._await_ports(lab, used)
             halt.wait(lab.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)  # what the calibration has sent arrives
             interval_s = self._request["bin_ms"] / 1000
-            states = TcpStates(lab, nodes, interval_s, self._states)
-            own = {side: next(iter(lab.topology.nodes[node].interfaces)) for side, node in nodes.items()}
-            interfaces = dict.fromkeys(nodes, DEVICE) if self._tunnel else own
-            self._taps = {side: Capture(lab, nodes[side], interface) for side, interface in interfaces.items()}
+            states = TcpStates(lab, used, interval_s, self._states)
+            own = {node: next(iter(lab.topology.nodes[node].interfaces)) for _, node in used}
+            interfaces = dict.fromkeys(own, DEVICE) if self._tunnel else own
+            self._taps = {node: Capture(lab, node, interface) for node, interface in interfaces.items()}
             with contextlib.ExitStack() as running:
                 for tap in self._taps.values():
                     running.enter_context(tap.running())
@@ -202,10 +203,15 @@ class FlowRunner:
     def measured(self, zero_unix_s: float) -> Measured:
         """Return what the flows were measured with, when all is over."""
         places = [flow.course.place for flow in self._flows]
-        address, ports = places[0].addresses["server"], [place.port for place in places]
+        interfaces: dict[str, dict[int, AtInterface]] = {side: {} for side in SIDES}
+        for side, node in nodes.used(place.nodes for place in places):
+            there = [place for place in places if place.nodes[side] == node]
+            servers = {place.addresses["server"] for place in there}
+            captured = _since(self._taps[node], zero_unix_s)
+            interfaces[side] |= packets.count(captured, servers, [place.port for place in there])
         return Measured(
             zero_unix_s,
-            {side: packets.count(_since(tap, zero_unix_s), address, ports) for side, tap in self._taps.items()},
+            interfaces,
             {
                 place.port: tcp_states.of_flow(self._states, place.port, place.receiver)
                 for place in places
@@ -227,8 +233,9 @@ class FlowRunner:
     # --- before ---
 
     def _prepared(self, lab: Lab) -> Iterator[Course]:
-        addresses = {side: lab.topology.address_of(Role(side)) for side in SIDES}
-        keys = pki.create(self._private / "pki", [NAME], [ip_address(addresses["server"])], datetime.now(UTC))
+        ends = [nodes.of_flow(lab.topology, flow) for flow in self._request["flows"]]
+        servers = dict.fromkeys(lab.topology.nodes[of_flow["server"]].address for of_flow in ends)
+        keys = pki.create(self._private / "pki", [NAME], [*map(ip_address, servers)], datetime.now(UTC))
         duration_s = self._request["duration_s"]
         payload = self._private / "www" / programs.PAYLOAD
         payload.parent.mkdir(mode=0o755)
@@ -245,9 +252,11 @@ class FlowRunner:
             shutil.copytree(keys.folder, of_server)
             of_client.mkdir()
             shutil.copy(keys.ca_cert, of_client)
+            addresses = {side: lab.topology.nodes[node].address for side, node in ends[index].items()}
             place = Place(
                 index, flow, stop_s - flow["start_s"], addresses, Pki(of_server, keys.spki),
                 of_client / keys.ca_cert.name, own, payload, most_in_flight(self._request),
+                lab.plan.rtt_ms.mean / 1000, ends[index],
             )  # fmt: skip
             yield Course(place, stop_s)
         sizes = [flow.get("bytes", 0) for flow in self._request["flows"]]
@@ -257,11 +266,18 @@ class FlowRunner:
         payload.chmod(0o644)
         self._memory_bytes = MEMORY_BYTES + size
 
-    def _enter_tunnel(self, lab: Lab, nodes: Mapping[str, str], stack: contextlib.ExitStack) -> None:
+    def _prepare_migrations(self, lab: Lab) -> None:
+        """Make second addresses of the clients that take one."""
+        places = [flow.course.place for flow in self._flows if flow.course.place.flow.get("migrate_s")]
+        for node in dict.fromkeys(place.nodes["client"] for place in places):
+            servers = [place.addresses["server"] for place in places if place.nodes["client"] == node]
+            migration.prepare(lab, node, dict.fromkeys(servers))
+
+    def _enter_tunnel(self, lab: Lab, stack: contextlib.ExitStack) -> None:
         """Have the tunnel until `stack` ends, where the file has one."""
         if "fec" in self._request:
-            addresses = {side: str(lab.topology.address_of(Role(side))) for side in SIDES}
-            self._tunnel = Tunnel(lab, self._request["fec"], addresses, nodes, self._folder / "logs")
+            place = self._flows[0].course.place
+            self._tunnel = Tunnel(lab, self._request["fec"], place.addresses, place.nodes, self._folder / "logs")
             stack.enter_context(self._tunnel.up())
 
     def _uid(self) -> int:
@@ -275,15 +291,15 @@ class FlowRunner:
         place = flow.course.place
         first = programs.first_side(place) == side
         program: EndpointProgram = programs.server(place) if first else programs.client(place)
-        uid = self._uid()
+        uid = flow.uids[side] = self._uid()
         privileges.chown_tree(place.folder / side, uid)
         privileges.chown_tree(place.keys.folder if side == "server" else place.ca.parent, uid)
         box = Sandbox(
             uid=uid,
-            place=lab.place(lab.topology.node_of(Role(side))),
+            place=lab.place(place.nodes[side]),
             mounts=(*program.mounts, Mount(place.folder / side, writable=True)),
             name=side,
-            hosts=self._hosts,
+            hosts=f"127.0.0.1 localhost\n{place.addresses['server']} {NAME}\n",
             limits=Limits(
                 seconds=self._request["duration_s"] + START_S + 120, memory_bytes=self._memory_bytes, grace_s=1.0
             ),
@@ -295,20 +311,20 @@ class FlowRunner:
         except NotStartedError as error:
             flow.course.refused = str(error)
 
-    def _await_ports(self, lab: Lab, nodes: Mapping[str, str]) -> None:
+    def _await_ports(self, lab: Lab, used: Sequence[tuple[str, str]]) -> None:
         """Wait until each first program has bound its port, or has ended, which fails its flow."""
 
         def missing() -> list[_Running]:
             bound = {
-                (side, protocol): netns.inside(lab.lab_id, node, _ports, protocol)
-                for side, node in nodes.items()
+                (node, protocol): netns.inside(lab.lab_id, node, _ports, protocol)
+                for _, node in used
                 for protocol in ("udp", "tcp")
             }
             return [
                 flow
                 for flow in self._flows
                 for place in [flow.course.place]
-                if place.port not in bound[programs.first_side(place), place.protocol]
+                if place.port not in bound[place.nodes[programs.first_side(place)], place.protocol]
             ]
 
         def all_done() -> bool:
@@ -344,12 +360,24 @@ class FlowRunner:
         if action.verb == "start":
             self._start(lab, flow, programs.second_side(flow.course.place))
             return
+        if action.verb == "lead":
+            pool.submit(self._lead, lab, flow, action.at_s)
+            return
         ends_itself = flow.course.place.flow["stack"] in STACKS_BY_THEMSELVES
         if action.verb == "kill" or not ends_itself:
             # The sender first: it must not go on when nobody listens.
             for side in sorted(flow.processes, key=lambda side: side != flow.course.place.sender):
                 pool.submit(flow.processes[side].stop)
             flow.is_over = True
+
+    def _lead(self, lab: Lab, flow: _Running, now_s: float) -> None:
+        """Let the client's program find its second address; a host that cannot fails the flow."""
+        log = self._folder / "logs" / f"{flow.course.place.index}-route.log"
+        try:
+            migration.lead(lab, flow.course.place.nodes["client"], flow.uids["client"], log)
+        except HostError as error:
+            report = ExitReport(0, str(error), 0.0, 0, "")
+            flow.course.gone, flow.course.gone_s = ("client's second address", report), now_s
 
     def _look(self, now_s: float, pool: ThreadPoolExecutor) -> None:
         for flow in self._flows:

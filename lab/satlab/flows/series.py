@@ -64,7 +64,8 @@ class Level:
 class Seen:
     """What was seen of a flow; times in s since the run's time 0, amounts in bytes, RTT in ms.
 
-    `payload` is what arrived of the application's data, `received` the UDP or TCP payload at the receiver.
+    `payload` is what arrived of the application's data, `received` the UDP or TCP payload at the receiver. `moved_s`:
+    when packets from each further address of the client arrived.
     """
 
     library: str = ""
@@ -81,6 +82,7 @@ class Seen:
     status: Status = "ok"
     reason: str = ""
     began_s: float | None = None
+    moved_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -114,5 +116,6 @@ class Seen:
         }  # fmt: skip
         return {
             "library": self.library, "status": self.status, "reason": self.reason,
-            "began_s": self.began_s, "ended_s": self.ended_s, "totals": totals, "bins": bins, "sources": self.sources,
+            "began_s": self.began_s, "moved_s": self.moved_s, "ended_s": self.ended_s,
+            "totals": totals, "bins": bins, "sources": self.sources,
         }  # fmt: skip

@@ -6,12 +6,14 @@ Nothing a program writes is trusted: files have limits, and links are not follow
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import Any
 
 from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.trace import qlog, qlog_transfer
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
+from satlab.flows import migration
 from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
 from satlab.flows.series import Level, Seen, Total
@@ -51,6 +53,7 @@ def read(course: Course, measured: Measured) -> Seen:
     _add_packets(seen, place, measured)
     _READERS[place.flow["stack"]](seen, course, measured)
     judge(seen, course)
+    _add_migrations(seen, place, measured)
     return seen
 
 
@@ -85,6 +88,19 @@ def _add_packets(seen: Seen, place: Place, measured: Measured) -> None:
     seen.received = _shifted(arrived.total, measured.zero_unix_s)
     first_unix_s = measured.interfaces["client"][place.port].from_client.first_unix_s
     seen.began_s = None if first_unix_s is None else max(0.0, first_unix_s - measured.zero_unix_s)
+
+
+def _add_migrations(seen: Seen, place: Place, measured: Measured) -> None:
+    """Note when the client moved; a flow whose client has not moved as asked is none that did."""
+    asked = place.flow.get("migrate_s", [])
+    clients = measured.interfaces["server"][place.port].clients
+    runs = [(at - measured.zero_unix_s, str(IPv4Address(source))) for at, source in clients]
+    found = migration.arrivals(runs, asked, place.addresses["client"])
+    seen.moved_s = [round(at, 6) for at in found if at is not None]
+    end_s = (seen.ended_s or place.flow["start_s"]) - migration.LATE_S
+    missing = [at for at, arrived in zip(asked, found, strict=True) if arrived is None and at < end_s]
+    if missing:
+        seen.failed(f"no packet from the address that its client takes at {missing[0]:g} s arrived")
 
 
 def _shifted(total: Total, zero_unix_s: float) -> Total:

@@ -5,7 +5,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from satlab.netlab.lab import Lab
@@ -53,10 +53,10 @@ def parse(text: str, t_unix_s: float, side: str) -> Iterator[TcpState]:
 
 @dataclass
 class TcpStates:
-    """Samples of both sides, while the thread runs."""
+    """Samples of both sides, while the thread runs. `nodes`: each with its side."""
 
     lab: Lab
-    nodes: Mapping[str, str]
+    nodes: Sequence[tuple[str, str]]
     interval_s: float
     found: dict[str, list[TcpState]]
     _over: threading.Event = field(default_factory=threading.Event)
@@ -75,7 +75,7 @@ class TcpStates:
     def _sample(self) -> None:
         following = time.monotonic()
         while not self._over.is_set():
-            for side, node in self.nodes.items():
+            for side, node in self.nodes:
                 self.found[side] += self._look(side, node)
             following = max(following + self.interval_s, time.monotonic())
             self._over.wait(following - time.monotonic())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Commands of both ends of a flow."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,24 @@ def test_ngtcp2_takes_its_control_size_and_acknowledgements() -> None:
     assert "--ack-thresh=10" in client
     assert not any(word.startswith("--ack-thresh") for word in server)
     assert client[-1].endswith(":4436/payload")
+
+
+def test_a_client_takes_its_addresses_after_its_start() -> None:
+    flow = place(migrate_s=[4, 6.5])
+    client = programs.client(flow).argv
+    assert [client[at + 1] for at, word in enumerate(client) if word == "--migrate"] == [
+        "3.000:198.18.1.130",
+        "5.500:198.18.1.2",
+    ]
+    assert "--migrate" not in programs.server(flow).argv
+
+
+def test_ngtcp2_counts_its_change_of_address_from_the_handshake_on() -> None:
+    if shutil.which("gtlsclient") is None:
+        pytest.skip("ngtcp2 is not installed")
+    flow = dataclasses.replace(place(stack="ngtcp2", migrate_s=[4]), handshake_s=0.08)
+    assert "--change-local-addr=2920ms" in programs.client(flow).argv
+    assert not any(word.startswith("--change-local-addr") for word in programs.server(flow).argv)
 
 
 def test_tcp_has_the_congestion_control_at_both_ends() -> None:

@@ -191,3 +191,21 @@ def test_a_flow_that_never_began_fails_with_the_reason(tmp_path: Path) -> None:
     seen = Seen()
     sources.judge(seen, run)
     assert (seen.status, seen.reason, seen.ended_s) == ("failed", "the server: it does not listen", 0)
+
+
+def test_a_flow_whose_client_has_not_moved_is_failed(tmp_path: Path) -> None:
+    run = course(tmp_path, migrate_s=[4])
+    end = {"type": "summary", "status": "ok", "reason": "done", "data_equal": True, "t_s": 9.9}
+    satperf(tmp_path, "client", "receiver", interval(1, bytes=500), end)
+    satperf(tmp_path, "server", "sender", interval(1), end)
+    packets = measured()
+    at_server = packets.interfaces["server"][4433]
+    at_server.note_client(ZERO + 0.1, bytes([198, 18, 1, 2]))
+    stays = sources.read(run, packets)
+    assert (stays.status, stays.moved_s) == ("failed", [])
+    assert "that its client takes at 4 s" in stays.reason
+    at_server.note_client(ZERO + 4.07, bytes([198, 18, 1, 130]))
+    moves = sources.read(run, packets)
+    assert (moves.status, moves.moved_s) == ("ok", [4.07])
+    at_the_end = sources.read(course(tmp_path, migrate_s=[9.5]), measured())
+    assert at_the_end.status == "ok"

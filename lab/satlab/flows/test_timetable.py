@@ -19,3 +19,14 @@ def test_what_is_late_comes_in_order() -> None:
     table = Timetable.of([{"start_s": 1.0, "stop_s": 2.0}, {"start_s": 2.0}], 4)
     assert [(one.index, one.verb) for one in table.due(3)] == [(0, "start"), (0, "end"), (1, "start")]
     assert not table.due(3)
+
+
+def test_a_program_that_asks_for_its_route_is_led_before_it_moves() -> None:
+    flows = [
+        {"start_s": 0.0, "stack": "ngtcp2", "migrate_s": [6.0]},
+        {"start_s": 4.0, "stack": "ngtcp2", "migrate_s": [5.0]},
+        {"start_s": 0.0, "stack": "noq", "migrate_s": [6.0]},
+    ]
+    led = [(one.index, one.at_s) for one in Timetable.of(flows, 10).left if one.verb == "lead"]
+    # A second before, but not before the half of what the flow has run by then.
+    assert led == [(1, 4.5), (0, 5.0)]

@@ -5,14 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Verb = Literal["start", "end", "kill"]
+from satlab.flows import migration
+
+Verb = Literal["start", "lead", "end", "kill"]
 GRACE_S = 3.0
 """From a flow's end until a program that ends by itself is stopped: it has the other end's report by then."""
 
 
 @dataclass(frozen=True, order=True)
 class Action:
-    """What is to be done with the programs of a flow at a time, s: `end`, where it does not end by itself."""
+    """What is to be done with the programs of a flow at a time, s.
+
+    `lead`: over the route with the client's second address (`migration`). `end`: where it does not end by itself.
+    """
 
     at_s: float
     index: int
@@ -33,6 +38,8 @@ class Timetable:
             stop_s = flow.get("stop_s", duration_s)
             actions += [Action(flow["start_s"], index, "start"), Action(stop_s, index, "end")]
             actions.append(Action(stop_s + GRACE_S, index, "kill"))
+            moments = flow.get("migrate_s", ()) if flow.get("stack") == "ngtcp2" else ()
+            actions += [Action(migration.lead_s(flow["start_s"], at_s), index, "lead") for at_s in moments]
         return cls(sorted(actions, key=lambda action: (action.at_s, action.verb != "end", action.index)))
 
     def due(self, now_s: float) -> list[Action]:

@@ -5,7 +5,6 @@ Without the tunnel the other end is unreachable, so nothing passes unprotected. 
 """
 
 import contextlib
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
+from satlab.flows.routing import ip
 from satlab.netlab.lab import Lab
 from satlab.netlab.netns import TUN_DEVICE
 from satlab.netlab.sandbox import Limits, Mount, Sandbox
@@ -29,7 +29,6 @@ READY_S = 20.0
 MOST_S = 12_000.0
 """Of a tunnel's life: the longest flows, and what is around them."""
 PEER_TIMEOUT_S = 30
-COMMAND_S = 10.0
 
 
 @dataclass
@@ -49,13 +48,14 @@ class Tunnel:
         try:
             for side, node in self.nodes.items():
                 other = self.addresses[_other(side)]
-                self._ip(node, "route", "add", "unreachable", other, "table", str(TABLE), "metric", "100")
-                self._ip(node, "rule", "add", "not", "fwmark", str(MARK), "to", other, "lookup", str(TABLE))
+                ip(self.lab, node, "route", "add", "unreachable", other, "table", str(TABLE), "metric", "100")
+                ip(self.lab, node, "rule", "add", "not", "fwmark", str(MARK), "to", other, "lookup", str(TABLE))
                 self.processes[side] = self._started(side)
             self._await("ready")
             for side, node in self.nodes.items():
                 way = ("dev", DEVICE, "src", self.addresses[side])
-                self._ip(node, "route", "add", self.addresses[_other(side)], *way, "table", str(TABLE), "metric", "10")
+                table = ("table", str(TABLE), "metric", "10")
+                ip(self.lab, node, "route", "add", self.addresses[_other(side)], *way, *table)
             self._await("connected")
             yield
         finally:
@@ -101,12 +101,6 @@ class Tunnel:
             raise HostError(f"the {side} {report.reason or 'ended'}")
         if not is_there:
             raise HostError(f"the tunnel is not {kind} after {READY_S:g} s", hint=f"see {self._log('client')}")
-
-    def _ip(self, node: str, *words: str) -> None:
-        argv = [*self.lab.enter_argv(node), "ip", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_S, check=False)
-        if done.returncode:
-            raise HostError(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
 
 def _other(side: str) -> str:

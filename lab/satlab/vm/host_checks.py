@@ -137,6 +137,7 @@ def settings(environment: Mapping[str, str]) -> tuple[Size, Driver, str | None]:
         HostError: an invalid value.
     """
     size, driver = environment.get("LAB_SIZE", "small"), environment.get("LAB_DRIVER", "kvm")
-    if size not in ("small", "full") or driver not in ("kvm", "qemu"):
-        raise HostError(f"LAB_SIZE={size} LAB_DRIVER={driver}: not usable", "small or full; kvm or qemu")
+    sizes = [one.value for one in Size]
+    if size not in sizes or driver not in ("kvm", "qemu"):
+        raise HostError(f"LAB_SIZE={size} LAB_DRIVER={driver}: not usable", f"{', '.join(sizes)}; kvm or qemu")
     return Size(size), "kvm" if driver == "kvm" else "qemu", environment.get("LAB_BOX")

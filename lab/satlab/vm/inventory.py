@@ -72,7 +72,7 @@ def terminals(topology: Topology) -> list[str]:
 
 def hosts(topology: Topology, size: Size) -> list[str]:
     """Name the hosts of a lab of this size, in the order of the file."""
-    return [name for name, host in machines(topology).hosts.items() if size is Size.FULL or host.size is Size.SMALL]
+    return [name for name, host in machines(topology).hosts.items() if host.size in (Size.SMALL, size)]
 
 
 def mac(address: IPv4Address) -> str:

@@ -78,6 +78,17 @@ def test_groups_are_roles_and_hosts_are_those_of_the_size() -> None:
     assert small["hosts"]["st"]["satlab_routes"][0]["via"] == "198.18.2.2"
 
 
+def test_a_dumbbell_has_machines_of_its_own() -> None:
+    here = topology.load(size=Size.DUMBBELL)
+    dumbbell, small = (inventory.inventory(here, VmOptions(size), {})["all"] for size in (Size.DUMBBELL, Size.SMALL))
+    assert set(dumbbell["hosts"]) - set(small["hosts"]) == {"client2", "server2"}
+    assert dumbbell["children"]["endpoint_client"]["hosts"].keys() == {"client", "client2"}
+    assert dumbbell["children"]["web_target"]["hosts"].keys() == {"server", "server2"}
+    assert [one["name"] for one in dumbbell["hosts"]["server"]["satlab_interfaces"]] == ["inet0", "lan0"]
+    without = inventory.inventory(topology.load(), VmOptions(), {})["all"]["hosts"]
+    assert [one["name"] for one in without["server"]["satlab_interfaces"]] == ["inet0"]
+
+
 def test_addresses_of_the_inventory_are_unique_and_those_of_the_file() -> None:
     hosts = inventory.inventory(topology.load(), VmOptions(Size.FULL), {})["all"]["hosts"].values()
     interfaces = [i for host in hosts for i in host.get("satlab_interfaces", ())]
@@ -111,7 +122,8 @@ def test_vagrantfile_is_short_and_has_no_facts_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [({}, ""), ({"LAB_SIZE": "full", "LAB_DRIVER": "qemu", "LAB_BOX": "satlab/bookworm"}, ""),
-     ({"LAB_SIZE": "huge"}, "LAB_SIZE=huge: small or full"), ({"LAB_DRIVER": "xen"}, "LAB_DRIVER=xen: kvm or qemu")],
+     ({"LAB_SIZE": "huge"}, "LAB_SIZE=huge: small, full or dumbbell"),
+     ({"LAB_DRIVER": "xen"}, "LAB_DRIVER=xen: kvm or qemu")],
 )  # fmt: skip
 def test_vagrant_takes_the_file(variables: dict[str, str], said: str, tmp_path: Path) -> None:
     own = {

@@ -24,8 +24,8 @@ FOLDER = VmFolder(paths.ROOT / ".satlab" / "vm")
 
 def up(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> None:
     """Check the host, bring every machine up, provision them. Doing it again converges."""
-    here = terminals.named()
     size, driver, box = host_checks.settings(os.environ)
+    here = terminals.named(size=size)
     FOLDER.make()
     tool = Vagrant(driver)
     with log.step("checks"):
@@ -43,8 +43,8 @@ def up(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> 
 
 def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> dict[str, PlayRecap]:
     """Write inventory and link, run site.yml, then verify.yml."""
-    here = terminals.named()
     size, driver, _ = host_checks.settings(os.environ)
+    here = terminals.named(size=size)
     names = inventory.hosts(here, size)
     keys = Vagrant(driver).keys(names)
     FOLDER.make()
@@ -65,14 +65,14 @@ def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, 
 def write_inventory(options: LinkOptions, variables: Mapping[str, str]) -> Path:
     """Write the inventory and the files that it refers to, for hosts that are not Vagrant's; return its path."""
     size, _, _ = host_checks.settings(os.environ)
-    provision.prepare(FOLDER, terminals.named(), VmOptions(size, options.emulator, variables), options, {})
+    provision.prepare(FOLDER, terminals.named(size=size), VmOptions(size, options.emulator, variables), options, {})
     return FOLDER.inventory
 
 
 def status(*, json_lines: bool) -> int:
     """Show every machine and whether ssh answers; FAILED when one does not."""
-    here = terminals.named()
     size, driver, _ = host_checks.settings(os.environ)
+    here = terminals.named(size=size)
     tool = Vagrant(driver)
     states = tool.states()
     rows = [(name, states.get(name, "not_created")) for name in inventory.hosts(here, size)]
@@ -119,7 +119,8 @@ def prepared(
     Raises:
         ConfigError: the scenario is not usable, or there is no lab.
     """
-    here = terminals.named()
+    size, _, _ = host_checks.settings(os.environ)
+    here = terminals.named(size=size)
     if openbach is not None and not over_ssh:
         elsewhere = VmLab(FOLDER, here) if not FOLDER.known_hosts.exists() else lab_of(here)
         return vm_run.prepare(scenario, settings, elsewhere, Controller.of(openbach))

@@ -250,6 +250,8 @@ pub trait Stack {
     /// Appends the next burst of at most `segments` datagrams to the empty `buffer`.
     fn transmit(&mut self, now: Instant, segments: usize, buffer: &mut Vec<u8>)
     -> Option<Transmit>;
+    /// The client sends from another own address from now on (RFC 9000 section 9): its connections take other ids.
+    fn migrated(&mut self, _: Instant) {}
     /// When [`Stack::handle_timeout`] and [`Stack::transmit`] are due at the latest.
     fn timeout(&mut self) -> Option<Instant>;
     /// Handles timers that are due at `now`.

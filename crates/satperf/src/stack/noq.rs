@@ -183,6 +183,10 @@ mod differences {
         connection.poll_transmit(now, segments, buffer)
     }
 
+    pub fn migrated(connection: &mut Connection, now: Instant) {
+        connection.handle_network_change(None, now);
+    }
+
     /// Of the only path: several are not asked for.
     pub fn stats(connection: &mut Connection) -> Stats {
         let path = connection.path_stats(PathId::ZERO).unwrap_or_default();

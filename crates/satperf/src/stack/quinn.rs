@@ -91,6 +91,10 @@ mod differences {
         connection.poll_transmit(now, segments, buffer)
     }
 
+    pub fn migrated(connection: &mut Connection, _: Instant) {
+        connection.local_address_changed();
+    }
+
     pub fn stats(connection: &mut Connection) -> Stats {
         let stats = connection.stats();
         Stats {

@@ -368,6 +368,12 @@ impl Stack for Family {
             .map(|it| burst(&it))
     }
 
+    fn migrated(&mut self, now: Instant) {
+        for entry in self.connections.values_mut() {
+            differences::migrated(&mut entry.connection, now);
+        }
+    }
+
     fn timeout(&mut self) -> Option<Instant> {
         self.connections
             .values_mut()

@@ -36,6 +36,9 @@ pub struct MeasuredFlow {
     /// When the client's first packet was sent.
     #[serde(default)]
     pub began_s: Option<f64>,
+    /// When packets from each further address of the client arrived.
+    #[serde(default)]
+    pub moved_s: Vec<f64>,
     ended_s: Option<f64>,
     totals: Counts,
     bins: Vec<Option<Counts>>,
@@ -115,7 +118,7 @@ mod tests {
                 .then(|| json!({"payload_bytes": bin * bin_bytes, "rtt_ms": 60.0}))
         });
         let bins: Vec<_> = bins.collect();
-        json!({"library": "ngtcp2 0.12.1", "status": status, "reason": "", "began_s": 0.25, "ended_s": ended_s,
+        json!({"library": "ngtcp2 0.12.1", "status": status, "reason": "", "began_s": 0.25, "moved_s": [1.5], "ended_s": ended_s,
                "totals": {"payload_bytes": 100 * bin_bytes, "sent_bytes": 10, "lost_bytes": 1},
                "bins": bins, "sources": {"rtt_ms": "qlog of the server"}})
     }
@@ -143,6 +146,7 @@ mod tests {
         assert_eq!(found["flows"][0]["retransmitted_share"], 0.1);
         assert_eq!(found["flows"][0]["sources"]["rtt_ms"], "qlog of the server");
         assert_eq!(found["flows"][0]["began_s"], 0.25);
+        assert_eq!(found["flows"][0]["moved_s"], json!([1.5]));
         assert_eq!(found["link"][0]["name"], "forward");
     }
 

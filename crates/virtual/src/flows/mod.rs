@@ -5,6 +5,7 @@ pub mod kind;
 pub mod measured;
 pub mod outcome;
 mod quic_flow;
+mod real;
 pub mod spec;
 mod statistics;
 mod tunnels;

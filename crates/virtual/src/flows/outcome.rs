@@ -112,6 +112,9 @@ pub struct FlowResult {
     /// When the first packet was sent, where that is not its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     began_s: Option<f64>,
+    /// When packets from each further address of the client arrived, on the real clock.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moved_s: Vec<f64>,
     ended_s: Option<f64>,
     payload_bytes: u64,
     goodput_mbps: f64,
@@ -195,6 +198,7 @@ pub fn of_measured(spec: &Spec, measured: Measured) -> Outcome {
     let flows = measured.flows.into_iter().zip(&records).enumerate();
     let flows = flows.map(|(index, (flow, record))| FlowResult {
         began_s: flow.began_s,
+        moved_s: flow.moved_s,
         sources: Some(flow.sources),
         ..flow_result(&all, index, record, flow.library)
     });
@@ -238,6 +242,7 @@ fn flow_result(
         status: record.status,
         reason: record.reason.clone(),
         began_s: None,
+        moved_s: Vec::new(),
         ended_s: record.ended.map(seconds),
         payload_bytes: totals.payload_bytes,
         goodput_mbps: statistics::round(totals.payload_bytes as f64 * 8e-6 / active_s),

@@ -22,8 +22,6 @@ pub const NODES: [(&str, Side); 4] = [
 ];
 /// Most flows of one node: each has a port of its own.
 pub const PORTS: usize = 64;
-/// Most flows on the real clock, where each has two processes.
-pub const REAL_FLOWS: usize = 64;
 
 static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
     #[expect(clippy::expect_used, reason = "the texts are part of this program")]
@@ -224,16 +222,6 @@ impl Spec {
         }
         faults
     }
-
-    /// What the real clock has not.
-    fn real_faults(&self, faults: &mut Faults) {
-        if self.flows.len() > REAL_FLOWS {
-            faults.push(format!(
-                "flows: {} are too many for the real clock (at most {REAL_FLOWS})",
-                self.flows.len()
-            ));
-        }
-    }
 }
 
 impl Flow {
@@ -265,6 +253,13 @@ impl Flow {
             Kind::Udp => self.udp_faults(place, faults),
             _ => self.transport_faults(place, faults),
         }
+        let outside = |at: &&f64| **at <= self.start_s || **at >= end_s;
+        if let Some(at) = self.migrate_s.iter().find(outside) {
+            faults.push(format!(
+                "{place}.migrate_s: {at} is not while the flow runs, {} to {end_s} s (migrate then, or not at all)",
+                self.start_s
+            ));
+        }
         match clock {
             Clock::Real => self.real_faults(place, faults),
             Clock::Virtual if self.stack.library().is_none() && self.stack != Kind::Udp => {
@@ -274,48 +269,6 @@ impl Flow {
                 ));
             }
             Clock::Virtual => {}
-        }
-    }
-
-    /// What of the options the program has not, or none that is of one flow.
-    fn real_faults(&self, place: &str, faults: &mut Faults) {
-        let is = |names: &[Kind]| names.contains(&self.stack);
-        let given = [
-            ("migrate_s", !self.migrate_s.is_empty(), false),
-            ("careful_resume", self.careful_resume.is_some(), false),
-            (
-                "initial_window",
-                self.initial_window.is_some(),
-                is(&[Kind::Quinn, Kind::Noq, Kind::Quiche]),
-            ),
-            (
-                "ack_threshold",
-                self.ack_threshold.is_some(),
-                is(&[Kind::Quinn, Kind::Noq, Kind::Ngtcp2]),
-            ),
-            (
-                "max_ack_delay_ms",
-                self.max_ack_delay_ms.is_some(),
-                is(&[Kind::Quinn, Kind::Noq]),
-            ),
-            (
-                "window_bytes",
-                self.window_bytes.is_some(),
-                !is(&[Kind::Tcp]),
-            ),
-            (
-                "datagram_bytes",
-                self.datagram_bytes.is_some(),
-                is(&[Kind::Ngtcp2, Kind::Udp, Kind::Tcp]),
-            ),
-        ];
-        // What udp has not is a fault on every clock.
-        let is_transport = self.stack != Kind::Udp;
-        for (field, ..) in given.iter().filter(|it| is_transport && it.1 && !it.2) {
-            faults.push(format!(
-                "{place}.{field}: {} has none on the real clock (remove it)",
-                self.stack.name()
-            ));
         }
     }
 
@@ -503,64 +456,5 @@ pub(crate) mod tests {
             faults[0].starts_with("flows[64].from: server1 has no port left"),
             "{faults:?}"
         );
-    }
-
-    #[test]
-    fn the_real_clock_has_other_stacks() {
-        let mut value = two_flows();
-        value["flows"][0]["stack"] = json!("ngtcp2");
-        value["flows"][0]["congestion_control"] = json!("bbr2");
-        value["flows"][0]["datagram_bytes"] = json!(1200);
-        value["flows"][1]["stack"] = json!("tcp");
-        value["flows"][1]["datagram_bytes"] = json!(1372);
-        value["tcp_hystart"] = json!(false);
-        value["fec"] = json!({"code": "2,100", "hold_ms": 0});
-        let text = value.to_string();
-        assert_eq!(Spec::parse(&text, Clock::Real).unwrap().flows.len(), 2);
-        let faults = Spec::parse(&text, Clock::Virtual).unwrap_err();
-        assert_eq!(faults.len(), 2, "{faults:?}");
-        assert!(faults[0].contains("flows[0].stack: ngtcp2 runs on the real clock alone"));
-    }
-
-    #[test]
-    fn what_a_program_has_not_is_refused() {
-        let mut value = two_flows();
-        value["tcp_hystart"] = json!(false);
-        value["flows"][0]["stack"] = json!("quiche");
-        value["flows"][0]["congestion_control"] = json!("bbr2");
-        value["flows"][1]["congestion_control"] = json!("bbr2");
-        value["flows"][1]["datagram_bytes"] = json!(1200);
-        let faults = Spec::parse(&value.to_string(), Clock::Real).unwrap_err();
-        for expected in [
-            "tcp_hystart: no flow has stack tcp",
-            "flows[0].congestion_control: bbr2 is not offered with quiche (one of: reno, cubic, bbr)",
-            "flows[1].congestion_control: bbr2 is not offered with quinn",
-            "flows[1].datagram_bytes: quinn has none on the real clock",
-        ] {
-            assert!(
-                faults.iter().any(|it| it.contains(expected)),
-                "{expected} not in {faults:?}"
-            );
-        }
-        assert_eq!(faults.len(), 4, "{faults:?}");
-    }
-
-    #[test]
-    fn the_real_clock_has_so_many_flows() {
-        let mut value = two_flows();
-        let flow = value["flows"][0].clone();
-        let many = (0..=REAL_FLOWS).map(|index| {
-            let mut flow = flow.clone();
-            flow["id"] = index.to_string().into();
-            flow["from"] = json!(["server1", "server2"][index % 2]);
-            flow["to"] = json!(["client1", "client2"][index % 2]);
-            flow
-        });
-        value["flows"] = many.collect();
-        let text = value.to_string();
-        let faults = Spec::parse(&text, Clock::Real).unwrap_err();
-        assert_eq!(faults.len(), 1, "{faults:?}");
-        assert!(faults[0].starts_with("flows: 65 are too many"));
-        assert!(Spec::parse(&text, Clock::Virtual).is_ok());
     }
 }

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The nodes of a lab between which flows run on the real clock.
+
+client1 and server1 are the client and the server of every lab. client2 and server2 are nodes of a lab of size dumbbell,
+which flows have whose file names one of them. In a tunnel (`fec`) all flows share one node a side.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from satlab.common.topology import SECOND, Role, Size, Topology
+
+SIDES = ("server", "client")
+
+
+def size(request: Mapping[str, Any]) -> Size:
+    """Return the size of the lab that a checked file of flows needs."""
+    named = {flow[end] for flow in request["flows"] for end in ("from", "to")}
+    return Size.DUMBBELL if named & SECOND.keys() and "fec" not in request else Size.SMALL
+
+
+def of_flow(topology: Topology, flow: Mapping[str, Any]) -> dict[str, str]:
+    """Return the node of each side of a flow."""
+    ends = {side: name for name in (flow["from"], flow["to"]) for side in SIDES if name.startswith(side)}
+    return {
+        side: name if name in SECOND and name in topology.nodes else topology.node_of(Role(side))
+        for side, name in ends.items()
+    }
+
+
+def used(of_flows: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """Return the nodes that flows have, each once, with its side."""
+    return list(dict.fromkeys((side, nodes[side]) for nodes in of_flows for side in SIDES))
