@@ -39,7 +39,7 @@ pub fn client_tls(
 /// Reads a host for `--domains-of`.
 ///
 /// # Errors
-/// It is no domain name of two labels or more.
+/// It is not a domain name of two labels or more.
 pub fn host(text: &str) -> Result<DnsName<'static>, String> {
     DnsName::try_from(text.to_ascii_lowercase())
         .ok()
@@ -141,7 +141,15 @@ mod tests {
     #[test]
     fn a_host_is_a_name_of_two_labels_or_more() {
         assert_eq!(host("Shop.Test").unwrap().as_ref(), "shop.test");
-        for text in ["", "test", "test.", ".test", "a b.test", "*.test", "127.0.0.1"] {
+        for text in [
+            "",
+            "test",
+            "test.",
+            ".test",
+            "a b.test",
+            "*.test",
+            "127.0.0.1",
+        ] {
             assert!(host(text).is_err(), "{text}");
         }
     }
