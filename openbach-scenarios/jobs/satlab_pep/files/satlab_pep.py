@@ -414,7 +414,7 @@ def parser() -> argparse.ArgumentParser:
         options.add_argument(f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs")
         for side in ("client", "server"):
             options.add_argument(f"--{side}-side-{name}", type=leg_value, default="default", help="quic: of this leg")
-    options.add_argument("-p", "--page", type=page_name, default="", help="quic: a page of several domains passes")
+    options.add_argument("-p", "--page", type=page_name, help="quic: a page of several domains passes")
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument("--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki")
     return options
@@ -463,7 +463,7 @@ def main() -> int:
             raise JobError(f"{arguments.engine} knows IPv4 alone", "engine haproxy, or addresses of IPv4", status=2)
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
             request = Request(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
-                            arguments.pki, leg_options(arguments), arguments.page)  # fmt: skip
+                            arguments.pki, leg_options(arguments), arguments.page or "")  # fmt: skip
             if (request.leg_options or request.page) and ENGINES[request.engine] is not satpep:
                 raise JobError("leg options and page are for quic", "TCP's legs: job satlab_tcp_conf", status=2)
             serve(request, stop)
