@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -303,6 +304,9 @@ def _pages(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping
 
 def _observations(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping[str, str]) -> Iterator[Record]:
     found: list[Record] = []
+    for job in filter(_is_observed_alone, ended):
+        if not stored_files(raw, job.folder, observations.STAT):
+            found += _nothing_stored(job, observations.METRICS, observations.STAT)
     for job, load in _observed(raw, ended):
         if isinstance(load, Unreadable):
             found += [failed(metric, job.labels, load.reason) for metric in observations.METRICS]
@@ -344,9 +348,14 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
 
 
 def _stores_nothing(job: Job) -> bool:
-    """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer."""
+    """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer, observed loads alone."""
     words = {"satlab_pep": "none", "satlab_satperf": "server", "satlab_ftp": "server"}
-    return job.job in words and words[job.job] in job.argv
+    return (job.job in words and words[job.job] in job.argv) or _is_observed_alone(job)
+
+
+def _is_observed_alone(job: Job) -> bool:
+    """Return whether all page loads of a job are observed ones."""
+    return job.job == "satlab_page_load" and ("-n", "0") in pairwise(job.argv)
 
 
 def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]:

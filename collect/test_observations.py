@@ -139,3 +139,21 @@ def test_a_har_has_the_fields_of_version_1_2() -> None:
         whole = sum(value for name, value in entry["timings"].items() if name != "ssl" and value >= 0)
         assert entry["time"] == pytest.approx(whole)
         assert entry["timings"]["ssl"] <= entry["timings"]["connect"], "connect contains ssl"
+
+
+def test_a_job_with_observed_loads_alone_has_no_others_and_without_them_failed_samples(tmp_path: Path) -> None:
+    run = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 1}, observed=1))
+    jobs = run / "raw" / "jobs.jsonl"
+    lines = [json.loads(line) for line in jobs.read_text().splitlines()]
+    for line in lines:
+        line["argv"] += ["-n", "0"] if line["job"] == "satlab_page_load" else []
+    jobs.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (load,) = run.glob("raw/files/*/page_load_json.json")
+    load.unlink()
+    states = {(row["metric"], row["status"]) for row in gather(run).to_dicts()}
+    assert ("speed_index_ms", "ok") in states
+    assert not any(metric == "page_load_time_ms" for metric, _ in states)
+    (observed,) = run.glob("raw/files/*/page_observation_json.json")
+    observed.unlink()
+    states = {(row["metric"], row["status"]) for row in gather(run).to_dicts()}
+    assert states >= {(metric, "failed") for metric in observations.METRICS}

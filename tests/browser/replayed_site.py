@@ -32,6 +32,22 @@ from tests.browser.chromium import browser, text, until
 PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for this module
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 
+ACTIVITY = {
+    "t_unix_s": example_run.START + 20.0,
+    "nodes": [{"node": "client", "cpu_percent": 83.4}, {"node": "sat", "cpu_percent": 6.0}],
+    "programs": [
+        {"node": "client", "program": "chromium", "processes": 9, "cpu_percent": 83.4},
+        {"node": "sat", "program": "satlink", "processes": 1, "cpu_percent": 6.0},
+    ],
+    "flows": [
+        {
+            "node": "server", "local": "198.18.4.2:443", "peer": "198.18.1.2:40000", "algorithm": "cubic",
+            "cwnd_bytes": 1_234_000, "rtt_ms": 601.2, "in_flight_packets": 80, "acked_bytes": 2_500_000,
+        }
+    ],
+}  # fmt: skip
+"""What the nodes of a replayed run do."""
+
 
 @dataclass
 class Replay:
@@ -83,7 +99,8 @@ class Replay:
         job |= {"start_unix_s": example_run.START + 12, "stop_unix_s": None}
         function = {"id": 1, "label": HOSTILE, "status": "Finished", "reason": "", "job": job, "scenario": None}
         times = {"start_unix_s": example_run.START + 12, "stop_unix_s": example_run.START + 40}
-        return {"phase": "scenario", "instance": {**times, "functions": [function]}}
+        activity = ACTIVITY if status == "Running" else None
+        return {"phase": "scenario", "instance": {**times, "functions": [function]}, "activity": activity}
 
 
 @dataclass

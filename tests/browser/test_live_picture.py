@@ -68,6 +68,24 @@ def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, sit
     assert any(name.startswith("capacity: 19.6 Mbit/s") for name in names)
 
 
+def test_p331_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver.Chrome, site: Site) -> None:
+    start(chrome, site)
+    until(lambda: "CPU 83 %" in text(chrome), "the CPU time of a node, in the picture")
+    keep_picture(chrome, "live-programs")
+    until(lambda: "1,234" in chrome.find_element(By.CSS_SELECTOR, "[aria-labelledby=flows] tbody").text, "a window")
+    until(lambda: "chromium" in chrome.find_element(By.CSS_SELECTOR, "[aria-labelledby=programs] tbody").text, "CPU")
+    script = (
+        "return [...document.querySelectorAll('.path-wide rect.node')].flatMap(node => {"
+        "const box = node.getBoundingClientRect();"
+        "return [...document.querySelectorAll('.path-wide .cpu')].map(e => e.getBoundingClientRect())"
+        ".filter(e => e.left >= box.left && e.right <= box.right && e.bottom <= box.bottom && e.top >= box.top)})"
+    )
+    assert len(chrome.execute_script(script)) == 2, "each figure lies in its node"
+    site.replay.release()
+    until(lambda: "Steps (" in text(chrome), "the end")
+    assert not chrome.find_elements(By.ID, "programs")
+
+
 def test_a_hop_is_chosen_by_keyboard_and_keeps_the_focus(chrome: webdriver.Chrome, site: Site) -> None:
     start(chrome, site)
     script = "return document.activeElement.id"

@@ -257,6 +257,29 @@ def test_netlog_and_keys_of_an_observed_load_are_stored(pair: Pair) -> None:
     assert "QUIC_CLIENT_TRAFFIC_SECRET_0" in keys.read_text() or "CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
 
 
+def test_p334_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
+    if not (shutil.which("tshark") and shutil.which("dumpcap")):
+        pytest.skip("needs tshark")
+    with web_server(pair, "h3", "-p", "article"):
+        capture = pair.job(pair.client, "satlab_capture", "lan0", "-s", "0", "-m", "20")
+        ready = pair.job(pair.client, "satlab_await", "satlab_capture")
+        ready.end(expect=0)
+        load = page_load(pair, "h3", "-p", "article", "-n", "0", "-o", "1", "-l", "1")
+        load.end(expect=0)
+        capture.process.terminate()
+        capture.end(expect=0)
+    assert load.loads() == [], "no load was measured"
+    (packets,) = [capture.raw / one["capture_pcapng"] for one in capture.statistics() if "capture_pcapng" in one]
+    (keys,) = [load.raw / one["tls_keys_txt"] for one in load.statistics() if "tls_keys_txt" in one]
+
+    def frames(*options: str) -> list[str]:
+        argv = ["tshark", "-r", str(packets), *options, "-Y", "http3", "-T", "fields", "-e", "quic.stream.stream_id"]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+    assert len(frames("-o", f"tls.keylog_file:{keys}")) >= len(web_target.load("article").objects)
+    assert frames() == [], "without the keys nobody sees them"
+
+
 def test_each_domain_has_connections_of_its_own(pair: Pair) -> None:
     with web_server(pair, "h3", "-p", "article"):
         job = page_load(pair, "h3", "-p", "article", "-n", "1", "-o", "1")

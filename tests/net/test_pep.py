@@ -245,7 +245,7 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
     made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
     before = chain.state()
     both = ("-l", "4433", "-C", "reno", "-w", "100", "--client-side-initial-window", "20", "-a", "10")
-    options = (*both, "--server-side-congestion-control", "cubic", "--server-side-careful-resume", "on")
+    options = (*both, "--server-side-congestion-control", "cubic", "--server-side-careful-resume", "on", "-p", "shop")
     path = f"{PROGRAMS}:{os.environ['PATH']}"
     job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder))
     chain.ready("satlab_pep")
@@ -263,6 +263,7 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
     assert chain.state() == before
     seen = chain.stored("satlab_pep", "pep_json", "pep.schema.json")
     assert seen["connections"] == 1
+    assert "--domains-of shop.satlab.test" in " ".join(seen["argv"])
     ready = next(line for line in seen["report"] if line["type"] == "ready")
     windows = [ready[side]["initial_window"] for side in ("client_side", "server_side")]
     assert (windows, ready["client_side"]["congestion_control"]) == ([20, 100], "reno")

@@ -22,6 +22,7 @@ from satlab.common import paths
 from satlab.common.paths import SCHEMAS
 from satlab.netlab import pki
 from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, Satpep, chain
+from tests.polling import until
 
 pytestmark = pytest.mark.net
 NAME = "origin.satlab.test"
@@ -42,9 +43,9 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
         yield made
 
 
-def caller(row: Chain, port: int, *argv: str) -> Satpep:
-    """Something on the client that keeps connecting to the server until it gets a session ticket."""
-    request = ("--mode=warm", f"--prime={NAME}", "--prime-alpn=test", f"--next-hop={SERVER}:{port}", "--drain-ms=0")
+def caller(row: Chain, port: int, *argv: str, name: str = NAME) -> Satpep:
+    """Something on the client that keeps connecting to the server as `name` until it gets a session ticket."""
+    request = ("--mode=warm", f"--prime={name}", "--prime-alpn=test", f"--next-hop={SERVER}:{port}", "--drain-ms=0")
     return row.satpep("client", *request, *argv, listen=("127.0.0.1:0",))
 
 
@@ -72,6 +73,25 @@ def test_both_proxies_take_what_passes_and_keep_the_client_s_address(row: Chain,
         assert (kinds[0], kinds[-1]) == ("ready", "summary")
         for line in proxy.lines():
             jsonschema.validate(line, schema)
+
+
+def test_t49_domains_of_a_host_pass_with_its_certificate_and_no_other_name_does(row: Chain) -> None:
+    of_host = f"--domains-of={NAME}"
+    gw, server = row.transparent("gw", of_host), origin(row)
+    strict = row.transparent("st", "--mode=h3-capable")
+    refused = caller(row, 443, of_host, name=f"static.{NAME}")
+    closed = strict.line("closed")
+    assert closed["outcome"] == "failed"
+    assert "not valid for name" in closed["reason"], "without the option each name needs a certificate of its own"
+    assert [proxy.end() for proxy in (refused, strict)] == [0, 0]
+    st = row.transparent("st", "--mode=h3-capable", of_host)
+    client = caller(row, 443, of_host, name=f"static.{NAME}")
+    client.line("primed")
+    assert gw.line("accepted")["server_name"] == f"static.{NAME}"
+    assert client.end() == 0
+    foreign = caller(row, 443, of_host, name="static.other.test")
+    until(lambda: [line for line in st.lines("closed") if "other.test" in line["reason"]], "the refusal")
+    assert [proxy.end() for proxy in (foreign, st, server, gw)] == [0] * 4
 
 
 def test_a_killed_proxy_is_noticed_and_a_new_one_works(row: Chain) -> None:

@@ -19,6 +19,6 @@ pub use options::{CarefulResume, CongestionControl, Fault, Faults, INITIAL_DATAG
 pub use qlog::{QlogFile, QlogHealth};
 pub use reassembly::{Reassembly, ReassemblyLimit};
 pub use state_file::StateFile;
-pub use tls::{TlsError, client_crypto, client_tls, server_crypto, server_tls};
+pub use tls::{TlsError, client_crypto, client_tls, server_crypto, server_tls, server_verifier};
 pub use transport::{observed, transport};
 pub use watch::{SenderState, sender_state};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, ConfigSide, RootCertStore, ServerConfig, WantsVerifier};
@@ -79,15 +80,30 @@ pub fn client_crypto(
 /// # Errors
 /// As for [`client_crypto`].
 pub fn client_tls(ca: &Path, zero_rtt: bool) -> Result<ClientConfig, TlsError> {
+    let mut config = tls13(ClientConfig::builder_with_provider)?
+        .with_root_certificates(roots(ca)?)
+        .with_no_client_auth();
+    config.enable_early_data = zero_rtt;
+    Ok(config)
+}
+
+/// Returns what checks a server's certificate in [`client_tls`].
+///
+/// # Errors
+/// Files that cannot be used.
+pub fn server_verifier(ca: &Path) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots(ca)?), provider)
+        .build()
+        .map_err(|error| TlsError::Rustls(rustls::Error::General(error.to_string())))
+}
+
+fn roots(ca: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {
         roots.add(certificate)?;
     }
-    let mut config = tls13(ClientConfig::builder_with_provider)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.enable_early_data = zero_rtt;
-    Ok(config)
+    Ok(roots)
 }
 
 type Builder<S, W> = ConfigBuilder<S, W>;

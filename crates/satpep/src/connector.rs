@@ -16,6 +16,7 @@ use resume::PathKey;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 
+use crate::domains;
 use crate::memory::{Held, Memory, MemoryError};
 use crate::options::{Mode, QuicOptions};
 use crate::report::LegState;
@@ -115,7 +116,8 @@ impl Connector {
     pub fn new(options: QuicOptions) -> Result<Self, ConnectorError> {
         let tickets = Arc::new(Tickets::default());
         let server_tls = quic::server_tls(&options.cert, &options.key, true)?;
-        let mut client_tls = quic::client_tls(&options.ca, options.mode == Mode::Warm)?;
+        let zero_rtt = options.mode == Mode::Warm;
+        let mut client_tls = domains::client_tls(&options.ca, zero_rtt, &options.domains_of)?;
         client_tls.resumption = Resumption::store(Arc::clone(&tickets) as _);
         Ok(Self {
             memory: Memory::open(&options)?,

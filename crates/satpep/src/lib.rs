@@ -3,7 +3,7 @@
 //! Communication", IFIP Networking 2022, section II-D.
 //!
 //! `inspected_socket` and `client_hello` read a client's server name and protocols, `connector` accepts it and dials the next hop,
-//! `splice` joins both connections, `relay` each direction of each stream. `memory` has what Careful Resume knows of paths.
+//! `domains` has which names certificates need, `splice` joins both connections, `relay` each direction of each stream. `memory` has what Careful Resume knows of paths.
 
 use std::io;
 
@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub mod client_hello;
 pub mod connector;
+pub mod domains;
 pub mod inspected_socket;
 pub mod memory;
 pub mod options;

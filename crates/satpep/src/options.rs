@@ -8,7 +8,10 @@ use clap::error::Error;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use quic::{CarefulResume, Fault, Faults, LegOptions};
+use rustls::pki_types::DnsName;
 use serde::Serialize;
+
+use crate::domains;
 
 /// When the two handshakes of a connection happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -46,6 +49,9 @@ pub struct QuicOptions {
     /// Authority that must have signed the certificate of the next hop, PEM
     #[arg(long, value_name = "PEM")]
     pub ca: PathBuf,
+    /// The next hop serves the domains below this host, whose name its certificate must have then; may be repeated
+    #[arg(long, value_name = "HOST", value_parser = domains::host)]
+    pub domains_of: Vec<DnsName<'static>>,
     /// Connect to the next hop from the client's own address and port (needs routes and a rule for the way back)
     #[arg(long)]
     pub keep_client_address: bool,

@@ -57,6 +57,11 @@ def clients(topology: Topology) -> tuple[str, ...]:
     return (topology.node_of(Role.CLIENT), *(terminal.client for terminal in further(topology)))
 
 
+def entities(topology: Topology) -> dict[str, str]:
+    """Return the nodes of further terminals as entities: each plays itself."""
+    return {node: node for terminal in further(topology) for node in (terminal.client, terminal.st)}
+
+
 def with_terminals(topology: Topology, count: int) -> Topology:
     """Return a topology with `count` terminals in all, 1 to `MOST`; its further nodes come last.
 

@@ -11,8 +11,8 @@ from satlab.openbach.model import BoundScenario, Scenario, StartJob
 
 JOBS = frozenset(
     {
-        "satlab_await", "satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_pep", "satlab_ping",
-        "satlab_satperf", "satlab_system_load", "satlab_tcp_conf", "satlab_web_server",
+        "satlab_await", "satlab_capture", "satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_pep",
+        "satlab_ping", "satlab_satperf", "satlab_system_load", "satlab_tcp_conf", "satlab_web_server",
     }
 )  # fmt: skip
 """Jobs that take addresses of IPv6, or none."""

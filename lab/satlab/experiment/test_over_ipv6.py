@@ -58,6 +58,16 @@ def test_p301_proxies_have_addresses_of_ipv6_on_both_sides(name: str, given: dic
     assert first[1:3] == second[1:3] == ["2001:2:0:1201::2", "2001:2:0:1204::2"]
 
 
+@pytest.mark.parametrize("name", ["page_load", "page_load_terminals", "page_capture"])
+def test_pages_are_loaded_over_ipv6(name: str) -> None:
+    found = loaded(name)
+    bound = scenario.bind(found, over_ipv6.settings(found, {"protocol": "h3"}, LAB))
+    over_ipv6.check(bound)
+    loads = [one.words for one in bound.jobs() if one.job.name == "satlab_page_load"]
+    assert all("2001:2:0:1204::2" in map(str, words) for words in loads)
+    assert loads
+
+
 def test_p303_each_address_of_a_scenario_may_be_of_the_other_version() -> None:
     both = LAB.model_copy(update={"ipv6": True})
     ends = {"server_ip": "2001:2:0:1204::2", "client_ip": "2001:2:0:1201::2"}

@@ -209,8 +209,8 @@ class QueueOptions(Options):
         return queue_limit(self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times})
 
 
-class LocalOptions(Options):
-    """Options of the command line alone: files and addresses of the caller, further terminals, the client's LAN."""
+class LabOptions(Options):
+    """The lab around the satellite link: terminals, IP versions, the client's LAN."""
 
     terminals: Annotated[
         int | None,
@@ -231,15 +231,6 @@ class LocalOptions(Options):
             "Link",
         ),
     ] = "4"
-    lenient: Annotated[
-        bool,
-        Help(
-            "Lenient",
-            "Only warn of what OpenSAND's loader takes of a profile although it is wrong.",
-            "Link",
-            opensand=True,
-        ),
-    ] = False
     lan_loss: Annotated[
         float,
         limits("timeline.steps.set.loss.ratio"),
@@ -251,6 +242,20 @@ class LocalOptions(Options):
             opensand=True,
         ),
     ] = 0.0
+
+
+class LocalOptions(Options):
+    """Options of the command line alone: files and addresses of the caller, and what profiles of its own need."""
+
+    lenient: Annotated[
+        bool,
+        Help(
+            "Lenient",
+            "Only warn of what OpenSAND's loader takes of a profile although it is wrong.",
+            "Link",
+            opensand=True,
+        ),
+    ] = False
     timeline: Annotated[
         Path | None,
         Help(
@@ -273,7 +278,7 @@ class LocalOptions(Options):
     ] = None
 
 
-class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
+class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptions):
     """All options of a link."""
 
     def arguments(self) -> list[str]:

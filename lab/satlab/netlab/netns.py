@@ -302,12 +302,17 @@ def remove(lab_id: str) -> None:
 
 def occupants(lab_id: str) -> set[int]:
     """Return the processes that are inside one of the lab's namespaces, known by the namespace's inode."""
-    inodes = set()
+    return set(node_of_each_process(lab_id))
+
+
+def node_of_each_process(lab_id: str) -> dict[int, str]:
+    """Return the node of each process that is inside one of the lab's namespaces, by pid."""
+    nodes = {}
     for node in present(lab_id):
         with contextlib.suppress(FileNotFoundError):
             status = path(lab_id, node).stat()
-            inodes.add((status.st_dev, status.st_ino))
-    return {pid for pid, inode in _network_of_each_process() if inode in inodes}
+            nodes[status.st_dev, status.st_ino] = node
+    return {pid: nodes[inode] for pid, inode in _network_of_each_process() if inode in nodes}
 
 
 def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:

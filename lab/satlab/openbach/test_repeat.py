@@ -14,7 +14,7 @@ from satlab.common.terminals import with_terminals
 from satlab.common.topology import load
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario, StartJob, Stop
-from satlab.openbach.repeat import for_terminals
+from satlab.openbach.repeat import for_terminals, uses_terminals, written_out
 
 FAIRNESS = paths.SCENARIOS / "fairness.json"
 JOBS = descriptor.load_jobs(paths.JOBS)
@@ -52,6 +52,36 @@ def test_references_are_those_of_the_same_terminal_or_of_all() -> None:
 
 def test_64_terminals_are_within_the_limits_of_a_scenario() -> None:
     assert len(list(bound(64).jobs())) == 64 * 4
+
+
+@pytest.mark.parametrize("name", ["fairness", "page_load_terminals"])
+def test_a_scenario_that_is_written_out_means_the_same_and_is_not_repeated(name: str, tmp_path: Path) -> None:
+    document = json.loads((paths.SCENARIOS / f"{name}.json").read_text())
+    assert uses_terminals(document)
+    written = written_out(document, 3)
+    assert not uses_terminals(written)
+    assert for_terminals(written, 3) == written
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(written))
+    nodes = with_terminals(load(), 3).nodes
+    values = {key: "h3" if key == "protocol" else "10" for key in document["arguments"]}
+    found = scenario.bind(scenario.load(file, JOBS, nodes, terminals=3), values)
+    repeated = scenario.bind(scenario.load(paths.SCENARIOS / file.name, JOBS, nodes, terminals=3), values)
+    expected = [(job.entity, job.job.name, job.words) for job in repeated.jobs()]
+    assert [(job.entity, job.job.name, job.words) for job in found.jobs()] == expected
+
+
+def test_a_page_is_loaded_at_each_terminal_once_the_server_is_ready() -> None:
+    nodes = with_terminals(load(), 3).nodes
+    file = paths.SCENARIOS / "page_load_terminals.json"
+    found = scenario.bind(scenario.load(file, JOBS, nodes, terminals=3), {"protocol": "h3"})
+    started = {f.id: f.action for f in found.functions if isinstance(f.action, StartJob)}
+    loads = {a.entity: (number, a.offset) for number, a in started.items() if a.job.name == "satlab_page_load"}
+    assert {client: offset for client, (_, offset) in loads.items()} == {
+        "client": 0.01, "client-2": 0.02, "client-3": 0.03,
+    }  # fmt: skip
+    (end,) = (f for f in found.functions if isinstance(f.action, Stop))
+    assert set(end.wait.finished) == {number for number, _ in loads.values()}, "the server waits for all"
 
 
 def test_a_scenario_without_the_placeholder_stays_what_it_is() -> None:

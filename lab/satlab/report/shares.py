@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Tables of queues, and of terminals that share a link: what each did, and how evenly their transfers shared it."""
 
-from collections.abc import Iterable, Sequence
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 
 from satlab.report.rows import Row
 
@@ -14,6 +16,10 @@ QUEUE_COLUMNS = (
     "Queue p50 (ms)", "p95 (ms)", "p99 (ms)",
 )  # fmt: skip
 FAIRNESS_COLUMNS = ("Direction", "Transport", "Terminals", "Jain's index", "Equal part (Mbit/s)", "Least", "Most")
+CLIENT_COLUMNS = (
+    "Client", "Page", "Protocol", "Proxies", "Loads", "Response Start (ms)", "First Contentful Paint", "Page Load Time",
+)  # fmt: skip
+_OF_LOADS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
 _FIGURES = {
     "terminal_out_bytes": (1e-6, 2),
     "terminal_dropped_packets": (1.0, 0),
@@ -114,3 +120,33 @@ def fairness_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         mbits = ("" if value is None else f"{value / 1e6:.3f}" for value in figures)
         made.append((*(row.labels[key] for key in keys), row.labels["terminals"], index, *mbits))
     return made
+
+
+def client_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
+    """Return a line for each client of one run with page loads of several, as in `CLIENT_COLUMNS`: medians.
+
+    A load that was cut off took longer than any other; a failed one has no place in the order.
+    """
+    found: dict[tuple[str, ...], dict[str, list[Row]]] = {}
+    for row in rows:
+        if row.metric in _OF_LOADS and "load" in row.labels and "entity" in row.labels:
+            key = tuple(row.labels.get(name, "") for name in ("entity", "page", "protocol", "pep"))
+            found.setdefault(key, {}).setdefault(row.metric, []).append(row)
+    if len({client for client, *_ in found}) < 2:
+        return []
+    ordered = sorted(found, key=lambda key: (len(key[0]), key))
+    return [(*key, *_of_loads(found[key])) for key in ordered]
+
+
+def _of_loads(group: Mapping[str, Sequence[Row]]) -> list[str]:
+    last = group.get("page_load_time_ms", [])
+    ended = sum(row.value is not None for row in last)
+    return [f"{ended} of {len(last)}", *(_median(group.get(metric, ())) for metric in _OF_LOADS)]
+
+
+def _median(rows: Sequence[Row]) -> str:
+    values = [math.inf if row.value is None else row.value for row in rows if row.status != "failed"]
+    if not values:
+        return "failed"
+    median = statistics.median(values)
+    return "cut off" if math.isinf(median) else f"{median:,.0f}"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Tables of terminals that share a link."""
 
+from dataclasses import replace
+
 from satlab.report import shares
 from satlab.report.rows import Row
 
@@ -86,3 +88,28 @@ def test_an_index_stands_with_the_equal_part_and_the_rates_of_the_clients() -> N
     assert shares.fairness_rows(rows) == [("download", "TCP", "2", "0.9877", "9.000", "8.000", "9.500")]
     failed = shares.fairness_rows([row("fairness_jain_ratio", None, **own, terminals="2")])
     assert failed == [("download", "TCP", "2", "failed", "", "", "")]
+
+
+def page_load(client: str, load: int, value: float | None, status: str = "ok") -> list[Row]:
+    labels = {"entity": client, "page": "article", "protocol": "h3", "pep": "none", "load": str(load)}
+    names = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
+    return [replace(row(name, value, **labels), status=status) for name in names]
+
+
+def test_each_client_has_the_medians_of_its_page_loads() -> None:
+    rows = [
+        *page_load("client-10", 0, 1234.6), *page_load("client-2", 0, 900.0), *page_load("client-2", 1, 1100.0),
+        *page_load("client", 0, 800.0), *page_load("client", 1, None, "failed"),
+        *page_load("client-3", 0, 800.0), *page_load("client-3", 1, None, "censored"),
+        *page_load("client-3", 2, None, "censored"), *page_load("client-4", 0, None, "failed"),
+    ]  # fmt: skip
+    of = ("article", "h3", "none")
+    assert shares.client_rows(rows) == [
+        ("client", *of, "1 of 2", *["800"] * 3),
+        ("client-2", *of, "2 of 2", *["1,000"] * 3),
+        ("client-3", *of, "1 of 3", *["cut off"] * 3),
+        ("client-4", *of, "0 of 1", *["failed"] * 3),
+        ("client-10", *of, "1 of 1", *["1,235"] * 3),
+    ]
+    assert all(len(line) == len(shares.CLIENT_COLUMNS) for line in shares.client_rows(rows))
+    assert shares.client_rows(page_load("client", 0, 1.0)) == [], "one client is in the other tables"

@@ -274,6 +274,11 @@ class View:
         found = [(self.names[run.manifest.run_id], shares.fairness_rows(run.rows)) for run in self.runs]
         return [(name, lines) for name, lines in found if lines]
 
+    def clients(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Return (run, its clients) of the runs with page loads of several, as in `CLIENT_COLUMNS`."""
+        found = [(self.names[run.manifest.run_id], shares.client_rows(run.rows)) for run in self.runs]
+        return [(name, lines) for name, lines in found if lines]
+
     # --- figures ----------------------------------------------------------------------------------------------------
 
     def bulk_figures(self) -> list[Figure]:

@@ -2,6 +2,7 @@
 """Progress of a run as a JSON document (schemas/run-progress.schema.json), replaced at each change."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -12,7 +13,7 @@ from satlab.openbach.engine import FunctionInstance, FunctionStatus, JobInstance
 
 
 class ProgressFile:
-    """Writes the document. Times are s since the epoch at which a state was first seen; `clock` returns them."""
+    """Writes the document; any thread may. Times are s since the epoch when a state was first seen, by `clock`."""
 
     def __init__(self, path: Path, run_id: str, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock
@@ -24,16 +25,19 @@ class ProgressFile:
             "exit_status": None,
             "reason": "",
             "instance": None,
+            "activity": None,
         }
         self._written = ""
+        self._lock = threading.Lock()
 
     def update(self, **changes: Any) -> None:
-        self._document |= changes
-        text = json.dumps(self._document)
-        if text != self._written:
-            write_atomically(self._path, text)
-            self._path.chmod(0o644)
-            self._written = text
+        with self._lock:
+            self._document |= changes
+            text = json.dumps(self._document)
+            if text != self._written:
+                write_atomically(self._path, text)
+                self._path.chmod(0o644)
+                self._written = text
 
     def watch(self, instance: ScenarioInstance) -> None:
         """Write the state of the scenario instance after a step of the engine."""

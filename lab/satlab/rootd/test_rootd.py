@@ -21,7 +21,7 @@ from satlab.link.options import LinkOptions, LocalOptions
 from satlab.netlab import privileges
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
-from satlab.rootd import daemon
+from satlab.rootd import daemon, worker
 from satlab.rootd.client import HelperClient
 from satlab.rootd.daemon import Helper
 from satlab.rootd.progress import ProgressFile
@@ -132,12 +132,20 @@ def test_t02_the_link_names_no_file_and_is_otherwise_that_of_the_command_line() 
     assert {option.name for option in served} == LinkOptions.model_fields.keys() - local
     everywhere = [option for option in options_of(LinkOptions) if option.name not in local]
     assert [(o.name, o.default, o.help) for o in served] == [(o.name, o.default, o.help) for o in everywhere]
-    assert local == {"ip", "lenient", "lan_loss", "terminals", "timeline", "probes"}
+    assert local == {"lenient", "timeline", "probes"}
 
 
 def test_a_link_means_the_same_on_both_sides() -> None:
     assert read_request(request(link={"profile": "leo", "loss": 0.01, "queue": "100packets", "aqm": "codel"}))
     assert SCENARIO_REQUEST.link.options().request("r").seed == 1
+
+
+def test_further_terminals_play_themselves(tmp_path: Path) -> None:
+    link = RunLink(terminals=3)
+    request = SCENARIO_REQUEST.model_copy(update={"link": link, "entities": {"client": "client"}})
+    found = worker._run_request(request, "r", tmp_path, tmp_path)
+    assert found.entities == {node: node for node in ("client", "client-2", "st-2", "client-3", "st-3")}
+    assert found.link.terminals == 3
 
 
 class Answering:

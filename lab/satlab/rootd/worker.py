@@ -12,13 +12,15 @@ import tempfile
 import threading
 from pathlib import Path
 
-from satlab.common import paths
+from satlab.common import paths, terminals
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.processes import stop_on_signal
 from satlab.experiment import influx, run
-from satlab.experiment.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
-from satlab.openbach.engine import FirstIds
+from satlab.experiment.lab_activity import Sampling
+from satlab.experiment.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE, PreparedRun
+from satlab.experiment.run_folder import RunResult
+from satlab.openbach.engine import FirstIds, ScenarioInstance
 from satlab.rootd.progress import ProgressFile
 from satlab.rootd.verbs import ScenarioRequest
 
@@ -34,7 +36,7 @@ def run_request(request: ScenarioRequest, run_id: str, state: Path, stop: thread
                 (Path(folder) / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
             prepared = run.prepare(_run_request(request, run_id, state, Path(folder)))
             progress.update(phase="calibration")
-            outcome = run.execute(prepared, ProgressLog(), stop, progress.watch)
+            outcome = _execute(prepared, run_id, progress, stop)
         status, reason = outcome.status, outcome.reason
     except ConfigError as error:
         status, reason = error.status, "; ".join((str(error), *map(str, error.faults)))
@@ -43,8 +45,19 @@ def run_request(request: ScenarioRequest, run_id: str, state: Path, stop: thread
     except OSError as error:
         status, reason = ExitStatus.HOST, f"{error.filename or ''}: {error.strerror}"
     finally:
-        progress.update(phase="ended", exit_status=int(status), reason=reason[:2000])
+        progress.update(phase="ended", exit_status=int(status), reason=reason[:2000], activity=None)
     return status
+
+
+def _execute(prepared: PreparedRun, run_id: str, progress: ProgressFile, stop: threading.Event) -> RunResult:
+    """Execute the run; while its scenario runs, the progress has what its nodes do."""
+    with Sampling(run.lab_id(run_id), lambda found: progress.update(activity=found)) as sampling:
+
+        def watch(instance: ScenarioInstance) -> None:
+            progress.watch(instance)
+            sampling.begin()
+
+        return run.execute(prepared, ProgressLog(), stop, watch)
 
 
 def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Path) -> run.RunRequest:
@@ -58,7 +71,7 @@ def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Pat
         settings=request.arguments,
         runs=state / "runs",
         deadline_s=request.deadline_s,
-        entities=request.entities,
+        entities=terminals.entities(options.topology()) | request.entities,
         jobs=tuple(each for each in (uploaded, _named(JOBS_VARIABLE)) if each and each.is_dir()),
         privileges=_named(PRIVILEGES_VARIABLE),
         run_id=run_id,

@@ -155,8 +155,7 @@ def _waiting_job(context: Context, instance: Instance) -> dict[str, Any]:
 
 def _place(context: Context, instance: Instance, entity: str) -> dict[str, Any]:
     node = instance.request.entities[entity]
-    address = next(address for address, name in context.inventory.agents.items() if name == node)
-    return {"agent": address, "agent_name": node, "entity": entity}
+    return {"agent": context.inventory.address_of(node), "agent_name": node, "entity": entity}
 
 
 def _flat(value: Any) -> Any:

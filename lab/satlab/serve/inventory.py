@@ -23,6 +23,7 @@ class Inventory:
     def __init__(self, store: Store, topology: Topology, uploaded: Path, further: Path | None = None) -> None:
         self._store, self._uploaded, self._further = store, uploaded, further
         self.agents = {node.address: name for name, node in topology.nodes.items()}
+        self._addresses = {name: address for address, name in self.agents.items()}
 
     def agent(self, address: str) -> dict[str, Any]:
         """Return an agent as OpenBACH does. Raises ApiError: 404."""
@@ -39,6 +40,10 @@ class Inventory:
             "project": row["project"] if row else None,
             "reserved": None,
         }
+
+    def address_of(self, node: str) -> str:
+        """Return the address of a node; of one that a run's lab alone has (a further terminal) its name."""
+        return self._addresses.get(node, node)
 
     def check_agent(self, address: str) -> None:
         """Raises ApiError: 404 for an address that is not an agent's."""

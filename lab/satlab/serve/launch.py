@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from satlab.common import paths
-from satlab.common.errors import ConfigError, Fault
+from satlab.common import paths, terminals
+from satlab.common.errors import ConfigError, Fault, SatlabError
 from satlab.openbach import scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
+from satlab.openbach.repeat import uses_terminals, written_out
 from satlab.rootd.verbs import RunLink, ScenarioRequest
 from satlab.serve import acceptance
 from satlab.serve.acceptance import RefusalError
@@ -51,8 +52,25 @@ def scenario_instance(
     jobs = context.inventory.jobs()
     _check_values(scenarios[name], jobs, values)
     entities = _entities(context, project, name, documents)
+    if uses_terminals(documents[name]):
+        documents[name], further = _for_terminals(documents[name], link)
+        entities = further | entities
     request = {"scenario": name, "documents": documents, "arguments": values, "entities": entities, "link": link}
     return _queue(context, request, jobs, project.name, login, "scenario")
+
+
+def _for_terminals(document: Document, link: RunLink) -> tuple[Document, dict[str, str]]:
+    """Return the scenario of all terminals of the lab, and the nodes that play their entities. Raises ApiError: 400.
+
+    Written out before it is queued: its jobs have numbers of their own, which others must not get.
+    """
+    try:
+        topology = link.options().topology()
+    except SatlabError as error:
+        faults = [str(fault) for fault in getattr(error, "faults", ())]
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"This cannot run: {error}", faults=faults) from error
+    count = len(terminals.clients(topology))
+    return (written_out(document, count) if count > 1 else document), terminals.entities(topology)
 
 
 def job_instance(context: Context, agent: str, job: str, arguments: Document, login: str) -> Instance:

@@ -192,6 +192,44 @@ def test_a_job_by_itself(runner: TestClient, context: Context, helper: FakeHelpe
     refused(runner.post("/job_instance/", json={"action": "kill"}), 403)
 
 
+def test_a_scenario_of_each_terminal_has_its_jobs_and_entities(
+    runner: TestClient, context: Context, helper: FakeHelper
+) -> None:
+    def launch(name: str, **body: Any) -> int:
+        number: int = runner.post(f"/project/satlab/scenario/{name}/scenario_instance/", json=body).json()[
+            "scenario_instance_id"
+        ]
+        return number
+
+    first = launch("fairness", arguments={"duration": "5"}, link={"terminals": 3})
+    second = launch("ping", arguments={"count": "2"})
+    context.queue.step()
+    ((run_id, request),) = helper.requests.items()
+    starts = [each["start_job_instance"] for each in request.documents["fairness"]["openbach_functions"]
+              if "start_job_instance" in each]  # fmt: skip
+    entities = [start["entity_name"] for start in starts]
+    assert entities.count("server") == 6
+    assert {name: request.entities[name] for name in entities} == {name: name for name in entities}
+    assert set(entities) == {"server", "client", "client-2", "client-3"}
+    found = [context.queue.find(number) for number in (first, second)]
+    assert found[0] and found[1] and found[1].first_job == found[0].first_job + 12, "no number is given twice"
+    last = request.documents["fairness"]["openbach_functions"][5]
+    job = {"id": found[0].first_job, "job": "satlab_iperf3", "entity": "client-3", "arguments": [], "reason": ""}
+    job |= {"status": "Running", "start_unix_s": 1.8e9, "stop_unix_s": None}
+    function = {"id": last["id"], "label": "", "status": "Running", "reason": "", "launch_unix_s": 1.8e9, "job": job}
+    node = {"id": first, "owner_id": first, "scenario": "fairness", "arguments": {"duration": "5"}, "reason": ""}
+    node |= {
+        "status": "Running",
+        "start_unix_s": 1.8e9,
+        "stop_unix_s": None,
+        "functions": [{**function, "scenario": None}],
+    }
+    helper.end(run_id, 0, instance=node)
+    context.queue.step()
+    (shown,) = runner.get(f"/scenario_instance/{first}/").json()["openbach_functions"]
+    assert (shown["job"]["entity"], shown["job"]["agent"]) == ("client-3", "client-3")
+
+
 def stat(job: int, **values: Any) -> dict[str, Any]:
     meta = {"time": 1_800_000_000_000 + job, "is_file": False, "job_name": "satlab_ping", "agent_name": "client"}
     meta |= {"job_instance_id": job, "scenario_instance_id": 1, "owner_scenario_instance_id": 1, "flag": 1}

@@ -13,6 +13,7 @@ from satlab.openbach.engine import ScenarioStatus
 from satlab.serve.queue import Instance, Queue
 from satlab.web import live_queues, path_picture
 from satlab.web.charts import Chart, chart
+from satlab.web.live_activity import NOTHING, Activity
 from satlab.web.live_link import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.web.path_picture import FORWARD, PATH, Figures, Picture, Plan
 
@@ -26,7 +27,10 @@ PRESSURE = Path("/proc/pressure/cpu")
 
 @dataclass(frozen=True)
 class LinkView:
-    """The link of a run: its picture, the curves of the chosen hop and of the calibration, and queues while it runs."""
+    """The link of a run: its picture, the curves of the chosen hop and of the calibration.
+
+    While it runs also queues, and what its nodes do.
+    """
 
     pictures: tuple[Picture, ...]
     charts: tuple[Chart, ...]
@@ -34,6 +38,7 @@ class LinkView:
     queues: tuple[tuple[str, ...], ...] = ()
     queue_columns: tuple[str, ...] = live_queues.COLUMNS
     queue_text_columns: int = live_queues.TEXT_COLUMNS
+    activity: Activity = NOTHING
 
 
 def plan_of(folder: Path) -> Plan:
@@ -54,17 +59,19 @@ def scenario_start_s(curves: Curves, instance: Instance) -> float | None:
     return max(0.0, float(top["start_unix_s"]) - curves.start_unix_s)
 
 
-def link_view(curves: Curves, plan: Plan, start_s: float | None, *, ended: bool, hop: str) -> LinkView:
+def link_view(
+    curves: Curves, plan: Plan, start_s: float | None, *, ended: bool, hop: str, activity: Activity = NOTHING
+) -> LinkView:
     """Return the view of a link. Times of the curves count from the start of the scenario.
 
     Before it they count from the start of the lab, and are those of the calibration.
     """
-    pictures = path_picture.pictures(Figures(curves, plan, start_s, ended))
+    pictures = path_picture.pictures(Figures(curves, plan, start_s, ended, activity))
     queues = () if ended else tuple(curves.queues.rows())
     if start_s is None:
-        return LinkView(pictures, _charts(curves, plan, hop, (0.0, None)), (), queues)
+        return LinkView(pictures, _charts(curves, plan, hop, (0.0, None)), (), queues, activity=activity)
     calibration = _charts(curves, plan, hop, (0.0, start_s)) if start_s > 0 else ()
-    return LinkView(pictures, _charts(curves, plan, hop, (start_s, None)), calibration, queues)
+    return LinkView(pictures, _charts(curves, plan, hop, (start_s, None)), calibration, queues, activity=activity)
 
 
 def _charts(curves: Curves, plan: Plan, hop: str, span: tuple[float, float | None]) -> tuple[Chart, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from satlab.link import modcods
+from satlab.web.live_activity import NOTHING, Activity
 from satlab.web.live_link import Counts, Curves
 
 Place = Literal["wide", "tall"]
@@ -30,11 +31,12 @@ _TALL_LEADERS = {RETURN: (50, 208, 116, 208), FORWARD: (50, 316, 116, 316), TERR
 
 @dataclass(frozen=True)
 class Node:
-    """A node: name and centre."""
+    """A node: name and centre, and the CPU time of its programs in words, '' if it is not known."""
 
     name: str
     x: int
     y: int
+    cpu: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Figures:
     plan: Plan
     start_s: float | None
     ended: bool
+    activity: Activity = NOTHING
 
     def since_start(self, direction: str) -> tuple[Counts, float]:
         """Return the sum over the scenario, before it over everything, and its duration in s."""
@@ -94,7 +97,7 @@ class Figures:
 def pictures(figures: Figures) -> tuple[Picture, Picture]:
     """Return the picture for wide and for narrow pages."""
     texts = {hop: _texts(figures, hop) for hop in (PATH, RETURN, FORWARD, TERRESTRIAL)}
-    names = [_node_name(name, figures.curves.terminals) for name in NODES]
+    names = [(_node_name(name, figures.curves.terminals), figures.activity.cpu(name)) for name in NODES]
     return (
         _picture("wide", (1080, 278), names, texts, (_WIDE_NODES, _WIDE_BOXES, _WIDE_LEADERS)),
         _picture("tall", (382, 588), names, texts, (_TALL_NODES, _TALL_BOXES, _TALL_LEADERS)),
@@ -117,12 +120,12 @@ def capacity_bps(plan: Plan, direction: str, modcod_id: int | None) -> float | N
 def _picture(
     place: Place,
     size: tuple[int, int],
-    names: list[str],
+    names: list[tuple[str, str]],
     texts: Mapping[str, tuple[str, tuple[str, ...], float | None]],
     layout: tuple[tuple[tuple[int, int], ...], Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int, int, int]]],
 ) -> Picture:
     centres, corners, leaders = layout
-    nodes = tuple(Node(name, *centre) for name, centre in zip(names, centres, strict=True))
+    nodes = tuple(Node(name, *centre, cpu) for (name, cpu), centre in zip(names, centres, strict=True))
     boxes = tuple(Box(hop, *texts[hop], *corners[hop], leaders.get(hop)) for hop in corners)
     return Picture(place, *size, nodes, boxes)
 

@@ -68,6 +68,16 @@ def test_the_link_has_a_field_for_each_option_that_the_root_helper_takes() -> No
     assert link.model_dump(exclude_defaults=True) == {"aqm": "codel", "ecn": True, "jitter_ms": 2.5}
 
 
+def test_terminals_and_ip_versions_can_be_chosen() -> None:
+    made = form("fairness")
+    terminals, ip = field_of(made, "link.terminals"), field_of(made, "link.ip")
+    assert (terminals.kind, terminals.value) == ("integer", "")
+    assert (ip.choices, ip.value) == (("4", "6", "both"), "4")
+    link = read(made, filled(made, argument__duration="5", link__terminals="3", link__ip="6")).link
+    assert link is not None
+    assert link.model_dump(exclude_defaults=True) == {"terminals": 3, "ip": "6"}
+
+
 def test_only_constants_that_were_changed_are_sent() -> None:
     made = form("page_load")
     request = read(made, filled(made, argument__protocol="h3", constant__runs="5", constant__page=""))
@@ -90,6 +100,9 @@ def test_only_constants_that_were_changed_are_sent() -> None:
         ({"link.aqm": "red"}, "link.aqm"),
         ({"link.seed": "-1"}, "link.seed"),
         ({"link.ecn": "yes"}, "link.ecn"),
+        ({"link.terminals": "65"}, "link.terminals"),
+        ({"link.terminals": "two"}, "link.terminals"),
+        ({"link.ip": "5"}, "link.ip"),
         ({"link.emulator": "opensand", "link.loss": "0.1"}, "link.emulator"),
     ],
 )

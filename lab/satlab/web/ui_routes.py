@@ -20,7 +20,7 @@ from satlab.serve.context import Context, RequestContext
 from satlab.serve.passwords import BusyError
 from satlab.serve.queue import Instance
 from satlab.serve.request_guard import PAGES
-from satlab.web import forms, live_view, pages, run_pages
+from satlab.web import forms, live_activity, live_view, pages, run_pages
 from satlab.web.events import Events
 from satlab.web.pages import Page, render, see
 
@@ -231,7 +231,9 @@ def _live(request: Request, context: Context, instance: Instance, hop: str) -> d
     link = None
     if folder is not None and curves is not None and curves.start_unix_s is not None:
         start_s = live_view.scenario_start_s(curves, instance)
-        link = live_view.link_view(curves, live_view.plan_of(folder), start_s, ended=instance.ended, hop=hop)
+        plan, ended = live_view.plan_of(folder), instance.ended
+        activity = live_activity.of(instance.progress, ended=ended)
+        link = live_view.link_view(curves, plan, start_s, ended=ended, hop=hop, activity=activity)
     now = context.clock()
     return {
         "instance": instance,

@@ -104,14 +104,21 @@ def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(trial: Started, loop
     assert bounded[0] == 0, bounded[1]
     process = job.start("lo", "-t", "600", "-f", "icmp", within=loopback)
     deadline = time.monotonic() + 20
-    while not _captures(process.pid) and time.monotonic() < deadline:
+    while not (_captures(process.pid) and _is_announced(loopback)) and time.monotonic() < deadline:
         time.sleep(0.02)
+    assert _is_announced(loopback), "satlab_await sees that the capture has begun"
     time.sleep(1)  # for packets to come: their number is not visible outside
     process.terminate()
     assert process.wait(10) == 0, process.stdout.read()
+    assert not _is_announced(loopback)
     counts = [record["packets"] for record in job.records() if "packets" in record]
     assert len(counts) == 2
     assert min(counts) > 0
+
+
+def _is_announced(within: list[str]) -> bool:
+    argv = [*within, "cat", "/proc/net/unix"]
+    return "@satlab_capture" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
 def _captures(pid: int) -> bool:

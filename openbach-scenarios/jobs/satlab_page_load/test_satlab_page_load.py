@@ -352,7 +352,7 @@ def test_target_is_read_from_the_generated_page(tmp_path: Path) -> None:
     [
         ["h4", "198.18.4.2"],
         ["h1", "server"],
-        ["h1", "198.18.4.2", "-n", "0"],
+        ["h1", "198.18.4.2", "-n", "10001"],
         ["h1", "198.18.4.2", "-t", "0"],
         ["h1", "198.18.4.2", "-t", "nan"],
         ["h1", "198.18.4.2", "-o", "101"],
@@ -365,6 +365,13 @@ def test_t03_other_arguments_are_refused(argv: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         job.parser().parse_args(argv)
     assert caught.value.code == 2
+
+
+def test_a_job_without_any_load_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["job", "h1", "198.18.4.2", "-n", "0"])
+    monkeypatch.setattr(job.signal, "signal", lambda *_: None)
+    assert job.main() == 2
+    assert "no load is asked for" in capsys.readouterr().err
 
 
 def test_the_descriptor_names_the_arguments_of_the_script() -> None:

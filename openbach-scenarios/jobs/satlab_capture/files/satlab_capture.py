@@ -3,9 +3,11 @@
 """OpenBACH job: captures packets of one interface with dumpcap, bounded in time and size, into a private file."""
 
 import argparse
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import syslog
@@ -21,6 +23,8 @@ FILTER = Path(__file__).with_name("satlab_capture_rstats_filter.conf")
 
 # dumpcap 4.0, on stderr when it ends: "Packets received/dropped on interface 'lan0': 6/0 (pcap:0/...".
 _COUNTS = re.compile(r"^Packets received/dropped on interface .*: (\d+)/(\d+) ", re.MULTILINE)
+_CAPTURING = "File: "
+"""How its line begins once the interface is open and the file is there."""
 _NAME = re.compile(r"(?!-)[^\s/]{1,15}")
 """What the kernel takes as the name of an interface, less what would pass for an option."""
 
@@ -57,7 +61,21 @@ def run(command: list[str]) -> str:
         return f"dumpcap cannot be started: {error}"
     # dumpcap ends in order on SIGTERM. An agent may have signalled it before us.
     signal.signal(signal.SIGTERM, lambda *_: dumpcap.terminate())
-    return dumpcap.communicate()[1]
+    lines: list[str] = []
+    with dumpcap, contextlib.ExitStack() as until_end:
+        for line in dumpcap.stderr or ():
+            lines.append(line)
+            if line.startswith(_CAPTURING):
+                until_end.enter_context(announce())
+    return "".join(lines)
+
+
+def announce() -> socket.socket:
+    """Report to the job satlab_await that this job captures, until the socket is closed."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with contextlib.suppress(OSError):  # another instance on this node has bound it
+        door.bind("\0satlab_capture")
+    return door
 
 
 def keep(capture: Capture, file: Path) -> bool:

@@ -483,9 +483,9 @@ def page_name(text: str) -> str:
 
 
 def run_count(text: str) -> int:
-    """Accept 1 to 10,000 loads."""
-    if not re.fullmatch(r"[1-9]\d{0,4}", text) or int(text) > 10_000:
-        raise argparse.ArgumentTypeError("must be 1 to 10000")
+    """Accept 0 to 10,000 loads."""
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 10_000:
+        raise argparse.ArgumentTypeError("must be 0 to 10000")
     return int(text)
 
 
@@ -537,6 +537,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     try:
+        if not arguments.runs + arguments.observed:
+            raise JobError("no load is asked for", "set runs or observed", status=2)
         adopt_orphans()
         target = read_target(arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki)
         asked = arguments.runs, arguments.timeout, arguments.observed

@@ -49,6 +49,8 @@ ACCEPTED = '"type":"accepted"'
 LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms", "careful-resume")
 LISTENING, UDP_BOUND = "0A", "07"
 """States of a socket in /proc/net/tcp and /proc/net/udp."""
+HOST_SUFFIX = ".satlab.test"
+"""Of the host of a page, as the job satlab_page_load has it."""
 IPV4_ALONE = ("pepsal",)
 """Engines without IPv6."""
 
@@ -101,7 +103,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Request:
-    """Checked options: the connections to split; `scratch` is a private folder."""
+    """Checked options: the connections to split; `scratch` is a private folder.
+
+    `page`: whose domains its server serves with the certificate of the page's host; empty for none.
+    """
 
     engine: str
     client: IPv4Address | IPv6Address
@@ -110,6 +115,7 @@ class Request:
     scratch: Path
     pki: Path
     leg_options: tuple[str, ...] = ()
+    page: str = ""
 
     @property
     def family(self) -> Family:
@@ -181,6 +187,7 @@ def satpep(request: Request) -> Engine:
     argv += ["--keep-client-address"]
     argv += ["--mode", mode, "--drain-ms", str(DRAIN_MS), *request.leg_options, *consent()]
     argv += [word for flag, name in trust for word in (flag, str(request.pki / name))]
+    argv += ["--domains-of", request.page + HOST_SUFFIX] if request.page else []
     version = run(program, "--version").strip().removeprefix("satpep ")
     return Engine("satpep", version, argv, "udp", lambda text: text.count(ACCEPTED), f"udp dport {request.port}")
 
@@ -407,9 +414,17 @@ def parser() -> argparse.ArgumentParser:
         options.add_argument(f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs")
         for side in ("client", "server"):
             options.add_argument(f"--{side}-side-{name}", type=leg_value, default="default", help="quic: of this leg")
+    options.add_argument("-p", "--page", type=page_name, help="quic: a page of several domains passes")
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument("--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki")
     return options
+
+
+def page_name(text: str) -> str:
+    """Accept the name of a page, which becomes part of a host name."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
+        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
+    return text
 
 
 def leg_value(text: str) -> str:
@@ -448,9 +463,9 @@ def main() -> int:
             raise JobError(f"{arguments.engine} knows IPv4 alone", "engine haproxy, or addresses of IPv4", status=2)
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
             request = Request(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
-                            arguments.pki, leg_options(arguments))  # fmt: skip
-            if request.leg_options and ENGINES[request.engine] is not satpep:
-                raise JobError("leg options are for quic", "TCP's legs: job satlab_tcp_conf", status=2)
+                            arguments.pki, leg_options(arguments), arguments.page or "")  # fmt: skip
+            if (request.leg_options or request.page) and ENGINES[request.engine] is not satpep:
+                raise JobError("leg options and page are for quic", "TCP's legs: job satlab_tcp_conf", status=2)
             serve(request, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
