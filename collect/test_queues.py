@@ -71,7 +71,7 @@ def test_p297_fifos_and_terminals_have_records_with_their_labels() -> None:
     assert found["link_slots_requested_mean", "return"] == 10.0
 
 
-def test_p348_fifos_of_terminals_are_added_up_by_name() -> None:
+def test_p327_fifos_of_terminals_are_added_up_by_name() -> None:
     first = [fifo("EF", [(1000, 10)], queue_bytes=100), fifo("BE", [(2000, 1)], dropped_packets=1)]
     second = [fifo("EF", [(9000, 30)], queue_bytes=300, queue_packets=2)]
     down = counters(of(1, **TIMES, fifos=first), of(2, **TIMES, fifos=second), **TIMES)

@@ -141,7 +141,7 @@ def test_tshark_reads_the_plans_between_the_packets(seed: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_p340_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(seed: int, tmp_path: Path) -> None:
+def test_p319_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(seed: int, tmp_path: Path) -> None:
     on_air("network", seed, tmp_path)
     plans: dict[int, dict[int, int]] = {}
     named = ("superframe_count", "frame.assign_offset", "frame.assign_id8")

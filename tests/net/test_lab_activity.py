@@ -61,7 +61,7 @@ def lab_id() -> Iterator[str]:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
-def test_p331_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> None:
+def test_p315_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> None:
     sampler = Sampler(lab_id)
     assert sampler.sample() is None, "nothing to compare with"
     samples: list[Document] = []

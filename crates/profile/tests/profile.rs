@@ -323,7 +323,7 @@ const ALOHA: [Edit; 8] = [
 ];
 
 #[test]
-fn p346_a_carrier_with_random_access_is_read() {
+fn p325_a_carrier_with_random_access_is_read() {
     let profile = load_edited(&ALOHA).unwrap_or_else(|faults| panic!("{faults}"));
     let expected = profile::RandomAccess {
         superframes: 3,
@@ -350,7 +350,7 @@ fn p346_a_carrier_with_random_access_is_read() {
 }
 
 #[test]
-fn p346_what_random_access_cannot_be_is_refused_by_name() {
+fn p325_what_random_access_cannot_be_is_refused_by_name() {
     let refused = |edits: &[Edit], said: &str| {
         let faults = load_edited(edits).unwrap_err().to_string();
         assert!(faults.contains(said), "{said}: {faults}");

@@ -26,7 +26,10 @@ def offered(*words: str) -> list[str]:
         (("satlab", "te"), {"test"}),
         (("satlab", "link", "s"), {"set", "show"}),
         (("satlab", "run", "bulk_t"), {"bulk_tcp"}),
-        (("satlab", "run", "bulk_tcp", "--profile", "ge"), {"geo", "geo-acm", "geo-aloha", "geo-dama", "geo-scpc", "geo-terminals"}),
+        (
+            ("satlab", "run", "bulk_tcp", "--profile", "ge"),
+            {"geo", "geo-acm", "geo-aloha", "geo-dama", "geo-scpc", "geo-terminals"},
+        ),
         (("satlab", "run", "--loss-u"), {"--loss-unit"}),
         (("satlab", "run", "--loss-unit", "f"), {"frame"}),
         (("satlab", "run", "--loss"), {"--loss", "--loss-unit", "--loss-model"}),

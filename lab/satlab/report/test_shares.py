@@ -64,7 +64,7 @@ def test_p298_each_direction_and_each_fifo_has_a_line() -> None:
     assert shares.queue_rows([*wire, row("run_ok", 1.0)]) == []
 
 
-def test_p348_fifos_of_all_terminals_have_a_line_before_theirs() -> None:
+def test_p327_fifos_of_all_terminals_have_a_line_before_theirs() -> None:
     times = [row("link_queue_p50_ms", 2.0, direction=direction) for direction in ("forward", "return")]
     own = {"direction": "forward", "fifo": "EF"}
     fifos = [row("fifo_sent_packets", 5, **own, terminal="1"), row("fifo_sent_packets", 9, **own)]

@@ -23,7 +23,7 @@ SAMPLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_p331_flows_and_programs_have_a_line_each() -> None:
+def test_p315_flows_and_programs_have_a_line_each() -> None:
     found = live_activity.of({"activity": SAMPLE}, ended=False)
     assert found.flows.rows == (
         ("server", "198.18.4.2:443", "198.18.1.2:40000", "bbr", "1,234", "601", "1,080", "2.5"),
