@@ -11,6 +11,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.reproduce import flow_request, paper
+from satlab.reproduce.paper import Cell, Paper
 
 CELLS = [
     ("seed-000", "a3/intra/2/1/bbr3"),
@@ -31,21 +32,26 @@ def outcome(file: Path, request: dict[str, Any]) -> bytes:
     return done.stdout
 
 
-@pytest.mark.parametrize(("name", "cell"), CELLS)
-def test_equal_seeds_have_equal_outcomes_to_the_bit(tmp_path: Path, name: str, cell: str) -> None:
-    about = paper.load(name)
-    (chosen,) = about.select([cell], quick=False)
-    short = chosen.model_copy(update={"duration_s": 25.0})
-    request = flow_request.request(about, short, 1)
+def shortened(about: Paper, cell: Cell, number: int) -> dict[str, Any]:
+    """Return a run of 25 s with its changes at 5 s."""
+    request = flow_request.request(about, cell.model_copy(update={"duration_s": 25.0}), number)
     request["wire"]["timeline"] = [{**step, "at_s": 5} for step in request["wire"]["timeline"]]
     for flow in request["flows"]:
         if "migrate_s" in flow:
             flow["migrate_s"] = [5]
+    return request
+
+
+@pytest.mark.parametrize(("name", "cell"), CELLS)
+def test_equal_seeds_have_equal_outcomes_to_the_bit(tmp_path: Path, name: str, cell: str) -> None:
+    about = paper.load(name)
+    (chosen,) = about.select([cell], quick=False)
+    request = shortened(about, chosen, 1)
     first, second = (outcome(tmp_path / "flows.json", request) for _ in range(2))
     assert first == second
     found = json.loads(first)
     text = (paths.SCHEMAS / "virtual-flows-outcome.schema.json").read_text()
     jsonschema.Draft202012Validator(json.loads(text)).validate(found)
     assert all(flow["status"] != "failed" for flow in found["flows"])
-    other = flow_request.request(about, short, 2) | {"wire": request["wire"]}
+    other = shortened(about, chosen, 2)
     assert outcome(tmp_path / "other.json", other) != first

@@ -71,7 +71,7 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
         flow = by_id[name]
         assert flow["goodput_mbps"] > 0.1, name
         first, second = (phase["rtt_ms"]["mean"] for phase in flow["phases"])
-        assert 79 < first < 170, (name, first)
+        assert 79 < first < 300, (name, first)  # 80 ms, two queues of 48 ms, and a busy host
         assert second > first, (name, first, second)
         assert all(flow["sources"].values())
     assert by_id["udp"]["goodput_mbps"] == pytest.approx(0.5 * 1200 / 1228, rel=0.2)
