@@ -8,7 +8,7 @@ use crate::config::parse_alone as parse;
 use crate::links;
 use crate::plan::plan;
 use crate::served::State;
-use crate::testing::{example, schema_faults};
+use crate::testing::{DEMAND_ALONE, example, schema_faults};
 
 const MS: u64 = 1_000_000;
 /// 4 Mbaud in bursts of 536 symbols, 26.5 ms: 197 of them; three superframes in an SA frame.
@@ -91,17 +91,9 @@ fn p325_what_random_access_does_not_have_is_refused_by_name() {
     };
     assert_eq!((refused(|_| {}), refused(two)), (vec![], vec![]));
     let named = |faults: Vec<String>, name: &str| faults.len() == 1 && faults[0].starts_with(name);
-    assert!(named(
-        refused(|it| it["timing"] = json!("opensand")),
-        "timing:"
-    ));
-    let probes = |it: &mut Value| it["probes"] = json!({"address": "127.0.0.1:5361"});
-    assert!(named(refused(probes), "probes:"));
-    let split = |it: &mut Value| {
-        it["emulation"] =
-            json!({"st": "10.77.0.3", "sat": "10.77.0.1", "gw": "10.77.0.2", "port": 6000});
-    };
-    assert!(named(refused(split), "emulation:"));
+    for (field, edit) in DEMAND_ALONE {
+        assert!(named(refused(edit), field), "{field}");
+    }
 }
 
 #[test]

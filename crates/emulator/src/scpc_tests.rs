@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::parse_alone as parse;
 use crate::plan::plan;
-use crate::testing::{example, schema_faults};
+use crate::testing::{DEMAND_ALONE, example, schema_faults};
 
 const SECOND: u64 = 1_000_000_000;
 /// 8PSK 9/10 in normal frames without pilots, EN 302 307-1 tables 5a and 12: BCH block less BBHEADER; symbols of a PLFRAME.
@@ -129,17 +129,9 @@ fn p305_what_an_scpc_carrier_does_not_have_is_refused_by_name() {
     };
     assert_eq!(refused(|_| {}), [""; 0]);
     let named = |faults: Vec<String>, name: &str| faults.len() == 1 && faults[0].starts_with(name);
-    assert!(named(
-        refused(|it| it["timing"] = json!("opensand")),
-        "timing:"
-    ));
-    let probes = |it: &mut Value| it["probes"] = json!({"address": "127.0.0.1:5361"});
-    assert!(named(refused(probes), "probes:"));
-    let split = |it: &mut Value| {
-        it["emulation"] =
-            json!({"st": "10.77.0.3", "sat": "10.77.0.1", "gw": "10.77.0.2", "port": 6000});
-    };
-    assert!(named(refused(split), "emulation:"));
+    for (field, edit) in DEMAND_ALONE {
+        assert!(named(refused(edit), field), "{field}");
+    }
     let terminals = |it: &mut Value| {
         let port = json!({"netns": "/run/netns/st-2", "tun": "sat0", "subnet": "198.18.66.0/24"});
         it["terminals"] = json!([port]);

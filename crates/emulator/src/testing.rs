@@ -30,3 +30,17 @@ pub(crate) fn schema_faults(text: &str, value: &Value) -> Vec<String> {
     let id = serde_json::from_str::<Value>(text).unwrap()["$id"].clone();
     schemas.check(id.as_str().unwrap(), "", value, &mut |_, _, _, _| {})
 }
+
+pub(crate) type Edit = fn(&mut Value);
+
+/// Edits that ask for what only carriers with demand assignment have here, each with the field that its fault names.
+pub(crate) const DEMAND_ALONE: [(&str, Edit); 3] = [
+    ("timing:", |it| it["timing"] = json!("opensand")),
+    ("probes:", |it| {
+        it["probes"] = json!({"address": "127.0.0.1:5361"});
+    }),
+    ("emulation:", |it| {
+        it["emulation"] =
+            json!({"st": "10.77.0.3", "sat": "10.77.0.1", "gw": "10.77.0.2", "port": 6000});
+    }),
+];

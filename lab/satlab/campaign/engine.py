@@ -126,7 +126,7 @@ class Engine:
         ]
         words += ["--plan", digest, "--retries", str(self.options.retries)]
         words += ["--hosts", str(self.options.hosts.resolve())] if self.options.hosts else []
-        words += ["--turns"] if self.options.executor == "slurm" or self._at_once_is_free() else []
+        words += ["--turns"] if self._takes_turns() else []
         return [
             *(str(SNAKEMAKE), "-m", "snakemake", "--snakefile", str(WORKFLOW), "--directory", str(self.folder.path)),
             *("--config", f"worker={shlex.join(words)}", "--scheduler", "greedy", "--keep-going"),
@@ -154,8 +154,8 @@ class Engine:
     def _at_once(self) -> int:
         return self.options.jobs or self.options.slots or _cores()
 
-    def _at_once_is_free(self) -> bool:
-        return self.options.executor == "local" and self.options.jobs is None
+    def _takes_turns(self) -> bool:
+        return self.options.executor == "slurm" or (self.options.executor == "local" and self.options.jobs is None)
 
     def _labs(self) -> int:
         """Return how many labs run at once: here as many as `satlab bench host` found, else half of the cores."""

@@ -63,14 +63,16 @@ class TrackedProcess(BaseModel):
 class ProcfsProcess:
     """A process as /proc shows it; `start_ticks` (since boot) distinguishes it from a later one of the same number.
 
-    `cpu_ticks`: its CPU time and that of the children that it waited for.
+    `own_ticks`: its CPU time; `cpu_ticks`: with that of the children that it waited for.
     """
 
+    name: str
     pid: int
     parent: int
     session: int
     start_ticks: int
     dead: bool
+    own_ticks: int
     cpu_ticks: int
 
     @property
@@ -89,10 +91,18 @@ def read_process(pid: int) -> ProcfsProcess | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
+    return parse_process(stat)
+
+
+def parse_process(stat: str) -> ProcfsProcess:
+    """Return the process of a /proc/PID/stat."""
     # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
-    fields = stat.rpartition(")")[2].split()
+    before, _, after = stat.rpartition(")")
+    pid, _, name = before.partition(" (")
+    fields = after.split()
+    ticks = [int(field) for field in fields[11:15]]
     return ProcfsProcess(
-        pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX", sum(map(int, fields[11:15]))
+        name, int(pid), int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX", sum(ticks[:2]), sum(ticks)
     )
 
 

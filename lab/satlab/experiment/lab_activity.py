@@ -21,6 +21,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from satlab.common.errors import HostError
+from satlab.common.processes import read_process
 from satlab.netlab import netns
 
 INTERVAL_S = 2.0
@@ -68,21 +69,16 @@ def read_running(nodes: Mapping[int, str]) -> Processes:
     """Read the processes of a lab; `nodes`: the node of each, by pid. One that has just ended is left out."""
     found = {}
     for pid, node in nodes.items():
+        process = read_process(pid)
+        if process is None:
+            continue
         with contextlib.suppress(OSError):
-            name, start, ticks = parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+            name = process.name
             if name.startswith("python"):
                 with Path(f"/proc/{pid}/cmdline").open("rb") as file:
                     name = script_of(file.read(4096)) or name
-            found[pid, start] = Running(node, clean(name), ticks)
+            found[pid, process.start_ticks] = Running(node, clean(name), process.own_ticks)
     return found
-
-
-def parse_stat(text: str) -> tuple[str, int, int]:
-    """Return name, start (ticks since boot) and own CPU time (ticks) of a process from its pid/stat."""
-    # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
-    before, _, after = text.rpartition(")")
-    fields = after.split()
-    return before.partition("(")[2], int(fields[19]), int(fields[11]) + int(fields[12])
 
 
 def script_of(command_line: bytes) -> str:

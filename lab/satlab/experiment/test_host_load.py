@@ -120,7 +120,7 @@ def test_this_host_has_the_counters() -> None:
 
 def test_a_measurement_is_its_process_with_all_descendants() -> None:
     def process(pid: int, parent: int, ticks: int) -> ProcfsProcess:
-        return ProcfsProcess(pid, parent, 1, 0, dead=False, cpu_ticks=ticks)
+        return ProcfsProcess("a", pid, parent, 1, 0, dead=False, own_ticks=ticks, cpu_ticks=ticks)
 
     found = [process(1, 0, 900), process(10, 1, 100), process(12, 11, 7), process(11, 10, 5), process(13, 1, 400)]
     assert host_load.tree_ticks(10, found) == 112

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab.common import paths
+from satlab.common import paths, processes
 from satlab.experiment import lab_activity
 from satlab.experiment.lab_activity import Flow, ProgramLoad, Running
 
@@ -75,8 +75,8 @@ def test_the_kernel_answers_about_this_host() -> None:
 
 def test_a_program_s_name_may_hold_anything() -> None:
     fields = ["S", "1", *["0"] * 9, "70", "30", "500", "500", *["0"] * 4, "1234"]
-    name, start, ticks = lab_activity.parse_stat(f"7 (a) S (b c) {' '.join(fields)} 0 0")
-    assert (name, start, ticks) == ("a) S (b c", 1234, 100), "without the time of children"
+    found = processes.parse_process(f"7 (a) S (b c) {' '.join(fields)} 0 0")
+    assert (found.name, found.start_ticks, found.own_ticks) == ("a) S (b c", 1234, 100), "without the time of children"
     assert lab_activity.clean("<b>ü" + "x" * 100) == "_b__" + "x" * 20
     assert lab_activity.clean("") == "_"
     assert lab_activity.script_of(b"python3\0-u\0/jobs/satlab_iperf3.py\0-c\0") == "satlab_iperf3"

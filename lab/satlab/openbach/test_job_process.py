@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import dataclasses
 import os
 import signal
 import sys
@@ -52,6 +53,6 @@ def test_a_job_that_will_not_end_is_killed_with_its_session(tmp_path: Path, monk
 def test_a_recycled_pid_is_not_signalled() -> None:
     own = read_process(os.getpid())
     assert own is not None
-    stranger = type(own)(own.pid, own.parent, own.session, own.start_ticks + 1, dead=False, cpu_ticks=0)
+    stranger = dataclasses.replace(own, start_ticks=own.start_ticks + 1)
     assert not stranger.alive
     stranger.send(signal.SIGKILL)
