@@ -51,7 +51,7 @@ pub fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     }
 }
 
-/// All of a plain wire, by their names in the schema.
+/// Checks one property of a plain wire by the rules that its schema cannot express.
 pub fn wire(name: &str, place: &str, value: &Value, faults: &mut Faults) {
     match name {
         "queue" => queue(place, value, faults),

@@ -180,10 +180,13 @@ def bench_agree(
         list[str] | None, typer.Option(help="Option of satperf's server, NAME=VALUE. Repeatable.")
     ] = None,
     virtual_client: Annotated[
-        str | None, typer.Option(help="Another stack: its client in lock-step with the virtual clock, as of check.")
+        str | None,
+        typer.Option(help="Another stack: its client in lock-step with the virtual clock, as for `satlab check`."),
     ] = None,
     virtual_server: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
-    client_cmd: Annotated[str | None, typer.Option(help="The same stack's client in a lab, as of check.")] = None,
+    client_cmd: Annotated[
+        str | None, typer.Option(help="The same stack's client on the real clock, as for `satlab check`.")
+    ] = None,
     server_cmd: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
     endpoint: Annotated[
         Path | None, typer.Option(help="In place of these commands: an endpoint of the QUIC interop runner.")

@@ -65,7 +65,7 @@ impl Encapsulator {
         !self.current.packet().is_empty() && !self.current.is_fragmented()
     }
 
-    /// Carries units of `service` in place of IP packets.
+    /// Encapsulates units of `service` (for example Ethernet frames) instead of IP packets.
     #[must_use]
     pub fn with_service(mut self, service: Service) -> Self {
         self.service = service;
