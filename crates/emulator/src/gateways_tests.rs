@@ -121,3 +121,52 @@ fn p344_a_change_of_gateway_is_refused_by_its_field() {
         "{faults}"
     );
 }
+
+#[test]
+fn test_t51_no_packet_leaves_its_spot_and_each_is_accounted_for() {
+    let (config, profile) = of_spots(json!([{"netns": "/run/netns/gw-2", "tun": "sat0", "id": 6}]));
+    for seed in 1..4_u64 {
+        let mut state = seed;
+        // Knuth's MMIX generator: upper bits.
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for (index, mut served) in (0..).zip(served(&config, &profile).unwrap()) {
+            let (mut offered, mut released) = ([0_u64; 2], [0_u64; 2]);
+            let mut out = Vec::new();
+            for now in (0..8_000 * MS).step_by(MS as usize) {
+                // Then silence, so that all queues run empty.
+                let count = if now < 2_000 * MS { random(4) } else { 0 };
+                for _ in 0..count {
+                    let spot = random(2) as usize;
+                    // For any terminal, or for nobody.
+                    let mut packet = packet_to([1, 66, 200][random(3) as usize]);
+                    packet.truncate(60 + random(1441) as usize);
+                    packet[9] = spot as u8;
+                    served.offer(now, spot, &packet);
+                    offered[spot] += 1;
+                }
+                while let Some((_, to)) = served.pop(now, &mut out) {
+                    assert_eq!(to, usize::from(out[9]), "direction {index}");
+                    released[to] += 1;
+                }
+            }
+            let state = served.state(8_000 * MS);
+            for (spot, one) in state.terminals.iter().enumerate() {
+                let it = &one.counters;
+                assert_eq!(
+                    (it.packets_in, it.packets_out, one.queue),
+                    (offered[spot], released[spot], (0, 0))
+                );
+                assert_eq!(
+                    it.packets_in,
+                    it.packets_out + it.packets_dropped + it.packets_lost
+                );
+                assert!(it.packets_out > 0);
+            }
+        }
+    }
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Where the files of a profile are: in one folder, or as `OpenSAND`'s own tools lay them out.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::check::UNSUPPORTED;
@@ -109,7 +110,8 @@ fn of_entities(dir: &Path, entities: &[Entity], faults: &mut Faults) -> Layout {
     let topology = topology.find(|name| is_there(dir, name));
     let topology = topology.unwrap_or_else(|| "topology.xml".into());
     // The first terminal's gateway comes first.
-    let own = (terminals.first()).and_then(|st| gateway_of(dir, &topology, st.id));
+    let own = terminals.first().map(|it| it.id);
+    let own = own.and_then(|id| gateways_of(dir, &topology, &[id]).remove(&id));
     gateways.sort_by_key(|it| Some(it.id) != own);
     refuse_split(dir, &gateways, faults);
     let further = |found: &[&Entity]| {
@@ -131,13 +133,20 @@ fn of_entities(dir: &Path, entities: &[Entity], faults: &mut Faults) -> Layout {
     }
 }
 
-/// The gateway that a topology assigns a terminal to; what cannot be read is reported when it is loaded.
-pub(crate) fn gateway_of(dir: &Path, topology: &str, terminal: u8) -> Option<u8> {
+/// The gateways that a topology assigns terminals to, by terminal; what cannot be read is reported when it is loaded. The file is
+/// read once, and each id looked up once, however often it occurs.
+pub(crate) fn gateways_of(dir: &Path, topology: &str, terminals: &[u8]) -> BTreeMap<u8, u8> {
     let mut ignored = Faults::default();
-    let source = Source::read(dir, topology, &mut ignored)?;
-    let document = source.parse(&mut ignored)?;
-    let root = source.root(&document)?;
-    membership(&root, Some(terminal)).map(|it| it.gateway_id)
+    let mut found = || {
+        let source = Source::read(dir, topology, &mut ignored)?;
+        let document = source.parse(&mut ignored)?;
+        let root = source.root(&document)?;
+        let ids = terminals.iter().copied();
+        let ids: BTreeSet<u8> = ids.filter(|&id| id < BROADCAST_ID as u8).collect();
+        let gateway = |id: u8| Some((id, membership(&root, Some(id))?.gateway_id));
+        Some(ids.into_iter().filter_map(gateway).collect())
+    };
+    found().unwrap_or_default()
 }
 
 /// Of a further gateway the infrastructure file is not read: that it is split is seen here.

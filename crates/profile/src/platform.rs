@@ -82,10 +82,13 @@ fn parse(dir: &Path, layout: &Layout, faults: &mut Faults) -> Option<Platform> {
     };
     let (sat, gw, st) = (of(0, &SATELLITE), of(1, &GATEWAY), of(2, &TERMINAL));
     let ((gw, further_gws), (st, mut further_sts)) = (gw?, st?);
-    let gateway_of = |id: u8| layout::gateway_of(dir, &layout.names[3], id);
-    let first = gateway_of(st.entity_id);
+    let others = further_sts.iter().map(|it| it.entity_id);
+    let ids: Vec<_> = others.chain([st.entity_id]).collect();
+    let gateways = layout::gateways_of(dir, &layout.names[3], &ids);
+    let first = gateways.get(&st.entity_id);
     for terminal in &mut further_sts {
-        terminal.gateway = gateway_of(terminal.entity_id).filter(|it| first != Some(*it));
+        let own = gateways.get(&terminal.entity_id);
+        terminal.gateway = own.filter(|_| own != first).copied();
     }
     Some(Platform {
         topology: layout.names[3].clone(),
