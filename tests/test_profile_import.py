@@ -86,9 +86,9 @@ def test_p288_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_ra
     plans = []
     for profile in (done.target, paths.PROFILES / SEVERAL):
         options = LinkOptions(profile=str(profile))
-        ids = options.terminal_ids()
-        request = options.request(terminals=ids)
-        plan = plan_link(build_config(options.topology(ids), "t", request, metrics=tmp_path / "metrics"))
+        further = options.profile_terminals()
+        request = options.request(terminals=further)
+        plan = plan_link(build_config(options.topology(further), "t", request, metrics=tmp_path / "metrics"))
         plans.append(plan.model_copy(update={"profile": "", "profile_sha256": ""}))
     assert len(plans[0].terminals) == 3
     assert plans[0] == plans[1]
@@ -171,3 +171,23 @@ def test_errors_of_a_timeline_name_the_user_s_file(tmp_path: Path) -> None:
     said = f"{caught.value} {caught.value.faults}"
     assert str(file) in said
     assert "satlab-link-" not in said
+
+
+def test_p341_an_import_keeps_the_profiles_and_terminals_of_further_gateways(tmp_path: Path) -> None:
+    done = profile_import.run(paths.PROFILES / "geo-spots", tmp_path / "spots")
+    assert {"profile_gw6.xml", "profile_st4.xml"} < {file.name for file in done.target.iterdir()}
+    assert "gw6: id 6, " in "\n".join(done.lines())
+    found = opensand.describe(done.target, paths.SATLINK)
+    assert [(one.entity_id, one.gateway) for one in found.further_sts] == [(4, 6)]
+    lines = validate.check(done.target)
+    assert len(lines) == 2
+    assert lines[1].endswith("spot of GW 6, carriers of Standard")
+    options = LinkOptions(profile=str(done.target))
+    further = options.profile_terminals()
+    config = build_config(
+        options.topology(further), "t", options.request(terminals=further), metrics=tmp_path / "metrics"
+    )
+    assert [(one.gateway, one.forward_modcod) for one in plan_link(config).terminals] == [
+        (0, "32APSK 9/10"),
+        (6, "32APSK 3/4"),
+    ]

@@ -19,7 +19,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
-from satlab.common.terminals import clients, with_terminals
+from satlab.common.terminals import ProfileTerminal, clients, with_terminals
 from satlab.common.topology import load
 from satlab.experiment import run
 from satlab.experiment.metrics_file import MetricsFile
@@ -155,9 +155,9 @@ def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: 
 def of_profile(lab_id: str, satlink: Path) -> Iterator[Lab]:
     """A lab with the terminals of geo-terminals: ST 1, ST 4 in a fade, ST 5 of another category."""
     options = LinkOptions(profile="geo-terminals")
-    ids = options.terminal_ids(satlink)
-    assert ids == (4, 5)
-    yield Lab.up(lab_id, options.topology(ids), options.request(terminals=ids), satlink=satlink)
+    further = options.profile_terminals(satlink)
+    assert further == (ProfileTerminal(4), ProfileTerminal(5))
+    yield Lab.up(lab_id, options.topology(further), options.request(terminals=further), satlink=satlink)
     lab.down(lab_id)
 
 

@@ -61,6 +61,17 @@ impl<C: Shared> Carriers<C> {
         self.places.len()
     }
 
+    /// Number of carriers.
+    #[must_use]
+    pub fn carriers(&self) -> usize {
+        self.all.len()
+    }
+
+    /// A carrier by its index, to be changed.
+    pub fn carrier_mut(&mut self, index: usize) -> &mut C {
+        &mut self.all[index]
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &C> {
         self.all.iter()

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::demand::OtherLoad;
 use crate::direction::{self, Direction};
+use crate::gateways;
 use crate::terminals::Further;
 use crate::timeline::{self, Timeline};
 use crate::timing::Timing;
@@ -65,14 +66,18 @@ pub struct Config {
     pub emulation: Option<Emulation>,
     /// Terminals next to the ST, equal to it.
     pub terminals: Vec<Further>,
+    /// Gateways of other spots, whose terminals are among the further ones.
+    pub gateways: Vec<gateways::Further>,
 }
 
 impl Config {
-    /// The devices: terrestrial segment, then satellite segment, then further terminals.
+    /// The devices: terrestrial segment, then satellite segment, then further terminals and gateways.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         let terrestrial = self.terrestrial.iter().flatten();
         let satellite = terrestrial.chain(self.satellite.iter().flatten());
-        satellite.chain(self.terminals.iter().map(|it| &it.port))
+        let terminals = self.terminals.iter().map(|it| &it.port);
+        let gateways = self.gateways.iter().map(|it| &it.port);
+        satellite.chain(terminals).chain(gateways)
     }
 
     /// Number of terminals, the ST included.
@@ -152,6 +157,7 @@ struct Fields {
     others: Option<Vec<OtherLoad>>,
     emulation: Option<Emulation>,
     terminals: Option<Vec<Further>>,
+    gateways: Option<Vec<gateways::Further>>,
 }
 
 /// Checks the text of a configuration. Loss traces come from `read`.
@@ -200,6 +206,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         others: fields.others.unwrap_or_default(),
         emulation: fields.emulation,
         terminals: fields.terminals.unwrap_or_default(),
+        gateways: fields.gateways.unwrap_or_default(),
     })
 }
 

@@ -13,6 +13,7 @@ pub mod direction;
 pub mod directions;
 pub mod drive;
 pub mod fifos;
+pub mod gateways;
 pub mod links;
 pub mod network;
 pub mod offload;

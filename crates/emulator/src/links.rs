@@ -242,7 +242,9 @@ fn check_scpc(config: &Config, profile: &Profile) -> Vec<String> {
         back.is_some_and(|it| it.scpc.is_some())
     };
     let is_scpc = profile.return_link.scpc.is_some();
-    let is_shared = is_scpc || profile.of_spot().any(has_scpc);
+    let is_there =
+        |it: &&profile::Terminal| config.has_own_profiles() || it.gateway_id == profile.gw.id;
+    let is_shared = is_scpc || profile.others().filter(is_there).any(has_scpc);
     let sends_probes = (config.probes.as_ref()).is_some_and(|it| it.from.is_empty());
     let faults = [
         (

@@ -9,6 +9,7 @@ use crate::back::Back;
 use crate::carriers::Carriers;
 use crate::config::Config;
 use crate::demand;
+use crate::gateways;
 use crate::links::links;
 use crate::scheduled::{self, Variation};
 use crate::served::Served;
@@ -19,12 +20,21 @@ use crate::terminals::Subnets;
 pub struct Terminal {
     /// Id in the profile; of equal terminals their index.
     pub id: u8,
-    /// Its group: terminals of one group share carriers.
+    /// Its gateway, which is also the number of its spot.
+    pub gateway_id: u8,
+    /// Its group: terminals of one group of a spot share carriers.
     pub group: String,
     /// From the gateway.
     pub forward: LinkConfig,
     /// To the gateway.
     pub back: LinkConfig,
+}
+
+impl Terminal {
+    /// What terminals that share carriers have in common.
+    fn place(&self) -> (u8, &str) {
+        (self.gateway_id, &self.group)
+    }
 }
 
 /// What a profile has that further terminals cannot share, and what of its terminals is not there; one line each.
@@ -35,6 +45,7 @@ pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
     }
     let of_ids = check_ids(config, profile).into_iter();
     of_ids
+        .chain(gateways::check(config, profile))
         .chain(check_delays(&of_platform(config, profile)))
         .collect()
 }
@@ -42,7 +53,7 @@ pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
 /// Terminals of the profile are named once each, all of them.
 fn check_ids(config: &Config, profile: &Profile) -> Option<String> {
     let mut given: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
-    let mut expected: Vec<u8> = profile.of_spot().map(|it| it.id).collect();
+    let mut expected: Vec<u8> = profile.others().map(|it| it.id).collect();
     given.sort_unstable();
     expected.sort_unstable();
     let is_right = given.is_empty() || given == expected;
@@ -68,7 +79,8 @@ fn check_delays(platform: &[(u8, Profile)]) -> Option<String> {
         earlier.map(move |other| (other, one))
     });
     let ((other, _), (id, _)) = pairs.find(|((_, other), (_, one))| {
-        one.group() == other.group() && one.one_way_delay_ns != other.one_way_delay_ns
+        let share = (one.gw.id, one.group()) == (other.gw.id, other.group());
+        share && one.one_way_delay_ns != other.one_way_delay_ns
     })?;
     Some(format!(
         "terminals: ST {id} has another delay than ST {other}, and they share a return carrier (set the same delay)"
@@ -148,6 +160,7 @@ pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
         let demand = is_assigned.then(|| demand::of_terminal(&profile, &forward));
         Terminal {
             id,
+            gateway_id: profile.gw.id,
             group: profile.group().to_owned(),
             forward,
             back: LinkConfig { demand, ..back },
@@ -156,8 +169,8 @@ pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
     let platform = of_platform(config, profile).into_iter();
     let mut terminals: Vec<_> = platform.zip(0..).map(terminal).collect();
     for index in 0..terminals.len() {
-        let group = terminals[index].group.clone();
-        let mut sharing = terminals.iter().filter(|it| it.group == group);
+        let own = terminals[index].place();
+        let mut sharing = terminals.iter().filter(|it| it.place() == own);
         let signalling = sharing.find_map(|it| it.forward.signalling);
         terminals[index].forward.signalling = signalling;
     }
@@ -192,17 +205,18 @@ fn equal(profile: &Profile, index: u8) -> Profile {
     profile
 }
 
-/// Forward and return carriers of a configuration with further terminals, at work: a pair for each group.
+/// Forward and return carriers of a configuration with further terminals, at work: a pair for each group of each spot.
 ///
 /// # Errors
 /// The terminals cannot share carriers.
 pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkError> {
     let terminals = terminals(config, profile);
-    let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+    let mut groups: Vec<((u8, &str), Vec<usize>)> = Vec::new();
     for (index, terminal) in terminals.iter().enumerate() {
-        match groups.iter_mut().find(|(name, _)| *name == terminal.group) {
+        let place = terminal.place();
+        match groups.iter_mut().find(|(other, _)| *other == place) {
             Some((_, members)) => members.push(index),
-            None => groups.push((&terminal.group, vec![index])),
+            None => groups.push((place, vec![index])),
         }
     }
     let (mut forward, mut back) = (Vec::new(), Vec::new());
@@ -212,10 +226,18 @@ pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkErr
         forward.push((down, members.clone()));
         back.push((up, members));
     }
-    let subnets = Subnets::new(&config.terminals);
+    let ids = gateways::ids(config, profile);
+    let at = |it: &Terminal| ids.iter().position(|id| *id == it.gateway_id);
+    let gateways: Vec<_> = terminals.iter().map(|it| at(it).unwrap_or(0)).collect();
+    let subnets = (0..ids.len()).map(|gateway| {
+        let spot = (0..gateways.len()).filter(|&it| gateways[it] == gateway);
+        Subnets::of_spot(&config.terminals, &spot.collect::<Vec<_>>())
+    });
+    let subnets = subnets.collect();
+    let gateways = if ids.len() > 1 { gateways } else { Vec::new() };
     Ok([
         Served::Forward(Carriers::new(forward), subnets),
-        Served::Return(Carriers::new(back)),
+        Served::Return(Carriers::new(back), gateways),
     ])
 }
 

@@ -48,6 +48,7 @@ pub struct Plan {
 struct OfTerminal {
     terminal: usize,
     id: u8,
+    gateway: u8,
     group: String,
     forward_modcod: String,
     forward_es_n0_db: f64,
@@ -232,6 +233,7 @@ fn terminals(config: &Config, profile: &Profile) -> Vec<OfTerminal> {
         OfTerminal {
             terminal: number,
             id,
+            gateway: seen.gw.id,
             group: seen.group().to_owned(),
             forward_modcod: first_modcod(&seen, false).to_string(),
             forward_es_n0_db: rounded_db(seen.forward_es_n0_db(1)),

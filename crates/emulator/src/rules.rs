@@ -77,12 +77,11 @@ pub(crate) fn defects(config: &Value, faults: &mut Faults) {
 pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
     let names = ["near", "far", "st", "gw"];
     let mut present: Vec<_> = names.map(|name| (name.to_owned(), &config[name])).into();
-    let further = config["terminals"].as_array().into_iter().flatten();
-    present.extend(
-        (0..)
-            .zip(further)
-            .map(|(index, it)| (format!("terminals[{index}]"), it)),
-    );
+    for list in ["terminals", "gateways"] {
+        let further = config[list].as_array().into_iter().flatten();
+        let numbered = (0..).zip(further);
+        present.extend(numbered.map(|(index, it)| (format!("{list}[{index}]"), it)));
+    }
     let device = |port: &Value| (port["netns"].clone(), port["tun"].clone());
     for (index, (name, port)) in present.iter().enumerate() {
         let same = |(_, other): &&(String, &Value)| {
@@ -109,6 +108,7 @@ pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
         let place = format!("timeline.steps[{index}].set");
         of_terminals(&place, &step["set"], count, faults);
     }
+    gateways(config, &further, faults);
     if further.is_empty() {
         return;
     }
@@ -150,6 +150,18 @@ pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
                 "{name}: is of one terminal (leave it out, or terminals)"
             ));
         }
+    }
+}
+
+/// Further gateways are those of terminals of the profile.
+fn gateways(config: &Value, further: &[&Value], faults: &mut Faults) {
+    let given = config["gateways"].as_array();
+    let is_given = given.is_some_and(|it| !it.is_empty());
+    if is_given && further.iter().all(|it| it["id"].is_null()) {
+        faults.push(
+            "gateways: are those of terminals with an id of the profile (name these in terminals)"
+                .into(),
+        );
     }
 }
 

@@ -14,10 +14,10 @@ use crate::terminals::Subnets;
 pub enum Served {
     /// The link of one terminal, or a part of it.
     Alone(Box<dyn Stage>),
-    /// From the gateway: packets find their terminal by their destination.
-    Forward(Carriers<SharedForward>, Subnets),
-    /// To the gateway.
-    Return(Carriers<Back>),
+    /// From each gateway: packets find their terminal by their destination.
+    Forward(Carriers<SharedForward>, Vec<Subnets>),
+    /// To the gateway of each terminal, by index; of none where there is one gateway for all.
+    Return(Carriers<Back>, Vec<usize>),
 }
 
 /// What a terminal of a shared carrier did since the start.
@@ -66,7 +66,10 @@ impl Served {
     pub fn of_one(config: LinkConfig, plans: &Assignments) -> Result<Self, LinkError> {
         if config.random_access.is_some() {
             let back = Back::new(&[config])?;
-            return Ok(Self::Return(Carriers::new(vec![(back, vec![0])])));
+            return Ok(Self::Return(
+                Carriers::new(vec![(back, vec![0])]),
+                Vec::new(),
+            ));
         }
         let mut link = Link::new(config)?;
         link.say(plans);
@@ -74,27 +77,36 @@ impl Served {
         Ok(Self::Alone(Box::new(link)))
     }
 
-    /// Offers a packet that came from a terminal, or is for one.
+    /// Offers a packet that came from a terminal, or from a gateway and is for one of its terminals.
     pub(crate) fn offer(&mut self, now: Nanos, from: usize, packet: &[u8]) {
         match self {
             Self::Alone(link) => link.offer(now, packet),
             Self::Forward(links, subnets) => {
+                // With one gateway it does not matter where a packet came from.
+                let gateway = if subnets.len() == 1 { 0 } else { from };
+                let Some(subnets) = subnets.get(gateway) else {
+                    return;
+                };
                 let (link, terminal) = links.of_mut(subnets.terminal_of(packet));
                 link.push(now, terminal, packet);
             }
-            Self::Return(links) => {
+            Self::Return(links, _) => {
                 let (link, terminal) = links.of_mut(from);
                 link.push(now, terminal, packet);
             }
         }
     }
 
-    /// Moves the oldest packet due at or before `now` to `out`; its due time and terminal.
+    /// Moves the oldest packet due at or before `now` to `out`; its due time, and the terminal or gateway that it is for. Where
+    /// there is one gateway, a packet to it has the terminal that it came from.
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         match self {
             Self::Alone(link) => link.pop(now, out).map(|due| (due, 0)),
             Self::Forward(links, _) => links.pop(now, out),
-            Self::Return(links) => links.pop(now, out),
+            Self::Return(links, gateways) => {
+                let (due, terminal) = links.pop(now, out)?;
+                Some((due, gateways.get(terminal).copied().unwrap_or(terminal)))
+            }
         }
     }
 
@@ -108,7 +120,7 @@ impl Served {
         let count = match self {
             Self::Alone(link) => return link.set(now, change),
             Self::Forward(links, _) => links.count(),
-            Self::Return(links) => links.count(),
+            Self::Return(links, _) => links.count(),
         };
         let of = terminal.map_or(0..count, |index| index..(index + 1).min(count));
         for index in of {
@@ -118,7 +130,7 @@ impl Served {
                     let (link, own) = links.of_mut(index);
                     link.set(now, own, change)?;
                 }
-                Self::Return(links) => {
+                Self::Return(links, _) => {
                     let (link, own) = links.of_mut(index);
                     link.set(now, own, change)?;
                 }
@@ -133,7 +145,7 @@ impl Served {
             Self::Alone(link) => link.next_event(),
             Self::Forward(links, _) => links.next_event(),
             // A plan is made after the moment that it is due at.
-            Self::Return(links) => {
+            Self::Return(links, _) => {
                 let plans = links.iter().filter_map(Back::next_plan);
                 let plans = plans.map(|at| at.saturating_add(1));
                 links.next_event().into_iter().chain(plans).min()
@@ -152,9 +164,13 @@ impl Served {
                 });
                 delays.min().unwrap_or(0) / 2
             }
-            Self::Return(links) => {
-                let (link, own) = links.of_mut(0);
-                link.config(own).delay / 2
+            // Of a carrier, whose terminals have the same.
+            Self::Return(links, _) => {
+                let mut least = Nanos::MAX;
+                for index in 0..links.carriers() {
+                    least = least.min(links.carrier_mut(index).config(0).delay);
+                }
+                least / 2
             }
         }
     }
@@ -200,7 +216,7 @@ impl Served {
                     ..sum
                 })
             }
-            Self::Return(links) => {
+            Self::Return(links, _) => {
                 let count = links.count();
                 let mut of = |it| {
                     let (link, own) = links.of_mut(it);

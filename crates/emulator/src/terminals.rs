@@ -132,34 +132,44 @@ pub struct Subnets {
     by_address: Vec<(Subnet, usize)>,
     /// The same of IPv6.
     by_address6: Vec<(Subnet, usize)>,
+    /// For what is in none.
+    first: usize,
 }
 
 impl Subnets {
     /// Those of further terminals, whose indexes start at 1; none overlaps another.
     #[must_use]
     pub fn new(further: &[Further]) -> Self {
+        Self::of_spot(further, &(0..=further.len()).collect::<Vec<_>>())
+    }
+
+    /// Those of the terminals of one spot, by their indexes: what is for none of these is for the first of them.
+    #[must_use]
+    pub fn of_spot(further: &[Further], spot: &[usize]) -> Self {
         let of = |it: &Further| [Some(it.subnet), it.own[0]];
         let of6 = |it: &Further| [it.subnet6, it.own[1]];
-        let mut by_address = with_index(further, of);
-        let mut by_address6 = with_index(further, of6);
-        by_address.sort_unstable();
-        by_address6.sort_unstable();
+        let own = |mut all: Vec<(Subnet, usize)>| {
+            all.retain(|(_, index)| spot.contains(index));
+            all.sort_unstable();
+            all
+        };
         Self {
-            by_address,
-            by_address6,
+            by_address: own(with_index(further, of)),
+            by_address6: own(with_index(further, of6)),
+            first: spot.first().copied().unwrap_or(0),
         }
     }
 
-    /// Index of the terminal that a packet is for: what is for no other is for the ST, 0.
+    /// Index of the terminal that a packet is for: what is for no other is for the first, the ST or that of the spot.
     #[must_use]
     pub fn terminal_of(&self, packet: &[u8]) -> usize {
         let (subnets, place) = match packet.first().map(|byte| byte >> 4) {
             Some(4) => (&self.by_address, DESTINATION),
             Some(6) => (&self.by_address6, DESTINATION_6),
-            _ => return 0,
+            _ => return self.first,
         };
         let Some(destination) = packet.get(place) else {
-            return 0;
+            return self.first;
         };
         let with_byte = |address: u128, &byte: &u8| address << 8 | u128::from(byte);
         let address = destination.iter().fold(0, with_byte);
@@ -167,7 +177,7 @@ impl Subnets {
         let before = after.checked_sub(1).map(|index| subnets[index]);
         before
             .filter(|(subnet, _)| address <= subnet.last)
-            .map_or(0, |(_, terminal)| terminal)
+            .map_or(self.first, |(_, terminal)| terminal)
     }
 }
 

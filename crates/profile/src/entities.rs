@@ -28,6 +28,7 @@ pub(crate) struct Entities {
     /// Everything that the platform lists, this profile's own entities included.
     pub satellites: Vec<u8>,
     pub gateways: Vec<u8>,
+    pub gateway_hosts: Vec<Host>,
     pub terminals: Vec<Host>,
 }
 
@@ -92,10 +93,8 @@ pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<
         st: host(&files.st.as_ref()?.get(TERMINAL.section)?)?,
         satellites: listed(files.sat.as_ref()?, &SATELLITE),
         gateways: listed(files.gw.as_ref()?, &GATEWAY),
-        terminals: entity_items(files.st.as_ref()?, &TERMINAL)
-            .iter()
-            .filter_map(host)
-            .collect(),
+        gateway_hosts: hosts(files.gw.as_ref()?, &GATEWAY),
+        terminals: hosts(files.st.as_ref()?, &TERMINAL),
     })
 }
 
@@ -126,6 +125,12 @@ fn listed(root: &Place<'_>, role: &Role) -> Vec<u8> {
         .iter()
         .filter_map(|item| item.value("entity_id"))
         .collect()
+}
+
+/// Entities of a list of the platform.
+fn hosts(root: &Place<'_>, role: &Role) -> Vec<Host> {
+    let items = entity_items(root, role);
+    items.iter().filter_map(host).collect()
 }
 
 fn host(section: &Place<'_>) -> Option<Host> {
@@ -199,13 +204,11 @@ fn same(left: Option<&str>, right: Option<&str>) -> bool {
 
 /// Numbers of entities, uniqueness of ids and addresses, and the default gateway of one file.
 fn check_platform(root: &Place<'_>, faults: &mut Faults) {
-    for (role, what) in [(SATELLITE, "satellite"), (GATEWAY, "gateway")] {
-        let count = entity_items(root, &role).len();
-        if count > 1 {
-            let reason = format!("{count} {what}s: more than one is {UNSUPPORTED}");
-            root.nearest(role.list)
-                .refuse(faults, reason, format!("keep one {what}"));
-        }
+    let satellites = entity_items(root, &SATELLITE).len();
+    if satellites > 1 {
+        let reason = format!("{satellites} satellites: more than one is {UNSUPPORTED}");
+        let place = root.nearest(SATELLITE.list);
+        place.refuse(faults, reason, "keep one satellite");
     }
     let items: Vec<_> = [SATELLITE, GATEWAY, TERMINAL]
         .iter()

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Where the files of a profile are: in one folder, or as `OpenSAND`'s own tools lay them out.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::check::UNSUPPORTED;
 use crate::document::Source;
 use crate::fault::{Fault, Faults, Severity};
 use crate::schema::BROADCAST_ID;
+use crate::spots::membership;
 
 /// The files of a profile in one folder. A transparent satellite has no profile of its own. Further terminals of the
 /// platform may have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have that of `profile_st.xml`.
+/// So may the gateways of other spots: `profile_gw<id>.xml`.
 /// A profile may also have a folder for each entity, as `OpenSAND`'s own tools write it.
 pub const FILES: [&str; 6] = [
     "infrastructure_sat.xml",
@@ -31,6 +35,8 @@ pub(crate) struct Layout {
     pub names: [String; FILES.len()],
     /// Profiles of further terminals, by id.
     pub further: Vec<(u8, String)>,
+    /// The same of gateways.
+    pub further_gateways: Vec<(u8, String)>,
 }
 
 /// Finds the files: those of [`FILES`]; or a folder with `infrastructure.xml` and `profile.xml` for each entity, in the
@@ -58,15 +64,19 @@ pub(crate) fn find(dir: &Path, faults: &mut Faults) -> Layout {
     if entities.is_empty() {
         return of_one_folder(dir);
     }
-    of_entities(dir, &entities)
+    of_entities(dir, &entities, faults)
 }
 
 fn of_one_folder(dir: &Path) -> Layout {
-    let ids = 0..BROADCAST_ID as u8;
-    let further = ids.map(|id| (id, format!("profile_st{id}.xml")));
+    let of = |kind: &str| {
+        let ids = 0..BROADCAST_ID as u8;
+        let names = ids.map(|id| (id, format!("profile_{kind}{id}.xml")));
+        names.filter(|(_, name)| is_there(dir, name)).collect()
+    };
     Layout {
         names: FILES.map(str::to_owned),
-        further: further.filter(|(_, name)| is_there(dir, name)).collect(),
+        further: of("st"),
+        further_gateways: of("gw"),
     }
 }
 
@@ -78,7 +88,7 @@ struct Entity {
     id: u8,
 }
 
-fn of_entities(dir: &Path, entities: &[Entity]) -> Layout {
+fn of_entities(dir: &Path, entities: &[Entity], faults: &mut Faults) -> Layout {
     let of = |kind: &str| {
         let mut found: Vec<_> = entities
             .iter()
@@ -87,7 +97,7 @@ fn of_entities(dir: &Path, entities: &[Entity]) -> Layout {
         found.sort_by_key(|entity| entity.id);
         found
     };
-    let [satellites, gateways, terminals] = ["Satellite", "Gateway", "Terminal"].map(of);
+    let [satellites, mut gateways, terminals] = ["Satellite", "Gateway", "Terminal"].map(of);
     let file = |found: &[&Entity], role: &str, name: &str| {
         let folder = found.first().map_or(role, |entity| entity.folder.as_str());
         format!("{folder}/{name}")
@@ -96,21 +106,62 @@ fn of_entities(dir: &Path, entities: &[Entity]) -> Layout {
         .iter()
         .map(|entity| format!("{}/topology.xml", entity.folder));
     let topology = std::iter::once("topology.xml".to_owned()).chain(nested);
-    let topology = topology.into_iter().find(|name| is_there(dir, name));
-    let further = terminals
-        .iter()
-        .skip(1)
-        .map(|entity| (entity.id, format!("{}/profile.xml", entity.folder)));
+    let mut topology = topology.into_iter();
+    let topology = topology.find(|name| is_there(dir, name));
+    let topology = topology.unwrap_or_else(|| "topology.xml".into());
+    // The first terminal's gateway comes first.
+    let own = terminals.first().map(|it| it.id);
+    let own = own.and_then(|id| gateways_of(dir, &topology, &[id]).remove(&id));
+    gateways.sort_by_key(|it| Some(it.id) != own);
+    refuse_split(dir, &gateways, faults);
+    let further = |found: &[&Entity]| {
+        let others = found.iter().skip(1);
+        let file = |it: &&Entity| (it.id, format!("{}/profile.xml", it.folder));
+        others.map(file).collect()
+    };
     Layout {
         names: [
             file(&satellites, "sat", "infrastructure.xml"),
             file(&gateways, "gw", "infrastructure.xml"),
             file(&terminals, "st", "infrastructure.xml"),
-            topology.unwrap_or_else(|| "topology.xml".into()),
+            topology,
             file(&gateways, "gw", "profile.xml"),
             file(&terminals, "st", "profile.xml"),
         ],
-        further: further.collect(),
+        further: further(&terminals),
+        further_gateways: further(&gateways),
+    }
+}
+
+/// The gateways that a topology assigns terminals to, by terminal; what cannot be read is reported when it is loaded. The file is
+/// read once, and each id looked up once, however often it occurs.
+pub(crate) fn gateways_of(dir: &Path, topology: &str, terminals: &[u8]) -> BTreeMap<u8, u8> {
+    let mut ignored = Faults::default();
+    let mut found = || {
+        let source = Source::read(dir, topology, &mut ignored)?;
+        let document = source.parse(&mut ignored)?;
+        let root = source.root(&document)?;
+        let ids = terminals.iter().copied();
+        let ids: BTreeSet<u8> = ids.filter(|&id| id < BROADCAST_ID as u8).collect();
+        let gateway = |id: u8| Some((id, membership(&root, Some(id))?.gateway_id));
+        Some(ids.into_iter().filter_map(gateway).collect())
+    };
+    found().unwrap_or_default()
+}
+
+/// Of a further gateway the infrastructure file is not read: that it is split is seen here.
+fn refuse_split(dir: &Path, gateways: &[&Entity], faults: &mut Faults) {
+    for split in gateways.iter().skip(1).filter(|it| it.kind != "Gateway") {
+        faults.push(Fault {
+            file: (dir.join(&split.folder).join("infrastructure.xml"))
+                .display()
+                .to_string(),
+            line: 0,
+            element: "entity/entity_type".into(),
+            reason: format!("{} is {UNSUPPORTED}", split.kind),
+            remedy: "write Gateway".into(),
+            severity: Severity::Unsupported,
+        });
     }
 }
 

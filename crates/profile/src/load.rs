@@ -4,22 +4,22 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use roxmltree::Document;
 use sha2::{Digest, Sha256};
 
 use crate::access;
 use crate::advice::advice;
 use crate::check::check_file;
 use crate::document::{Place, Source};
-use crate::entities::{self, Infrastructures};
+use crate::entities::{self, Entities, Infrastructures};
 use crate::fault::{Fault, Faults, Severity};
+use crate::gateway;
 use crate::layout;
-use crate::physical;
 use crate::profile::Profile;
-use crate::qos;
 use crate::radio::{self, Ends, Files};
 use crate::scpc;
-use crate::spots;
-use crate::terminal;
+use crate::spots::{self, membership};
+use crate::terminal::{self, StProfile};
 use crate::{schema, topology};
 
 const TABLES: [&[schema::Element]; 6] = [
@@ -183,39 +183,54 @@ fn parse(dir: &Path, faults: &mut Faults) -> Option<Profile> {
     };
     let (topology, gw, st) = (next(), next(), next());
     drop(roots);
-    let further: Vec<_> = layout
-        .further
-        .iter()
-        .filter_map(|(id, name)| Some((*id, Source::read(dir, name, faults)?)))
-        .collect();
-    let further_documents: Vec<_> = further
-        .iter()
-        .map(|(_, source)| source.parse(faults))
-        .collect();
-    let further_roots: Vec<_> = further
-        .iter()
-        .zip(&further_documents)
-        .filter_map(|((id, source), document)| {
-            let root = check_file(source, document.as_ref()?, schema::PROFILE_ST, faults)?;
-            Some((*id, root))
-        })
-        .collect();
+    let sts = further_sources(dir, &layout.further, faults);
+    let gws = further_sources(dir, &layout.further_gateways, faults);
+    let [st_documents, gw_documents] = [&sts, &gws].map(|all| further_documents(all, faults));
     let roots = Roots {
         infrastructures,
         topology,
         gw,
         st,
-        further: further_roots,
+        further: further_roots(&sts, &st_documents, schema::PROFILE_ST, faults),
+        further_gateways: further_roots(&gws, &gw_documents, schema::PROFILE_GW, faults),
     };
     let profile = assemble(&roots, faults)?;
-    let all = sources
-        .iter()
-        .flatten()
-        .chain(further.iter().map(|it| &it.1));
+    let further = sts.iter().chain(&gws).map(|it| &it.1);
+    let all = sources.iter().flatten().chain(further);
     Some(Profile {
         sha256: hash(all, &profile),
         ..profile
     })
+}
+
+/// The profiles of further entities of one kind that can be read, by id.
+fn further_sources(dir: &Path, files: &[(u8, String)], faults: &mut Faults) -> Vec<(u8, Source)> {
+    let files = files.iter();
+    files
+        .filter_map(|(id, name)| Some((*id, Source::read(dir, name, faults)?)))
+        .collect()
+}
+
+fn further_documents<'a>(
+    sources: &'a [(u8, Source)],
+    faults: &mut Faults,
+) -> Vec<Option<Document<'a>>> {
+    let sources = sources.iter();
+    sources.map(|(_, source)| source.parse(faults)).collect()
+}
+
+fn further_roots<'a>(
+    sources: &'a [(u8, Source)],
+    documents: &'a [Option<Document<'a>>],
+    table: &'static [schema::Element],
+    faults: &mut Faults,
+) -> Vec<(u8, Place<'a>)> {
+    let all = sources.iter().zip(documents);
+    all.filter_map(|((id, source), document)| {
+        let root = check_file(source, document.as_ref()?, table, faults)?;
+        Some((*id, root))
+    })
+    .collect()
 }
 
 /// Places of `root` in every file that could be parsed.
@@ -226,6 +241,17 @@ struct Roots<'a> {
     st: Option<Place<'a>>,
     /// Profiles of further terminals, by id.
     further: Vec<(u8, Place<'a>)>,
+    /// The same of gateways.
+    further_gateways: Vec<(u8, Place<'a>)>,
+}
+
+impl<'a> Roots<'a> {
+    /// The profile of a terminal's gateway.
+    fn gateway_of(&self, terminal: u8) -> Option<&Place<'a>> {
+        let id = membership(self.topology.as_ref()?, Some(terminal))?.gateway_id;
+        let further = self.further_gateways.iter().find(|it| it.0 == id);
+        further.map(|it| &it.1).or(self.gw.as_ref())
+    }
 }
 
 /// The element table guards every value that `assemble` reads; this says so instead of passing silently, should it not.
@@ -242,9 +268,25 @@ fn incomplete(dir: &Path) -> Fault {
 
 /// Every profile, the further terminals' included.
 fn check_buffers(roots: &Roots<'_>, faults: &mut Faults) {
-    let further = roots.further.iter().map(|(_, root)| root);
+    let further = roots.further.iter().chain(&roots.further_gateways);
+    let further = further.map(|(_, root)| root);
     let profiles = roots.gw.iter().chain(&roots.st).chain(further);
     profiles.for_each(|root| access::check_buffer(root, faults));
+}
+
+/// What topology and profiles say of the entities that are there.
+fn check_entities(
+    roots: &Roots<'_>,
+    (topology, st): (&Place<'_>, &Place<'_>),
+    entities: &Entities,
+    faults: &mut Faults,
+) {
+    topology::check_category(topology, st, entities.st.id, faults);
+    scpc::check(topology, st, entities, faults);
+    let ids = entities.terminals.iter().map(|terminal| terminal.id);
+    ids.for_each(|id| topology::check_carriers(topology, id, faults));
+    terminal::check_further(&roots.further, topology, entities, faults);
+    gateway::check_further(&roots.further_gateways, entities, faults);
 }
 
 /// Checks every part, so that no fault hides another, and assembles the profile.
@@ -254,25 +296,21 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     if let Some(topology) = topology {
         topology::check(topology, entities.as_ref(), faults);
     }
-    let gw_qos = gw.and_then(|gw| qos::read(gw, "gw_fifos", faults));
     check_buffers(roots, faults);
-    let gw_physical = gw.and_then(|gw| physical::read(gw, faults));
-    let mut st_profile = |root: &Place<'_>| terminal::read(root, topology, gw, faults);
-    let own = roots.st.as_ref().and_then(&mut st_profile);
-    let further = roots.further.iter();
-    let further: Vec<_> = further
-        .filter_map(|(id, root)| Some((*id, st_profile(root)?)))
+    let gw_profile = gw.and_then(|gw| gateway::read(gw, faults));
+    let gateways = roots.further_gateways.iter();
+    let gateways: Vec<_> = gateways
+        .filter_map(|(id, root)| Some((*id, gateway::read(root, faults)?)))
         .collect();
-    let (topology, gw, st) = (topology?, gw?, roots.st.as_ref()?);
+    let st = roots.st.as_ref();
+    let own = st.and_then(|root| terminal::read(root, topology, gw, faults));
+    let further = further_profiles(roots, entities.as_ref(), faults);
+    let (topology, gw, st) = (topology?, gw?, st?);
     let st_id = entities.as_ref().map(|entities| entities.st.id);
     if let Some(entities) = &entities {
-        topology::check_category(topology, st, entities.st.id, faults);
-        scpc::check(topology, st, entities, faults);
-        let ids = entities.terminals.iter().map(|terminal| terminal.id);
-        ids.for_each(|id| topology::check_carriers(topology, id, faults));
-        terminal::check_further(&roots.further, topology, entities, faults);
+        check_entities(roots, (topology, st), entities, faults);
     }
-    let (gw_physical, st_profile) = (gw_physical?, own?);
+    let (gw_profile, st_profile) = (gw_profile?, own?);
     let settings = access::settings(topology)?;
     let files = Files {
         topology,
@@ -281,13 +319,14 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
         st_id,
     };
     let ends = Ends {
-        gw: &gw_physical,
+        gw: &gw_profile.physical,
         st: &st_profile.physical,
     };
     let forward = radio::forward(&files, ends, &settings, faults);
     let return_link = radio::return_link(&files, ends, &settings, faults);
     let (entities, return_link) = (entities?, return_link?);
-    let (profiles, radio) = ((&st_profile, &further[..]), (&gw_physical, &settings));
+    let gateways = gateway::gateways(&entities, &gw_profile, &gateways);
+    let (profiles, radio) = ((&st_profile, &further[..]), (&gateways[..], &settings));
     let terminals = terminal::terminals(topology, &entities, profiles, radio)?;
     terminal::check_sums(st, &terminals, entities.st.id, &return_link, faults);
     Some(Profile {
@@ -296,19 +335,50 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
         st: entities.st,
         gw: entities.gw,
         sat_id: entities.sat_id,
-        one_way_delay_ns: gw_physical.delay.at(0) + st_profile.physical.delay.at(0),
+        one_way_delay_ns: gw_profile.physical.delay.at(0) + st_profile.physical.delay.at(0),
         forward: forward?,
         return_link,
         spots: spots::spots(topology),
         st_profile,
-        gw_physical,
-        gw_qos: gw_qos?,
-        gw_encapsulation: access::encapsulation(gw),
+        gw_physical: gw_profile.physical,
+        gw_qos: gw_profile.qos,
+        gw_encapsulation: gw_profile.encapsulation,
+        gateways,
         settings,
         advice: Vec::new(),
         warnings: Faults::default(),
         unsupported: Faults::default(),
     })
+}
+
+/// The profiles of the terminals that have one of their own, or that of the ST at another gateway.
+fn further_profiles(
+    roots: &Roots<'_>,
+    entities: Option<&Entities>,
+    faults: &mut Faults,
+) -> Vec<(u8, StProfile)> {
+    let topology = roots.topology.as_ref();
+    let own = roots.further.iter();
+    let mut found: Vec<_> = own
+        .filter_map(|(id, root)| {
+            let gw = roots.gateway_of(*id);
+            Some((*id, terminal::read(root, topology, gw, faults)?))
+        })
+        .collect();
+    let (Some(entities), Some(st)) = (entities, &roots.st) else {
+        return found;
+    };
+    if roots.further_gateways.is_empty() {
+        return found;
+    }
+    for id in entities.terminals.iter().map(|it| it.id) {
+        let has_own = id == entities.st.id || roots.further.iter().any(|it| it.0 == id);
+        let gw = roots.gateway_of(id).filter(|_| !has_own);
+        // What is wrong with the file was reported when it was read for the ST.
+        let profile = gw.and_then(|_| terminal::read(st, topology, gw, &mut Faults::default()));
+        found.extend(profile.map(|it| (id, it)));
+    }
+    found
 }
 
 /// Lower-case hexadecimal SHA-256.
@@ -335,7 +405,9 @@ fn hash<'a>(sources: impl Iterator<Item = &'a Source>, profile: &Profile) -> Str
         );
     }
     let terminals = profile.terminals.iter().map(|it| &it.profile.physical);
-    for physical in terminals.chain([&profile.st_profile.physical, &profile.gw_physical]) {
+    let further = profile.gateways.iter().skip(1).map(|it| &it.physical);
+    let own = [&profile.st_profile.physical, &profile.gw_physical];
+    for physical in terminals.chain(own).chain(further) {
         for series in physical.series() {
             let _ = write!(data, "{series:?}");
         }

@@ -31,6 +31,9 @@ pub struct Station {
     pub infrastructure: String,
     /// Its profile file; `None`: it has none, as a transparent satellite.
     pub profile: Option<String>,
+    /// Id of a further terminal's gateway where that is another than the first terminal's; as far as the topology says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<u8>,
 }
 
 /// The machines of a platform.
@@ -46,10 +49,12 @@ pub struct Platform {
     pub st: Station,
     /// Further terminals, by id.
     pub further_sts: Vec<Station>,
+    /// Further gateways, by id.
+    pub further_gws: Vec<Station>,
 }
 
-/// Reads the machines of the profile in `dir`. Topology and profiles are not looked at, and of the infrastructure files only
-/// what a machine needs.
+/// Reads the machines of the profile in `dir`. Profiles are not looked at, of the topology only whose gateway is whose, and of
+/// the infrastructure files only what a machine needs.
 ///
 /// # Errors
 /// What is missing of it, with file, line and element.
@@ -67,18 +72,31 @@ fn parse(dir: &Path, layout: &Layout, faults: &mut Faults) -> Option<Platform> {
         let document = source.parse(faults)?;
         let root = source.checked_root(&document, faults)?;
         let mut own = station(&root, role, faults)?;
-        let st = (role.section == TERMINAL.section).then(|| further(&root, &own, layout));
         own.profile = profile_of(dir, layout, at);
-        Some((own, st.unwrap_or_default()))
+        let others = match at {
+            0 => Vec::new(),
+            1 => further(&root, role, &own, &layout.further_gateways),
+            _ => further(&root, role, &own, &layout.further),
+        };
+        Some((own, others))
     };
     let (sat, gw, st) = (of(0, &SATELLITE), of(1, &GATEWAY), of(2, &TERMINAL));
-    let (st, further_sts) = st?;
+    let ((gw, further_gws), (st, mut further_sts)) = (gw?, st?);
+    let others = further_sts.iter().map(|it| it.entity_id);
+    let ids: Vec<_> = others.chain([st.entity_id]).collect();
+    let gateways = layout::gateways_of(dir, &layout.names[3], &ids);
+    let first = gateways.get(&st.entity_id);
+    for terminal in &mut further_sts {
+        let own = gateways.get(&terminal.entity_id);
+        terminal.gateway = own.filter(|_| own != first).copied();
+    }
     Some(Platform {
         topology: layout.names[3].clone(),
         sat: sat?.0,
-        gw: gw?.0,
+        gw,
         st,
         further_sts,
+        further_gws,
     })
 }
 
@@ -119,15 +137,21 @@ fn station(root: &Place<'_>, role: &Role, faults: &mut Faults) -> Option<Station
         path_local: path_local().filter(|_| keeps_files),
         infrastructure: root.source.name.clone(),
         profile: None,
+        gateway: None,
     })
 }
 
-/// The other terminals of the list, with the TAP of `own` and its files where they have none of their own.
-fn further(root: &Place<'_>, own: &Station, layout: &Layout) -> Vec<Station> {
-    let items = entity_items(root, &TERMINAL);
+/// The other entities of the list, with the TAP of `own` and its files where they have none of their own (`profiles`, by id).
+fn further(
+    root: &Place<'_>,
+    role: &Role,
+    own: &Station,
+    profiles: &[(u8, String)],
+) -> Vec<Station> {
+    let items = entity_items(root, role);
     let station = |item: &Place<'_>| {
         let id: u8 = item.value("entity_id").filter(|id| *id != own.entity_id)?;
-        let profile = layout.further.iter().find(|(of, _)| *of == id);
+        let profile = profiles.iter().find(|(of, _)| *of == id);
         let own_file = profile.map(|(_, name)| name.replace("profile", "infrastructure"));
         let folder = own_file.filter(|name| name.ends_with("/infrastructure.xml"));
         Some(Station {
@@ -137,7 +161,10 @@ fn further(root: &Place<'_>, own: &Station, layout: &Layout) -> Vec<Station> {
             mac_address: item.text_at("mac_address").map(str::to_owned),
             path_local: own.path_local.clone(),
             infrastructure: folder.unwrap_or_else(|| own.infrastructure.clone()),
-            profile: Some(profile.map_or(&layout.names[5], |(_, name)| name).clone()),
+            profile: profile
+                .map(|(_, name)| name.clone())
+                .or_else(|| own.profile.clone()),
+            gateway: None,
         })
     };
     items.iter().filter_map(station).collect()

@@ -4,6 +4,7 @@
 use crate::access::{Encapsulation, Settings};
 use crate::entities::Host;
 use crate::fault::Faults;
+use crate::gateway::Gateway;
 use crate::physical::Physical;
 use crate::qos::Qos;
 use crate::radio::{self, Forward, Return, combined_es_n0_db};
@@ -40,6 +41,8 @@ pub struct Profile {
     pub gw_qos: Qos,
     /// Encapsulation at the gateway.
     pub gw_encapsulation: Encapsulation,
+    /// All gateways of the platform, `gw` first.
+    pub gateways: Vec<Gateway>,
     /// Frames, margins and timers.
     pub settings: Settings,
     /// What a user should know when comparing with the real `OpenSAND` 8.2.0.
@@ -66,7 +69,8 @@ impl Profile {
             && (self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged)
     }
 
-    /// The same platform with another terminal of the ST's spot in place of the ST; `None`: there is no such terminal.
+    /// The same platform with another terminal in place of the ST, and its spot's gateway in place of the GW; `None`: there is
+    /// no such terminal.
     ///
     /// Its MODCOD and waveform are the most efficient that its own `Es/N0` reaches, the most robust where it reaches none.
     #[must_use]
@@ -74,8 +78,9 @@ impl Profile {
         if id == self.st.id {
             return Some(self.clone());
         }
-        let terminal = self.of_spot().find(|it| it.id == id)?;
-        let (forward, return_link) = if terminal.group == self.group() {
+        let terminal = self.terminals.iter().find(|it| it.id == id)?;
+        let place = (terminal.gateway_id, terminal.group.as_str());
+        let (forward, return_link) = if place == (self.gw.id, self.group()) {
             (self.forward.clone(), self.return_link.clone())
         } else {
             terminal.carriers.clone()?
@@ -87,8 +92,16 @@ impl Profile {
             return_link,
             ..self.clone()
         };
+        if place.0 != self.gw.id {
+            let mut gateways = self.gateways.iter();
+            let gateway = gateways.find(|it| it.host.id == place.0)?.clone();
+            profile.gw = gateway.host;
+            profile.gw_physical = gateway.physical;
+            profile.gw_qos = gateway.qos;
+            profile.gw_encapsulation = gateway.encapsulation;
+        }
         profile.one_way_delay_ns = profile.one_way_delay_at(0);
-        let physical = [&self.gw_physical, &profile.st_profile.physical];
+        let physical = [&profile.gw_physical, &profile.st_profile.physical];
         let (forward_db, return_db) = radio::steady_es_n0_db(physical);
         profile
             .forward
@@ -105,6 +118,11 @@ impl Profile {
     pub fn group(&self) -> &str {
         let own = self.terminals.iter().find(|it| it.id == self.st.id);
         own.map_or("", |own| &own.group)
+    }
+
+    /// All terminals but for the ST, whatever their spot and group, in the order of the platform.
+    pub fn others(&self) -> impl Iterator<Item = &Terminal> {
+        self.terminals.iter().filter(|it| it.id != self.st.id)
     }
 
     /// The terminals of the ST's spot but for the ST, whatever their group, in the order of the platform.

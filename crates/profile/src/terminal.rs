@@ -7,6 +7,7 @@ use crate::access::{self, Dama, Encapsulation, Settings};
 use crate::document::Place;
 use crate::entities::{Entities, Host};
 use crate::fault::Faults;
+use crate::gateway::Gateway;
 use crate::physical::{self, Physical};
 use crate::qos::{self, Qos};
 use crate::radio::{self, Forward, Return, cra_slots, slot_limit};
@@ -108,13 +109,17 @@ pub(crate) fn terminals(
     topology: &Place<'_>,
     entities: &Entities,
     (own, further): (&StProfile, &[(u8, StProfile)]),
-    (gw_physical, settings): (&Physical, &Settings),
+    (gateways, settings): (&[Gateway], &Settings),
 ) -> Option<Vec<Terminal>> {
     let terminal = |host: &Host| {
         let membership = membership(topology, Some(host.id))?;
         let profile = further.iter().find(|(id, _)| *id == host.id);
         let profile = profile.map_or(own, |(_, profile)| profile).clone();
-        let (physical, cra_kbps) = ([gw_physical, &profile.physical], profile.dama.cra_kbps);
+        let (id, cra_kbps) = (membership.gateway_id, profile.dama.cra_kbps);
+        // A gateway that is not there is a fault already.
+        let gateway = gateways.iter().find(|it| it.host.id == id);
+        let gateway = gateway.or(gateways.first())?;
+        let physical = [&gateway.physical, &profile.physical];
         let carriers = radio::of_terminal(topology, host.id, physical, settings, cra_kbps);
         Some(Terminal {
             id: host.id,
@@ -142,14 +147,12 @@ pub(crate) fn check_sums(
         return;
     };
     check_sum(st, terminals, own, carrier, faults);
-    let mut groups = vec![&own.group];
-    for other in terminals
-        .iter()
-        .filter(|it| it.gateway_id == own.gateway_id)
-    {
-        if let (false, Some((_, back))) = (groups.contains(&&other.group), &other.carriers) {
+    let place = |it: &Terminal| (it.gateway_id, it.group.clone());
+    let mut seen = vec![place(own)];
+    for other in terminals {
+        if let (false, Some((_, back))) = (seen.contains(&place(other)), &other.carriers) {
             check_sum(st, terminals, other, back, faults);
-            groups.push(&other.group);
+            seen.push(place(other));
         }
     }
 }

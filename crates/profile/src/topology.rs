@@ -16,7 +16,6 @@ use crate::spots::{Membership, carrier_ids, is_scpc, membership};
 pub(crate) fn check(topology: &Place<'_>, entities: Option<&Entities>, faults: &mut Faults) {
     check_tables(topology, faults);
     let spots = topology.items("frequency_plan/spots");
-    refuse_many(topology, "frequency_plan/spots", faults);
     for spot in &spots {
         for band in ["forward_band", "return_band"] {
             refuse_many_of_a_group(spot, band, faults);
@@ -29,17 +28,6 @@ pub(crate) fn check(topology: &Place<'_>, entities: Option<&Entities>, faults: &
     if let Some(entities) = entities {
         check_spots(&spots, entities, faults);
         check_assignment(topology, &spots, entities, faults);
-    }
-}
-
-/// More than one is well written, but satlink has one.
-fn refuse_many(place: &Place<'_>, path: &str, faults: &mut Faults) {
-    let count = place.items(path).len();
-    if count > 1 {
-        let reason = format!("{count} items: more than one is {UNSUPPORTED}");
-        place
-            .nearest(path)
-            .refuse(faults, reason, "keep one <item>");
     }
 }
 

@@ -318,3 +318,71 @@ fn machines_are_read_of_what_satlink_does_not_carry() {
         [("entity/entity_st/entity_id", "missing")]
     );
 }
+
+/// Several gateways and spots as the deployment tool lays them out: a folder for each entity. The first terminal's gateway is not
+/// the one with the lowest id.
+#[test]
+fn p341_folders_of_several_gateways_are_read_with_the_spots_of_their_terminals() {
+    let spots = shipped("geo-spots");
+    let flat = load(&spots).unwrap_or_else(|faults| panic!("{faults}"));
+    let dir = TempDir::new().unwrap();
+    let write = |name: &str, text: String| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let read = |name: &str| fs::read_to_string(spots.join(name)).unwrap();
+    // The gateways swap their ids: ST 1 belongs to GW 6.
+    let swapped = |text: String| {
+        let text = text.replace("<gateway_id>0<", "<gateway_id>x<");
+        let text = text.replace("<gateway_id>6<", "<gateway_id>0<");
+        let text = text.replace("<gateway_id>x<", "<gateway_id>6<");
+        let text = text.replace("<default_gateway>0<", "<default_gateway>6<");
+        let text = text.replace("<entity_id>0<", "<entity_id>x<");
+        let text = text.replace("<entity_id>6<", "<entity_id>0<");
+        text.replace("<entity_id>x<", "<entity_id>6<")
+    };
+    write("topology.xml", swapped(read("topology.xml")));
+    let own = swapped(read("infrastructure_gw.xml"));
+    // The file of the other gateway is about that one.
+    let other = own.replacen("<entity_id>6<", "<entity_id>0<", 1);
+    for (folder, infrastructure, profile) in [
+        ("sat", swapped(read("infrastructure_sat.xml")), None),
+        ("gw0", other.clone(), Some("profile_gw6.xml")),
+        ("gw6", own.clone(), Some("profile_gw.xml")),
+        (
+            "st1",
+            swapped(read("infrastructure_st.xml")),
+            Some("profile_st.xml"),
+        ),
+        (
+            "st4",
+            swapped(read("infrastructure_st.xml")).replacen("<entity_id>1<", "<entity_id>4<", 1),
+            Some("profile_st4.xml"),
+        ),
+    ] {
+        write(
+            &format!("entities/{folder}/infrastructure.xml"),
+            infrastructure,
+        );
+        if let Some(name) = profile {
+            write(&format!("entities/{folder}/profile.xml"), read(name));
+        }
+    }
+    let found = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!((found.gw.id, found.of(4).unwrap().gw.id), (6, 0));
+    assert_eq!(found.forward, flat.forward);
+    assert_eq!(found.of(4).unwrap().forward, flat.of(4).unwrap().forward);
+    assert_eq!(found.of(4).unwrap().one_way_delay_ns, 255_000_000);
+    let machines = platform(dir.path()).unwrap();
+    assert_eq!(
+        machines.gw.infrastructure,
+        "entities/gw6/infrastructure.xml"
+    );
+    assert_eq!(machines.further_sts[0].gateway, Some(0));
+    // A second gateway in two halves is named.
+    let split = other.replace(">Gateway<", ">Gateway Phy<");
+    write("entities/gw0/infrastructure.xml", split);
+    let faults = load(dir.path()).unwrap_err().to_string();
+    assert!(faults.contains("Gateway Phy is not supported"), "{faults}");
+}

@@ -79,11 +79,12 @@ fn several_spots_carriers_and_terminals_are_read() {
         (profile.forward.symbol_rate, profile.forward.modcod.id),
         (40_000_000, 6)
     );
+    // Several gateways and spots are carried, two carriers of one group are not.
     let unsupported = supported(&profile);
-    let named = elements(&unsupported);
-    assert!(named.contains(&"frequency_plan/spots"));
-    assert!(named.contains(&"frequency_plan/spots/item[2]/forward_band"));
-    assert!(named.contains(&"infrastructure/gateways"));
+    assert_eq!(
+        elements(&unsupported),
+        ["frequency_plan/spots/item[2]/forward_band"]
+    );
     assert!(load(dir.path()).is_err());
 }
 
@@ -200,11 +201,7 @@ fn p247_terminals_of_several_categories_have_carriers_of_their_own() {
 
 #[test]
 fn several_carriers_of_one_group_are_refused_and_rates_of_each_group_are_summed() {
-    let dir = TempDir::new().unwrap();
-    for entry in fs::read_dir(shipped("geo-terminals")).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
-    }
+    let dir = copied("geo-terminals");
     let edit = |name: &str, from: &str, to: &str| {
         let path = dir.path().join(name);
         let text = fs::read_to_string(&path).unwrap();
@@ -240,4 +237,125 @@ fn several_carriers_of_one_group_are_refused_and_rates_of_each_group_are_summed(
             .contains("more than one of a group is not supported"),
         "{faults}"
     );
+}
+
+#[test]
+fn p340_a_terminal_sees_the_gateway_and_carriers_of_its_spot() {
+    let profile = profile::load(&shipped("geo-spots")).unwrap_or_else(|it| panic!("{it}"));
+    let gateways: Vec<_> = profile.gateways.iter().map(|it| it.host.id).collect();
+    assert_eq!((gateways, profile.gw.id), (vec![0, 6], 0));
+    assert_eq!(
+        (ids(profile.of_spot()), ids(profile.others())),
+        (vec![], vec![4])
+    );
+    let other = profile.of(4).unwrap();
+    assert_eq!((other.gw.id, other.st.id), (6, 4));
+    let rates = [&profile, &other].map(|it| (it.forward.symbol_rate, it.return_link.symbol_rate));
+    assert_eq!(rates, [(10_000_000, 16_000_000), (5_000_000, 4_000_000)]);
+    // 125 and 130 ms of the gateways, each with 125 ms of its terminal.
+    let delays = [&profile, &other].map(|it| it.one_way_delay_ns / 1_000_000);
+    assert_eq!(delays, [250, 255]);
+    // The uplink of the second gateway is 6 dB below that of the first.
+    let es_n0_db = [&profile, &other].map(|it| it.forward_es_n0_db(1));
+    assert!((es_n0_db[0] - 17.99).abs() < 0.01 && (es_n0_db[1] - 14.03).abs() < 0.01);
+    assert_eq!(
+        [&profile, &other].map(|it| it.forward.modcod.id),
+        [28, 24],
+        "{es_n0_db:?}"
+    );
+    assert_eq!(other.of(1).unwrap().forward, profile.forward);
+}
+
+#[test]
+fn p340_each_gateway_is_listed_and_has_a_spot() {
+    let of = |name: &str, from: &str, to: &str| {
+        let dir = copied("geo-spots");
+        let path = dir.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{name}: {from}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+        profile::load(dir.path()).unwrap_err().to_string()
+    };
+    for (name, from, to, said) in [
+        (
+            "topology.xml",
+            "<terminal_id>4</terminal_id>\n          <gateway_id>6<",
+            "<terminal_id>4</terminal_id>\n          <gateway_id>7<",
+            "names no gateway of this profile",
+        ),
+        (
+            "topology.xml",
+            "<gateway_id>6</gateway_id>\n            <sat_id_gw>",
+            "<gateway_id>0</gateway_id>\n            <sat_id_gw>",
+            "one spot for a gateway",
+        ),
+        (
+            "profile_gw6.xml",
+            "<delay_value>130<",
+            "<delay_value>far<",
+            "profile_gw6.xml",
+        ),
+    ] {
+        let faults = of(name, from, to);
+        assert!(faults.contains(said), "{faults}");
+    }
+    let dir = copied("geo-spots");
+    for (name, said) in [
+        ("profile_gw7.xml", "no GW 7"),
+        ("profile_gw0.xml", "is the profile of GW 0"),
+    ] {
+        let path = dir.path().join(name);
+        fs::copy(dir.path().join("profile_gw.xml"), &path).unwrap();
+        let faults = profile::load(dir.path()).unwrap_err().to_string();
+        assert!(faults.contains(said), "{faults}");
+        fs::remove_file(path).unwrap();
+    }
+}
+
+fn copied(name: &str) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for entry in fs::read_dir(shipped(name)).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn p344_what_a_satellite_would_have_to_do_is_refused_by_element() {
+    let path = |name: &str| format!("frequency_plan/spots/item[2]/assignments/{name}");
+    for (name, from, to, remedy) in [
+        (
+            "forward_regen_level",
+            "Transparent",
+            "BBFrame",
+            "Transparent",
+        ),
+        ("return_regen_level", "Transparent", "IP", "Transparent"),
+        ("sat_id_st", "2", "3", "use one satellite"),
+    ] {
+        let dir = copied("geo-spots");
+        let file = dir.path().join("topology.xml");
+        let text = fs::read_to_string(&file).unwrap();
+        let second = text.find("<gateway_id>6<").unwrap();
+        let (before, after) = text.split_at(second);
+        let (from, to) = (format!("<{name}>{from}<"), format!("<{name}>{to}<"));
+        assert!(after.contains(&from));
+        fs::write(&file, format!("{before}{}", after.replacen(&from, &to, 1))).unwrap();
+        let faults = load(dir.path()).unwrap_err();
+        let found = faults.as_slice().iter();
+        let named: Vec<_> = found.filter(|it| it.element == path(name)).collect();
+        assert!(
+            named.iter().any(|it| it.reason.contains("not supported")),
+            "{faults}"
+        );
+        assert!(
+            named[0].file.ends_with("topology.xml") && named[0].line > 0,
+            "{faults}"
+        );
+        assert!(
+            named.iter().any(|it| it.remedy.contains(remedy)),
+            "{faults}"
+        );
+    }
 }

@@ -77,11 +77,11 @@ pub fn summary(profile: &Profile) -> String {
     )
 }
 
-/// The terminals of the ST's spot with their rates, a line each; none where the ST is alone. Figures of `OpenSAND`'s own
-/// arithmetic are in brackets.
+/// The terminals with their rates, a line each; none where the ST is alone. Figures of `OpenSAND`'s own arithmetic are in
+/// brackets.
 #[must_use]
 pub fn terminals(profile: &Profile) -> Vec<String> {
-    let further: Vec<_> = profile.of_spot().map(|it| it.id).collect();
+    let further: Vec<_> = profile.others().map(|it| it.id).collect();
     if further.is_empty() {
         return Vec::new();
     }
@@ -89,6 +89,13 @@ pub fn terminals(profile: &Profile) -> Vec<String> {
     let seen = seen.filter_map(|id| profile.of(id));
     let line = |it: Profile| {
         let line = terminal(&it);
+        if it.gw.id != profile.gw.id {
+            return format!(
+                "{line}, spot of GW {}, carriers of {}",
+                it.gw.id,
+                it.group()
+            );
+        }
         if it.group() == profile.group() {
             return line;
         }

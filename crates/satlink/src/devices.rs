@@ -60,7 +60,7 @@ impl TimerAdvance {
 pub enum End {
     /// A device of this host.
     Tun(Tun),
-    /// A device for each of several terminals.
+    /// A device for each of several terminals, or gateways.
     Terminals(Terminals),
     /// Another entity.
     Air(Air),

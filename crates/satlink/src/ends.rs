@@ -23,7 +23,7 @@ pub fn open(config: &Config, entity: Entity) -> Result<Ends, Failure> {
         return open_split(config, entity);
     }
     let satellite = match &config.satellite {
-        Some([st, gw]) => Some([open_terminals(config, st)?, open_port("gw", gw)?]),
+        Some([st, gw]) => Some([open_terminals(config, st)?, open_gateways(config, gw)?]),
         None => None,
     };
     let [forward, back] = satellite.map_or(Ok([None, None]), both_ways)?;
@@ -94,9 +94,25 @@ fn split_ends(
 
 /// The ST's device, or with further terminals one of each.
 fn open_terminals(config: &Config, st: &Port) -> Result<End, Failure> {
-    let mut tuns = vec![open_tun("st", st)?];
-    for (further, index) in config.terminals.iter().zip(0..) {
-        tuns.push(open_tun(&format!("terminals[{index}]"), &further.port)?);
+    let further = config.terminals.iter().map(|it| &it.port);
+    open_several("st", st, "terminals", further)
+}
+
+/// The GW's device, or with further gateways one of each.
+fn open_gateways(config: &Config, gw: &Port) -> Result<End, Failure> {
+    let further = config.gateways.iter().map(|it| &it.port);
+    open_several("gw", gw, "gateways", further)
+}
+
+fn open_several<'a>(
+    name: &str,
+    first: &Port,
+    place: &str,
+    further: impl Iterator<Item = &'a Port>,
+) -> Result<End, Failure> {
+    let mut tuns = vec![open_tun(name, first)?];
+    for (port, index) in further.zip(0..) {
+        tuns.push(open_tun(&format!("{place}[{index}]"), port)?);
     }
     match (tuns.pop(), tuns.is_empty()) {
         (Some(only), true) => Ok(End::Tun(only)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The devices of terminals that share a direction.
+//! The devices of terminals, or gateways, that share a direction.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,7 +11,7 @@ use crate::tun::Tun;
 /// Packets after which every device is looked at again, however busy one of them is.
 const LOOK: usize = 64;
 
-/// A device for each terminal, read in turn: a flood at one leaves the others their turns.
+/// A device for each terminal or gateway, read in turn: a flood at one leaves the others their turns.
 #[derive(Debug)]
 pub struct Terminals {
     tuns: Vec<Tun>,

@@ -28,7 +28,7 @@ def offered(*words: str) -> list[str]:
         (("satlab", "run", "bulk_t"), {"bulk_tcp"}),
         (
             ("satlab", "run", "bulk_tcp", "--profile", "ge"),
-            {"geo", "geo-acm", "geo-aloha", "geo-dama", "geo-scpc", "geo-terminals"},
+            {"geo", "geo-acm", "geo-aloha", "geo-dama", "geo-scpc", "geo-spots", "geo-terminals"},
         ),
         (("satlab", "run", "--loss-u"), {"--loss-unit"}),
         (("satlab", "run", "--loss-unit", "f"), {"frame"}),

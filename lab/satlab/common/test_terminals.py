@@ -107,3 +107,36 @@ def test_other_further_terminals_are_refused_with_what_to_write(
     with pytest.raises(ConfigError) as caught:
         terminals.named(second_terminal.write(tmp_path / "lab.yml", content))
     assert any(fault.place.endswith(place) and reason in fault.reason for fault in caught.value.faults)
+
+
+def test_p343_a_spot_has_a_gateway_and_a_satellite_network_of_its_own() -> None:
+    profile = [terminals.ProfileTerminal(4), terminals.ProfileTerminal(5, 6), terminals.ProfileTerminal(7, 6)]
+    assert (terminals.gateways(profile), terminals.spots(profile)) == ((6,), (1, 2, 2))
+    found = terminals.with_terminals(HERE, 4, terminals.spots(profile))
+    assert [one.gateway for one in terminals.further_spots(found)] == ["gw-2"]
+    on = {network: [end.node for end in found.ends(network)] for network in found.networks}
+    assert on["satellite"] == ["st", "gw", "st-2"]
+    assert on["satellite-2"] == ["gw-2", "st-3", "st-4"]
+    assert on["gw-lan-2"] == ["proxy-gw", "gw-2"]
+    ends = [i.address for node in found.nodes.values() for i in node.interfaces.values()]
+    assert len(set(ends)) == len(ends)
+    assert Topology.model_validate_json(found.model_dump_json(by_alias=True)) == found
+    assert found.node_of(Role.GW) == "gw"
+
+
+def test_p343_packets_between_spots_go_over_both_gateways() -> None:
+    plan = routes(terminals.with_terminals(HERE, 2, (2,)))
+    via = {node: {str(route.destination): route.interface for route in plan[node]} for node in plan}
+    # Two hops over a satellite: each gateway's own, with the network behind them in between.
+    assert via["st"]["198.18.66.0/24"] == "sat0"
+    assert via["gw"]["198.18.66.0/24"] == "lan0"
+    assert via["proxy-gw"]["198.18.66.0/24"] == "lan1"
+    assert via["gw-2"]["198.18.66.0/24"] == "sat0"
+    assert via["gw-2"]["198.18.1.0/24"] == via["gw-2"]["198.18.4.0/24"] == "lan0"
+    assert via["proxy-gw"]["198.18.1.0/24"] == "lan0"
+
+
+def test_p343_what_a_spot_needs_is_free_in_lab_yml() -> None:
+    spot = terminals.with_terminals(HERE, 2, (2,))
+    with pytest.raises(ConfigError, match=r"spot 2 needs 198\.18\.162\.0/24"):
+        terminals.with_terminals(spot, 2, (2,))

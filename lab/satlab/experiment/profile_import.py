@@ -103,23 +103,31 @@ def _files(found: Description) -> Iterator[tuple[str, str]]:
     """Yield the names of topology and profiles in a folder of this project, with their files."""
     yield "topology.xml", found.topology
     own = [("gw", found.gw), ("st", found.st), ("sat", found.sat)]
-    for name, entity in [*own, *((f"st{one.entity_id}", one) for one in found.further_sts)]:
-        if entity.profile and not (name not in {"gw", "st", "sat"} and entity.profile == found.st.profile):
+    shared = {found.gw.profile, found.st.profile}
+    yield from ((f"profile_{name}.xml", one.profile) for name, one in own if one.profile)
+    for name, entity in _further(found):
+        if entity.profile and entity.profile not in shared:
             yield f"profile_{name}.xml", entity.profile
 
 
+def _further(found: Description) -> Iterator[tuple[str, Entity]]:
+    """Yield further gateways and terminals by name: gw6, st4."""
+    yield from ((f"gw{one.entity_id}", one) for one in found.further_gws)
+    yield from ((f"st{one.entity_id}", one) for one in found.further_sts)
+
+
 def _addresses(found: Description, lab: Topology) -> Iterator[tuple[int, IPv4Address]]:
-    """Yield each entity's address on the emulation network of lab.yml; further terminals have none there."""
+    """Yield each entity's address on the emulation network of lab.yml; further ground entities have none there."""
     network = lab.network_of(NetworkKind.EMULATION)
     ends = {end.node: end.address for end in lab.ends(network)}
     for role in opensand.START_ORDER:
         yield found.of(role).entity_id, ends[lab.node_of(role)]
-    for one in found.further_sts:
+    for _, one in _further(found):
         yield one.entity_id, lab.networks[network].subnet.network_address + _FIRST + one.entity_id
 
 
 _FIRST = 100
-"""Addresses of further terminals, less their ids."""
+"""Addresses of further terminals and gateways, less their ids."""
 
 
 def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
@@ -148,8 +156,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def _entities(found: Description, addresses: dict[int, IPv4Address]) -> Iterator[str]:
     """Yield a line for each entity: where it was, and its address now."""
-    names = {"sat": found.sat, "gw": found.gw, "st": found.st}
-    for name, entity in {**names, **{f"st{one.entity_id}": one for one in found.further_sts}}.items():
+    names: dict[str, Entity] = {"sat": found.sat, "gw": found.gw, "st": found.st}
+    for name, entity in {**names, **dict(_further(found))}.items():
         yield f"{name}: {_entity(entity)}, now {addresses[entity.entity_id]}"
 
 

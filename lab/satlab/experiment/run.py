@@ -131,8 +131,8 @@ def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
 
 def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; changes nothing."""
-    ids = request.link.terminal_ids()
-    lab = request.link.topology(ids)
+    further = request.link.profile_terminals()
+    lab = request.link.topology(further)
     # A job's name decides its capabilities: those of shipped jobs are not given to others of the same name.
     jobs = descriptor.all_jobs(request.jobs)
     entities = lab.nodes if request.entities is None else request.entities
@@ -153,7 +153,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         influx.Database.of(request.influx)
     run_id = request.run_id or new_run_id(bound.name, request.link.profile)
     folder = RunFolder(request.runs / run_id)
-    link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request", terminals=ids)
+    link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request", terminals=further)
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, lab, paths.SATLINK)

@@ -23,6 +23,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from satlab.common import ipv6, netns_names, terminals
 from satlab.common.errors import ConfigError, Fault
+from satlab.common.terminals import ProfileTerminal
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
 from satlab.link.limits import limits
 
@@ -260,6 +261,12 @@ class Further(_Sparse, Attachment):
     id: Annotated[int | None, limits("terminals.id")] = None
 
 
+class FurtherGateway(Attachment):
+    """The gateway of a further spot: its TUN, and its id in the profile."""
+
+    id: Annotated[int, limits("gateways.id")]
+
+
 class Probes(LinkModel):
     """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace.
 
@@ -306,6 +313,7 @@ class LinkConfig(LinkModel):
     timeline: Timeline | None = None
     others: Annotated[tuple[OtherLoad, ...], limits("others")] = ()
     terminals: Annotated[tuple[Further, ...], limits("terminals")] = ()
+    gateways: Annotated[tuple[FurtherGateway, ...], limits("gateways")] = ()
 
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
@@ -330,7 +338,7 @@ class LinkRequest:
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
     replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
     lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
-    `terminals` are the profile's ids of the further terminals of the topology, in their order; none: these are equal to
+    `terminals` are those of the profile for the further ones of the topology, in their order; none: these are equal to
     the ST. `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's
     loader accepts of a profile although it is wrong. `opensand_defects`, with that timing: the losses and FIFOs of
     8.2.0.
@@ -353,7 +361,7 @@ class LinkRequest:
     probes: str | None = None
     lan_loss: float = 0.0
     lenient: bool = False
-    terminals: tuple[int, ...] = ()
+    terminals: tuple[ProfileTerminal, ...] = ()
 
 
 def build_config(
@@ -406,13 +414,23 @@ def build_config(
             timeline=request.timeline,
             others=request.others,
             terminals=_further(topology, lab_id, request.terminals) if st else (),
+            gateways=_gateways(topology, lab_id, request.terminals) if st else (),
         )
     except ValidationError as error:
         raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
 
 
-def _further(topology: Topology, lab_id: str, ids: tuple[int, ...]) -> tuple[Further, ...]:
-    further = terminals.further(topology)
+def _gateways(topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]) -> tuple[FurtherGateway, ...]:
+    """Return the gateways of further spots, as many as the topology has: satlink names those that it lacks."""
+    pairs = zip(terminals.further_spots(topology), terminals.gateways(found), strict=False)
+    return tuple(
+        FurtherGateway(netns=str(netns_names.path(lab_id, spot.gateway)), tun=terminals.SAT, id=number)
+        for spot, number in pairs
+    )
+
+
+def _further(topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]) -> tuple[Further, ...]:
+    further, ids = terminals.further(topology), [one.id for one in found]
     if ids and len(ids) != len(further):
         raise ConfigError(f"the profile has {len(ids)} further terminals, the topology {len(further)}")
     return tuple(

@@ -87,10 +87,14 @@ class Entity(_Model):
 
 
 class GroundEntity(Entity):
-    """ST or GW: reads and writes Ethernet frames on the TAP `tap_iface`."""
+    """ST or GW: reads and writes Ethernet frames on the TAP `tap_iface`.
+
+    `gateway` is the id of a further terminal's gateway, where that is another than the first terminal's.
+    """
 
     tap_iface: str
     mac_address: str
+    gateway: int | None = None
 
 
 class Description(_Model):
@@ -102,6 +106,7 @@ class Description(_Model):
     gw: GroundEntity
     st: GroundEntity
     further_sts: tuple[GroundEntity, ...]
+    further_gws: tuple[GroundEntity, ...] = ()
 
     def of(self, role: Role) -> Entity:
         """Return the entity that plays `role`: sat, gw or st."""
@@ -240,6 +245,9 @@ def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
             yield Fault(
                 f"{place}/emu_address", reason, "satlab profile import writes a profile with addresses that are"
             )
+        if further.gateway is not None:
+            reason = f"belongs to GW {further.gateway}, and a lab with OpenSAND has one gateway"
+            yield Fault(place, reason, "use satlink, which has several gateways")
         yield from _misfits_of_tap(place, further, {"lo"})
 
 

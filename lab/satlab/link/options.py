@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE, PROFILES, SATLINK
 from satlab.common.terminals import MOST as MOST_TERMINALS
-from satlab.common.terminals import clients, named, with_terminals
+from satlab.common.terminals import ProfileTerminal, clients, named, spots, with_terminals
 from satlab.common.topology import Topology
 from satlab.link import control, opensand
 from satlab.link.config import (
@@ -53,7 +53,7 @@ class PathOptions(Options):
         str,
         Help(
             "Profile",
-            "The link: geo, leo, geo-acm, geo-dama, geo-scpc, geo-aloha, geo-terminals, or a folder of OpenSAND XML.",
+            "The link: geo, leo, geo-acm, -dama, -scpc, -aloha, -terminals, -spots; or a folder of OpenSAND XML.",
             "Link",
             metavar="PROFILE",
             short="p",
@@ -299,8 +299,8 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
             raise ConfigError(f"profile {self.profile}: no such folder", hint=hint)
         return folder
 
-    def terminal_ids(self, satlink: Path = SATLINK) -> tuple[int, ...]:
-        """Return the profile's ids of the further terminals that a lab has, each with the profile's values.
+    def profile_terminals(self, satlink: Path = SATLINK) -> tuple[ProfileTerminal, ...]:
+        """Return the further terminals of the profile that a lab has, each with the profile's values.
 
         None where their number is given: these are equal to the ST. None with OpenSAND as emulator or its timing, and
         with a collector of probes: there the lab has the packets of one terminal.
@@ -312,19 +312,21 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         if self.terminals is not None or self._has_one_terminal:
             return ()
         described = opensand.describe(self.profile_folder().resolve(), satlink)
-        return tuple(further.entity_id for further in described.further_sts)
+        return tuple(ProfileTerminal(further.entity_id, further.gateway) for further in described.further_sts)
 
-    def topology(self, ids: Sequence[int] | None = None) -> Topology:
-        """Return the topology of `lab.yml` with these terminals; raises as `terminal_ids`, which `ids` is.
+    def topology(self, profile_terminals: Sequence[ProfileTerminal] | None = None) -> Topology:
+        """Return the topology of `lab.yml` with these terminals; raises as the method `profile_terminals`.
 
-        As many as `lab.yml` names, where neither their number nor the profile's own are given.
+        As many as `lab.yml` names, where neither their number nor the profile's own are given. Where terminals of the
+        profile belong to several gateways, each spot has a gateway and a satellite network.
         """
-        further = self.terminal_ids() if ids is None else ids
+        further = self.profile_terminals() if profile_terminals is None else profile_terminals
         found = named(LAB_FILE)
         names = 1 if self._has_one_terminal else len(clients(found))
         if self.ip != "4":
             found = found.model_copy(update={"ipv6": True})
-        return with_terminals(found.of_one_terminal(), self.terminals or (1 + len(further) if further else names))
+        count = self.terminals or (1 + len(further) if further else names)
+        return with_terminals(found.of_one_terminal(), count, spots(further))
 
     @property
     def _has_one_terminal(self) -> bool:
@@ -337,11 +339,11 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         metrics: Path | None = None,
         logs: Path | None = None,
         timeline_starts: Literal["at-once", "on-request"] = "at-once",
-        terminals: Sequence[int] = (),
+        terminals: Sequence[ProfileTerminal] = (),
     ) -> LinkRequest:
         """Return the link's request; both directions get the same queue and loss processes. Raises ConfigError.
 
-        `terminals` are the profile's ids of further terminals.
+        `terminals` are the further ones of the profile.
         """
         if self.emulator == "opensand":
             self._refuse_what_opensand_cannot()

@@ -110,6 +110,7 @@ class TerminalPlan(LinkModel):
 
     terminal: int
     id: int
+    gateway: int
     group: str
     forward_modcod: str
     forward_es_n0_db: float

@@ -10,7 +10,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.common.terminals import with_terminals
+from satlab.common.terminals import ProfileTerminal, spots, with_terminals
 from satlab.common.topology import load
 from satlab.experiment import validate
 from satlab.link import satlink
@@ -91,7 +91,7 @@ def test_further_terminals_have_their_ids_of_the_profile() -> None:
     topology = with_terminals(load(), 3)
 
     def further(*ids: int) -> list[dict[str, Any]]:
-        request = LinkRequest(profile=Path("/profiles/geo"), terminals=ids)
+        request = LinkRequest(profile=Path("/profiles/geo"), terminals=tuple(map(ProfileTerminal, ids)))
         document = json.loads(build_config(topology, "demo", request, metrics=Path("/run/link.jsonl")).to_json())
         jsonschema.validate(document, schema("link-config"))
         found: list[dict[str, Any]] = document["terminals"]
@@ -104,6 +104,16 @@ def test_further_terminals_have_their_ids_of_the_profile() -> None:
     assert all("address6" not in one for one in further())
     with pytest.raises(ConfigError, match="1 further terminals"):
         further(4)
+
+
+def test_p343_gateways_of_spots_have_their_ids_of_the_profile() -> None:
+    found = (ProfileTerminal(4, 6), ProfileTerminal(5))
+    topology = with_terminals(load(), 3, spots(found))
+    request = LinkRequest(profile=Path("/profiles/geo"), terminals=found)
+    document = json.loads(build_config(topology, "demo", request, metrics=Path("/run/link.jsonl")).to_json())
+    jsonschema.validate(document, schema("link-config"))
+    assert document["gateways"] == [{"netns": "/run/netns/satlab-demo.gw-2", "tun": "sat0", "id": 6}]
+    assert [one["address"] for one in document["terminals"]] == ["198.18.162.3/32", "198.18.63.4/32"]
 
 
 def test_opensand_takes_the_satellite_segment_from_satlink() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
+from satlab.common.terminals import ProfileTerminal
 from satlab.common.topology import Role, Topology, load
 from satlab.link import opensand, opensand_files
 from satlab.link.opensand import Description, Entity, GroundEntity, Machine, Platform, Tap
@@ -54,13 +55,22 @@ def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_give
     further = {"entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04"}
     files = {"path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml"}
     program = satlink(tmp_path, description(further={"st4": further | files}))
-    assert LinkOptions().terminal_ids(program) == (4,)
+    assert LinkOptions().profile_terminals(program) == (ProfileTerminal(4),)
     for options in ({"terminals": 1}, {"terminals": 3}, {"timing": "opensand"}, {"probes": "127.0.0.1:5361"}):
-        assert LinkOptions.of(**options).terminal_ids(program) == ()
-    assert list(LinkOptions().topology((4,)).nodes)[-2:] == ["st-2", "client-2"]
+        assert LinkOptions.of(**options).profile_terminals(program) == ()
+    assert list(LinkOptions().topology((ProfileTerminal(4),)).nodes)[-2:] == ["st-2", "client-2"]
     assert LinkOptions(terminals=1).topology() == TOPOLOGY
     with pytest.raises(HostError):
-        LinkOptions().terminal_ids(tmp_path / "missing")
+        LinkOptions().profile_terminals(tmp_path / "missing")
+
+
+def test_p344_opensand_with_terminals_of_several_gateways_is_refused_by_name() -> None:
+    further = {"entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04"}
+    files = {"path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml"}
+    found = Description.model_validate(description(further={"st4": further | files | {"gateway": 6}}))
+    (fault,) = opensand.misfits(found, TOPOLOGY)
+    assert "belongs to GW 6, and a lab with OpenSAND has one gateway" in fault.reason
+    assert fault.remedy == "use satlink, which has several gateways"
 
 
 def satlink(folder: Path, answer: dict[str, Any]) -> Path:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from satlab import cli
 from satlab.cli.base import command, with_options
 from satlab.common.errors import ConfigError
-from satlab.common.terminals import clients
+from satlab.common.terminals import ProfileTerminal, clients
 from satlab.link.limits import link_schema
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions
@@ -42,7 +42,7 @@ def test_labs_have_as_many_terminals_as_lab_yml_names_unless_another_number_is_a
     monkeypatch.setattr("satlab.link.options.LAB_FILE", second_terminal.write(tmp_path / "lab.yml"))
     assert clients(LinkOptions().topology(())) == ("client", "client-2")
     assert len(clients(LinkOptions(terminals=4).topology())) == 4
-    assert len(clients(LinkOptions().topology((4, 5)))) == 3
+    assert len(clients(LinkOptions().topology((ProfileTerminal(4), ProfileTerminal(5))))) == 3
     for alone in (LinkOptions(timing="opensand"), LinkOptions(emulator="opensand"), LinkOptions(terminals=1)):
         assert clients(alone.topology(())) == ("client",)
 

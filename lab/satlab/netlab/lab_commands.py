@@ -19,17 +19,18 @@ from satlab.netlab.lab import Lab, LabStatus
 
 def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     """Bring a lab up and leave it up."""
-    ids = options.terminal_ids()
+    further = options.profile_terminals()
     with log.step(f"lab {lab_id} up") as step:
-        found = Lab.up(lab_id, options.topology(ids), options.request(terminals=ids))
+        found = Lab.up(lab_id, options.topology(further), options.request(terminals=further))
         step.outcome = "was up already" if found.found else "done"
     plan = found.plan
     names = terminals.clients(found.topology)
     if plan.terminals:
         for name, one in zip(names, plan.terminals, strict=True):
             log.line(
-                f"  {name}: ST {one.id}, {one.group}, forward {one.forward_modcod} at {one.forward_es_n0_db:.1f} dB, "
-                f"return {one.return_waveform} at {one.return_es_n0_db:.1f} dB, {one.cra_kbps} kbit/s constant"
+                f"  {name}: ST {one.id}, {one.group} of GW {one.gateway}, forward {one.forward_modcod} "
+                f"at {one.forward_es_n0_db:.1f} dB, return {one.return_waveform} at {one.return_es_n0_db:.1f} dB, "
+                f"{one.cra_kbps} kbit/s constant"
             )
     elif len(names) > 1:
         log.line(f"  {len(names)} terminals, return rate and round trip of each: {', '.join(names)}")

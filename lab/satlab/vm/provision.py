@@ -151,13 +151,14 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     """
     metrics, control = Path(METRICS_THERE), Path(CONTROL_THERE)
     further = terminals.further(topology)
-    ids = options.terminal_ids() if further else ()
-    if ids and len(ids) != len(further):
+    found = options.profile_terminals() if further else ()
+    _check_gateway(terminals.gateways(found))
+    if found and len(found) != len(further):
         raise ConfigError(
-            f"{options.profile}: its spot has {1 + len(ids)} terminals, {paths.LAB_FILE} names {1 + len(further)}",
+            f"{options.profile}: its spot has {1 + len(found)} terminals, {paths.LAB_FILE} names {1 + len(further)}",
             hint="name as many in lab.yml, or take a profile with one, which all are equal to",
         )
-    config = build_config(topology, "vm", options.request("vm", terminals=ids), metrics=metrics, control=control)
+    config = build_config(topology, "vm", options.request("vm", terminals=found), metrics=metrics, control=control)
     names = ("near", "far") if options.emulator == "opensand" else ("st", "gw", "near", "far")
     tuns: dict[str, Any] = {name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names}
     tuns["terminals"] = tuple(
@@ -165,6 +166,19 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
         for one, terminal in zip(config.terminals, further, strict=False)  # with OpenSAND none
     )
     return config.model_copy(update=tuns)
+
+
+def _check_gateway(gateways: Sequence[int]) -> None:
+    """Refuse a profile whose further terminals belong to other gateways than the first.
+
+    Raises:
+        ConfigError: with their ids.
+    """
+    if gateways:
+        raise ConfigError(
+            f"the profile has terminals of GW {', '.join(map(str, gateways))}, too, and the VM lab has one gateway",
+            hint="take a profile with one gateway, or the embedded lab: satlab up",
+        )
 
 
 def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
@@ -175,6 +189,7 @@ def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
     """
     further = terminals.further(topology)
     others = found.further_sts if further else ()
+    _check_gateway([one.gateway for one in others if one.gateway is not None])
     if len(others) != len(further):
         raise ConfigError(
             f"the profile has {1 + len(others)} terminals, {paths.LAB_FILE} names {1 + len(further)}",

@@ -275,6 +275,13 @@ def test_satlink_serves_each_terminal_s_tunnel(two: Topology) -> None:
     assert provision.link_config(topology.load(), LinkOptions(profile="geo-terminals")).terminals == ()
 
 
+def test_p344_terminals_of_several_gateways_are_refused_by_name(two: Topology) -> None:
+    with pytest.raises(ConfigError, match="terminals of GW 6, too, and the VM lab has one gateway"):
+        provision.link_config(two, LinkOptions(profile="geo-spots"))
+    with pytest.raises(ConfigError, match="terminals of GW 6"):
+        provision.grounds(two, opensand.describe(paths.PROFILES / "geo-spots", paths.SATLINK))
+
+
 def test_opensand_has_a_process_with_files_of_its_own_for_each_terminal(two: Topology, tmp_path: Path) -> None:
     folder = provision.VmFolder(tmp_path / "vm")
     folder.make()

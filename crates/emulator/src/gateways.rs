@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Further gateways of `link.json`: each serves a spot, whose terminals have carriers of their own.
+
+use std::path::PathBuf;
+
+use profile::Profile;
+use serde::Deserialize;
+
+use crate::config::Config;
+use crate::port::Port;
+
+/// A gateway in addition to the GW.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "Fields")]
+pub struct Further {
+    /// Its device.
+    pub port: Port,
+    /// Its id in the profile.
+    pub id: u8,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    netns: PathBuf,
+    tun: String,
+    id: u8,
+}
+
+impl From<Fields> for Further {
+    fn from(fields: Fields) -> Self {
+        let (netns, tun) = (fields.netns, fields.tun);
+        Self {
+            port: Port { netns, tun },
+            id: fields.id,
+        }
+    }
+}
+
+/// Ids of the gateways of a configuration, the GW first.
+pub(crate) fn ids(config: &Config, profile: &Profile) -> Vec<u8> {
+    let further = config.gateways.iter().map(|it| it.id);
+    std::iter::once(profile.gw.id).chain(further).collect()
+}
+
+/// Further gateways are those that the named terminals have, once each; one line per fault.
+pub(crate) fn check(config: &Config, profile: &Profile) -> Vec<String> {
+    let ids = ids(config, profile);
+    let named: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
+    let of_others = profile.others().filter(|it| named.contains(&it.id));
+    let of_others: Vec<_> = of_others.collect();
+    let mut faults = Vec::new();
+    for terminal in &of_others {
+        let gateway = terminal.gateway_id;
+        if !ids.contains(&gateway) {
+            faults.push(format!(
+                "gateways: ST {} belongs to GW {gateway}, which is not named (name each gateway of a spot once)",
+                terminal.id
+            ));
+        }
+    }
+    for (index, id) in ids.iter().enumerate().skip(1) {
+        let has_terminal = of_others.iter().any(|it| it.gateway_id == *id);
+        if ids[..index].contains(id) || !has_terminal {
+            faults.push(format!(
+                "gateways: GW {id} is named twice, or has no terminal of those that are named (leave it out)"
+            ));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+#[path = "gateways_tests.rs"]
+mod tests;
