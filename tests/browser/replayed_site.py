@@ -41,9 +41,15 @@ ACTIVITY = {
     ],
     "flows": [
         {
-            "node": "server", "local": "198.18.4.2:443", "peer": "198.18.1.2:40000", "algorithm": "cubic",
-            "cwnd_bytes": 1_234_000, "rtt_ms": 601.2, "in_flight_packets": 80, "acked_bytes": 2_500_000,
-        }
+            "node": "server", "source": "kernel", "local": "198.18.4.2:443", "peer": "198.18.1.2:40000",
+            "algorithm": "cubic", "cwnd_bytes": 1_234_000, "rtt_ms": 601.2, "in_flight_bytes": 112_000,
+            "acked_bytes": 2_500_000,
+        },
+        {
+            "node": "proxy-gw", "source": "satperf, quinn 0.11.13", "local": "", "peer": "198.18.1.2:50000",
+            "algorithm": "cubic", "cwnd_bytes": 9_876_000, "rtt_ms": 1101.2, "in_flight_bytes": 98_000,
+            "acked_bytes": None,
+        },
     ],
 }  # fmt: skip
 """What the nodes of a replayed run do."""
