@@ -120,7 +120,7 @@ def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
     sample: dict[str, Any] = {"times_s": [1.5, None], "status": "censored", "reason": "late", "calibration": ""}
     sample |= dict.fromkeys(samples.OF_CHECK) | {"handshake_ms": 600.0}
     document = {"marks_mb": [2, 10], "cases": [{"samples": [sample]}]}
-    found = samples.read("check", {}, json.dumps(document))
+    found = samples.of("check", {}, document)
     assert [(one.metric, one.value, one.status, dict(one.labels)) for one in found] == [
         ("time_s", 1.5, "censored", {"mark_mb": "2"}),
         ("time_s", None, "censored", {"mark_mb": "10"}),
@@ -131,4 +131,4 @@ def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
 @pytest.mark.parametrize("output", ["", "{}", "[]", "nothing"])
 def test_an_output_that_cannot_be_read_is_a_failed_sample(output: str) -> None:
     with pytest.raises((ValueError, KeyError, IndexError, TypeError)):
-        samples.read("check", {}, output)
+        samples.of("check", {}, samples.parse("check", output))
