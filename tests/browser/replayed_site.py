@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A server whose helper replays a recorded run, and a browser: fixtures of the tests of the web pages."""
 
+import contextlib
 import shutil
 import socket
 import threading
@@ -118,6 +119,11 @@ class Site:
     listeners: Listeners
     context: Context
 
+    @property
+    def others(self) -> Path:
+        """The folder of the command line's runs."""
+        return self.replay.runs.parents[1] / "others"
+
     def fill(self, count: int) -> None:
         """Add instances that were stopped before they ran."""
         request = ScenarioRequest(
@@ -136,14 +142,20 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Serve the pages on a free port of loopback."""
-    folder = tmp_path_factory.mktemp("serve")
+    with serve(tmp_path_factory.mktemp("serve")) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def serve(folder: Path) -> Iterator[Site]:
+    """Serve the pages on a free port of loopback until the block ends; `folder` is empty."""
     recorded = example_run.write(folder, example_run.Example(loads={"h1": 3, "h3": 3}))
     collect.gather(recorded).lazy().collect().write_parquet(recorded / "records.parquet")
     (recorded / "report").mkdir()
     (recorded / "report" / "index.html").write_text("<!doctype html><title>report</title><h1>A report</h1>")
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    settings = Settings(folder / "state", frozenset({f"localhost:{port}"}))
+    settings = Settings(folder / "state", frozenset({f"localhost:{port}"}), other_runs=folder / "others")
     replay = Replay(settings.runs, recorded)
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:

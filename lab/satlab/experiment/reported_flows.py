@@ -27,7 +27,7 @@ LONGEST_LINE = 64 << 10
 MOST_CONNECTIONS = 64
 """Of one satpep; of further ones the latest are kept."""
 RECENT_S = 5.0
-"""What was written longer ago is no state of now."""
+"""What was written longer ago does not count as now."""
 KERNEL = "kernel"
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.+:\[\] -]")
 _LONGEST_SOURCE = 40
@@ -204,7 +204,7 @@ class Followed:
         return self.offset, size - self.offset
 
     def add(self, data: bytes) -> None:
-        """Take what was read there. A line that is not whole waits for its rest, one that is no JSON is left out."""
+        """Take what was read there. A line that is not whole waits for its rest, what is not JSON is left out."""
         self.offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for text in lines:

@@ -34,7 +34,7 @@ def test_p350_a_sender_s_last_interval_is_shown_until_its_end() -> None:
     reporter = SatperfLines()
     assert shown(reporter, START) == []
     assert shown(reporter, INTERVAL | {"cwnd_bytes": 1}, INTERVAL) == [SHOWN]
-    assert shown(reporter, now=NOW + 60) == [], "what is old is no state of now"
+    assert shown(reporter, now=NOW + 60) == [], "what is old does not count as now"
     assert shown(reporter, SUMMARY) == []
     assert shown(reporter, START, INTERVAL) == [SHOWN], "the next connection of the server"
 

@@ -70,7 +70,7 @@ def of(progress: Progress | None, *, ended: bool) -> Activity:
         {each["node"]: float(each["cpu_percent"]) for each in sample["nodes"]},
         Listing(_FLOWS.columns, _FLOWS.text_columns, flows),
         Listing(_PROGRAMS.columns, _PROGRAMS.text_columns, programs),
-        tuple(f"{flow['node']} cwnd {_size(flow['cwnd_bytes'])}, {flow['rtt_ms']:,.0f} ms" for flow in sample["flows"]),
+        tuple(f"{flow['node']}: cwnd {_size(flow['cwnd_bytes'])}" for flow in sample["flows"]),
     )
 
 

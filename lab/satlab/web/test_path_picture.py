@@ -61,7 +61,7 @@ def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
 
 
 def test_p350_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
-    windows = ("server cwnd 1.23 MB, 601 ms", "proxy-gw cwnd 12 kB, 580 ms", "client cwnd 1 kB, 580 ms")
+    windows = ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB", "client: cwnd 1 kB")
     activity = Activity({}, windows=windows)
     curves = curves_of(out_bytes=122_000, modcod_id=1)
     path = box_of(Figures(curves, PLAN, None, ended=False, activity=activity), PATH)
