@@ -111,9 +111,20 @@ def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first()
     common = {"cell": "a", "host": "h", "calibrated": True, "status": "ok"}
     frame = pl.DataFrame([common | dict(zip(names, row, strict=True)) for row in rows])
     assert [figure.title for figure in page.figures(frame)] == [
-        "goodput_bps", "page_load_time_ms (load 0)", "page_load_time_ms (load 1)",
-        "link_out_bytes (direction up)", "link_out_bytes (direction down)",
-    ]  # fmt: skip
+        "Goodput",
+        "Page load time, load 0",
+        "Page load time, load 1",
+        "Link out, direction up",
+        "Link out, direction down",
+    ]
+    goodput = page.figures(frame)[0]
+    assert goodput.document["data"][0]["y"] == [10.0, 10.0], "in Mbit/s"
+    assert goodput.document["layout"]["yaxis"]["title"]["text"] == "Mbit/s"
+
+
+def test_metrics_without_a_unit_keep_their_values() -> None:
+    assert page.in_words("jain_index") == ("Jain index", "", 1.0)
+    assert page.in_words("s") == ("S", "", 1.0)
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
