@@ -37,6 +37,7 @@ def pages(site: Site) -> list[tuple[str, str]]:
         ("scenarios", "/"),
         ("form", "/scenarios/satlab/page_load"),
         ("form-quic", "/scenarios/satlab/quic"),
+        ("edit", "/scenarios/satlab/ping/edit"),
         ("runs", "/runs"),
         ("run", "/runs/1"),
         ("folder", f"/folders/{other.name}"),
