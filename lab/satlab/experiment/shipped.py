@@ -69,7 +69,9 @@ def _sorted(folder: Path, pattern: str) -> list[Path]:
 
 
 def _papers() -> dict[str, str]:
-    found = {path.parent.name: yaml_text.load(path.read_text())["title"] for path in paths.BASELINES.glob("*/paper.yml")}
+    found = {
+        path.parent.name: yaml_text.load(path.read_text())["title"] for path in paths.BASELINES.glob("*/paper.yml")
+    }
     return dict(sorted((OF_RUNS | found).items()))
 
 
