@@ -60,6 +60,12 @@ dist: ## Debian packages of what guests of the VM lab run, into dist/
 release: ## the appliance as a Debian package and an OCI image, into dist/ (root; programs built by ./satlab --install lab quic fec virtual)
 	$(PY) -m tools.release dist --image
 
+first-figure: ## from a bare Debian to the first figure, median of 3 (root, a quiet host, after make release)
+	$(PY) -m tools.first_figure dist/satlab_*.deb $(ARGS)
+
+page-times: ## until pages of satlab serve can be read, with 200 runs, as JSON (a quiet host)
+	$(PY) -m tests.browser.page_times $(ARGS)
+
 site: ## the documentation as a site, into dist/site; a broken link fails
 	$(PY) -m sphinx -q -W --keep-going -c docs/site -b html . dist/site
 
@@ -89,4 +95,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python soak dist release site box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times site box vm-nspawn vm-tcg figures compare generate format clean

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from satlab.cli import app
 from satlab.common import needs
 from satlab.experiment import shipped
+from satlab.reproduce import paper
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "openbach-scenarios/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -72,6 +73,10 @@ def test_everything_that_ships_has_one_line(kind: shipped.Kind) -> None:
     found = shipped.shipped(kind)
     assert found
     assert all(line and "\n" not in line for line in found.values())
+
+
+def test_p355_papers_are_those_that_can_be_repeated() -> None:
+    assert shipped.shipped("papers").keys() == paper.CLOCKS.keys()
 
 
 def test_a_shipped_scenario_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A server whose helper replays a recorded run, and a browser: fixtures of the tests of the web pages."""
 
+import contextlib
 import shutil
 import socket
 import threading
@@ -41,9 +42,15 @@ ACTIVITY = {
     ],
     "flows": [
         {
-            "node": "server", "local": "198.18.4.2:443", "peer": "198.18.1.2:40000", "algorithm": "cubic",
-            "cwnd_bytes": 1_234_000, "rtt_ms": 601.2, "in_flight_packets": 80, "acked_bytes": 2_500_000,
-        }
+            "node": "server", "source": "kernel", "local": "198.18.4.2:443", "peer": "198.18.1.2:40000",
+            "algorithm": "cubic", "cwnd_bytes": 1_234_000, "rtt_ms": 601.2, "in_flight_bytes": 112_000,
+            "acked_bytes": 2_500_000,
+        },
+        {
+            "node": "proxy-gw", "source": "satperf, quinn 0.11.13", "local": "", "peer": "198.18.1.2:50000",
+            "algorithm": "cubic", "cwnd_bytes": 9_876_000, "rtt_ms": 1101.2, "in_flight_bytes": 98_000,
+            "acked_bytes": None,
+        },
     ],
 }  # fmt: skip
 """What the nodes of a replayed run do."""
@@ -112,6 +119,11 @@ class Site:
     listeners: Listeners
     context: Context
 
+    @property
+    def others(self) -> Path:
+        """The folder of the command line's runs."""
+        return self.replay.runs.parents[1] / "others"
+
     def fill(self, count: int) -> None:
         """Add instances that were stopped before they ran."""
         request = ScenarioRequest(
@@ -130,14 +142,20 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Serve the pages on a free port of loopback."""
-    folder = tmp_path_factory.mktemp("serve")
+    with serve(tmp_path_factory.mktemp("serve")) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def serve(folder: Path) -> Iterator[Site]:
+    """Serve the pages on a free port of loopback until the block ends; `folder` is empty."""
     recorded = example_run.write(folder, example_run.Example(loads={"h1": 3, "h3": 3}))
     collect.gather(recorded).lazy().collect().write_parquet(recorded / "records.parquet")
     (recorded / "report").mkdir()
     (recorded / "report" / "index.html").write_text("<!doctype html><title>report</title><h1>A report</h1>")
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    settings = Settings(folder / "state", frozenset({f"localhost:{port}"}))
+    settings = Settings(folder / "state", frozenset({f"localhost:{port}"}), other_runs=folder / "others")
     replay = Replay(settings.runs, recorded)
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:

@@ -14,6 +14,8 @@ from tests.browser.chromium import text, until
 from tests.browser.replayed_site import Site, launch, log_in
 
 pytestmark = pytest.mark.browser
+PHONE = 500
+"""Below this width, pixels, a browser emulates a phone (`chromium.browser`)."""
 
 
 def keep_picture(driver: webdriver.Chrome, name: str) -> None:
@@ -23,10 +25,14 @@ def keep_picture(driver: webdriver.Chrome, name: str) -> None:
         width = driver.execute_script("return innerWidth")
         driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": min(height, 4000), "deviceScaleFactor": 1, "mobile": False},
+            {"width": width, "height": min(height, 6000), "deviceScaleFactor": 1, "mobile": False},
         )
         driver.save_screenshot(str(Path(folder) / f"{name}.png"))
-        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        if width < PHONE:  # the override was there before
+            phone = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        else:
+            driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def start(driver: webdriver.Chrome, site: Site) -> None:

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs and TCP connections in namespaces that are named as those of a lab."""
+"""Programs and their connections in namespaces that are named as those of a lab."""
 
 import os
 import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
 from satlab.common import netns_names
+from satlab.common.paths import PROGRAMS
 from satlab.experiment.lab_activity import Document, Sampler, Sampling
+from satlab.netlab import pki
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -45,7 +50,8 @@ def lab_id() -> Iterator[str]:
                         "netns", names[1]], check=True)  # fmt: skip
         for name, address in zip(names, ("198.18.200.1", SERVER), strict=True):
             subprocess.run(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "lan0"], check=True)
-            subprocess.run(["ip", "-n", name, "link", "set", "lan0", "up"], check=True)
+            for device in ("lan0", "lo"):
+                subprocess.run(["ip", "-n", name, "link", "set", device, "up"], check=True)
         for name, script in ((names[1], SINK), (names[0], SOURCE)):
             inside = ["ip", "netns", "exec", name, sys.executable, "-c", script]
             started.append(subprocess.Popen(inside, stdout=subprocess.PIPE, text=True))
@@ -77,6 +83,55 @@ def test_p315_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> 
     assert flow["cwnd_bytes"] > 1000
     nodes = {load["node"] for each in samples for load in each["programs"]}
     assert nodes and nodes <= {"client", "server"}
+
+
+@pytest.mark.skipif(not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built")
+def test_p350_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Path) -> None:
+    """quinn directly, quiche through satpep: the senders, and both legs of the proxy. Receivers are not shown."""
+    made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    trust = ("--cert", str(made.server_cert), "--key", str(made.server_key))
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(node: str, folder: str, program: str, *argv: str) -> None:
+        (tmp_path / folder).mkdir()
+        inside = ["ip", "netns", "exec", netns_names.name(lab_id, node), str(PROGRAMS / program), *argv]
+        started.append(subprocess.Popen(inside, stdout=subprocess.DEVNULL, cwd=tmp_path / folder))
+
+    def serve(port: int, stack: str) -> None:
+        place = ("--listen", f"{SERVER}:{port}", *trust, "--stack", stack, "--output", "satperf.jsonl")
+        start("server", f"server-{stack}", "satperf", "server", *place)
+
+    def call(port: int, stack: str) -> None:
+        place = ("--connect", f"{SERVER}:{port}", "--server-name", "kepler.satlab.test", "--ca", str(made.ca_cert))
+        amount = ("--duration", "600", "--source-mbps", "2", "--output", "satperf.jsonl")
+        start("client", f"client-{stack}", "satperf", "client", *place, "--stack", stack, *amount)
+
+    sampler = Sampler(lab_id)
+    found: dict[tuple[str, str], int] = {}
+
+    def has_all() -> bool:
+        for flow in (sampler.sample() or {"flows": ()})["flows"]:
+            if flow["source"] != "kernel":
+                assert flow["node"] == "server", "a receiver's window says nothing"
+                found[flow["source"], flow["peer"]] = flow["cwnd_bytes"]
+        return len(found) == 4
+
+    try:
+        serve(4433, "quinn")
+        serve(4434, "quiche")
+        proxy = ("quic", "--listen", f"{SERVER}:4435", "--next-hop", f"{SERVER}:4434", "--ca", str(made.ca_cert))
+        start("server", "proxy", "satpep", *proxy, *trust, "--metrics", "satpep.jsonl")
+        listening = ("ip", "netns", "exec", netns_names.name(lab_id, "server"), "cat", "/proc/net/udp")
+        ports = (":1151 ", ":1152 ", ":1153 ")
+        until(lambda: all(port in subprocess.check_output(listening, text=True) for port in ports), "the servers")
+        call(4433, "quinn")
+        call(4435, "quiche")
+        until(has_all, "windows of both transfers and of both legs")
+        assert all(window > 1000 for window in found.values()), found
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def test_a_lab_that_is_gone_ends_nothing(lab_id: str) -> None:

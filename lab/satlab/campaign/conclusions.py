@@ -2,10 +2,12 @@
 """A paper's conclusions, judged from a campaign's runs by the same rules as `satlab reproduce` does."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from satlab.campaign import record, samples
+from satlab.campaign import samples
 from satlab.campaign.dataset import Collected
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Plan, Task
@@ -71,7 +73,7 @@ def of_paper(plan: Plan, folder: CampaignFolder, collected: Collected) -> Conclu
     factors = {frozenset(cell.factors) for cell in plan.cells}
     if factors == {SCENARIO_FACTORS}:
         return _of_scenarios(plan, folder, done)
-    return _of_flows(plan, folder, done) if factors == {FLOW_FACTORS} else Conclusions()
+    return _of_flows(plan, collected.outcomes) if factors == {FLOW_FACTORS} else Conclusions()
 
 
 def _of_scenarios(plan: Plan, folder: CampaignFolder, done: list[tuple[Task, TaskRecord]]) -> Conclusions:
@@ -95,18 +97,18 @@ def _run(task: Task, found: TaskRecord, folder: CampaignFolder) -> CampaignRun:
     return results.run_of(Done(places[0].parent, task.number, found.last.exit_status, took_s))
 
 
-def _of_flows(plan: Plan, folder: CampaignFolder, done: list[tuple[Task, TaskRecord]]) -> Conclusions:
-    """Judge a paper of flows: as in `reproduce`, runs out of calibration count, and are counted in results.json."""
+def _of_flows(plan: Plan, outcomes: Mapping[str, Any]) -> Conclusions:
+    """Judge a paper of flows: as in `reproduce`, runs out of calibration count, and are counted in results.json.
+
+    A task without outcome, whose command failed, is a failed sample of the dataset.
+    """
     factors = {cell.id: cell.factors for cell in plan.cells}
     about = samples.paper_of(plan.cells[0].factors)
     ids = {str(named["cell"]) for named in factors.values()}
     runs: dict[str, list[Run]] = {name: [] for name in ids}
-    for task, found in done:
-        try:
-            outcome = json.loads((folder.of(task) / found.counts / record.OUTPUT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # the command failed: its task is a failed sample of the dataset
-        runs[str(factors[task.cell]["cell"])].append(Run(task.number, outcome))
+    for task in plan.tasks:
+        if task.id in outcomes:
+            runs[str(factors[task.cell]["cell"])].append(Run(task.number, outcomes[task.id]))
     measured = FlowResults(about, runs, [cell for cell in about.cells if cell.id in ids])
     count = sum(map(len, runs.values()))
     judged = [

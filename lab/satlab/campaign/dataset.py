@@ -50,11 +50,15 @@ COLUMNS: Mapping[str, tuple[type[pl.DataType], str]] = {
 
 @dataclass(frozen=True)
 class Collected:
-    """The dataset, and the tasks' records by id; None for one that is not done. `changed`: faults of their files."""
+    """The dataset, and the tasks' records by id; None for one that is not done. `changed`: faults of their files.
+
+    `outcomes`: what the commands of flows have printed, by task, unless their files changed.
+    """
 
     frame: pl.DataFrame
     records: Mapping[str, TaskRecord | None]
     changed: Mapping[str, str]
+    outcomes: Mapping[str, Any]
 
 
 def collect(plan: Plan, folder: CampaignFolder) -> Collected:
@@ -62,15 +66,21 @@ def collect(plan: Plan, folder: CampaignFolder) -> Collected:
     cells = {cell.id: cell for cell in plan.cells}
     records = {task.id: folder.read(task) for task in plan.tasks}
     changed: dict[str, str] = {}
+    outcomes: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
         found = records[task.id]
-        if found is not None and (fault := _changed(found, folder.of(task))):
+        parsed, fault = None, "" if found is None else _changed(found, folder.of(task))
+        if fault:
             changed[task.id] = fault
-        rows += _rows(plan, cells[task.cell], task, found, changed.get(task.id, ""), folder)
+        elif found is not None:
+            parsed, fault = _output(task, found, folder)
+        if task.rule == "flows" and isinstance(parsed, dict):
+            outcomes[task.id] = parsed
+        rows += _rows(plan, cells[task.cell], task, found, (parsed, fault))
     frame = pl.DataFrame(rows, schema=_schema(plan), strict=False)
     _write(frame, folder.path)
-    return Collected(frame, records, changed)
+    return Collected(frame, records, changed, outcomes)
 
 
 def measured(frame: pl.DataFrame) -> pl.DataFrame:
@@ -101,9 +111,19 @@ def _changed(found: TaskRecord, place: Path) -> str:
     return f"changed since the task's end: {', '.join(names[:3])}" if names else ""
 
 
+def _output(task: Task, found: TaskRecord, folder: CampaignFolder) -> tuple[Any, str]:
+    """Return what the command of a task has printed, and why that cannot be read, empty if it can."""
+    try:
+        text = (folder.of(task) / found.counts / record.OUTPUT).read_text(encoding="utf-8")
+        return samples.parse(task.rule, text), ""
+    except (OSError, ValueError) as error:
+        return None, _unreadable(error)
+
+
 def _rows(
-    plan: Plan, cell: Cell, task: Task, found: TaskRecord | None, changed: str, folder: CampaignFolder
+    plan: Plan, cell: Cell, task: Task, found: TaskRecord | None, output: tuple[Any, str]
 ) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a task. `output`: what its command printed, and why that is not to be used."""
     common: dict[str, Any] = {"campaign": plan.name, "cell": cell.id, "task": task.id, "number": task.number}
     common |= {"seed": task.seed, **{f"factor_{name}": str(value) for name, value in cell.factors.items()}}
     if found is None:
@@ -120,18 +140,23 @@ def _rows(
         "exit_status": last.exit_status,
         "satlab_version": found.satlab_version,
     }
-    measured, fault = ([], changed) if changed else _samples(task, cell, folder.of(task) / found.counts)
+    parsed, fault = output
+    measured, fault = ([], fault) if fault else _samples(task, cell, parsed)
     status = "failed" if fault else found.status
     yield common | _values(Sample(TASK_METRIC, last.ended_unix_s - last.began_unix_s, status, fault or last.reason))
     for sample in measured:
         yield common | _values(sample)
 
 
-def _samples(task: Task, cell: Cell, place: Path) -> tuple[list[Sample], str]:
+def _samples(task: Task, cell: Cell, parsed: Any) -> tuple[list[Sample], str]:
     try:
-        return samples.read(task.rule, cell.factors, (place / record.OUTPUT).read_text(encoding="utf-8")), ""
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        return [], f"no output that can be read: {type(error).__name__}"
+        return samples.of(task.rule, cell.factors, parsed), ""
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        return [], _unreadable(error)
+
+
+def _unreadable(error: Exception) -> str:
+    return f"no output that can be read: {type(error).__name__}"
 
 
 def _values(sample: Sample) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,16 @@ ANSWERS = (
 )  # fmt: skip
 """What most campaigns are made for: drawn before other metrics, in this order."""
 MOST_ROWS = 500
+UNITS: Mapping[str, tuple[str, float]] = {
+    "bps": ("Mbit/s", 1e-6),
+    "mbps": ("Mbit/s", 1.0),
+    "bytes": ("MB", 1e-6),
+    "ms": ("ms", 1.0),
+    "us": ("ms", 1e-3),
+    "s": ("s", 1.0),
+    "db": ("dB", 1.0),
+}
+"""By the last part of a metric's name: the unit in which it is drawn, and what one of its own counts in it."""
 STATES = ("ok", "out of calibration", "failed", "missing")
 
 
@@ -122,28 +132,45 @@ def figures(frame: pl.DataFrame) -> list[Figure]:
     return [_figure(str(metric), str(series), part, cells) for (metric, series), part in groups[:MOST_PLOTS]]
 
 
+def in_words(metric: str) -> tuple[str, str, float]:
+    """Return a metric's name in words, the unit in which it is drawn, '' without one, and a value's factor to it."""
+    words, _, suffix = metric.rpartition("_")
+    unit, factor = UNITS.get(suffix, ("", 1.0)) if words else ("", 1.0)
+    name = (words if unit else metric).replace("_", " ")
+    return name[:1].upper() + name[1:], unit, factor
+
+
 def _figure(metric: str, series: str, part: pl.DataFrame, cells: Sequence[str]) -> Figure:
     named = ", ".join(f"{name} {value}" for name, value in json.loads(series).items())
-    title = f"{metric} ({named})" if named else metric
+    words, unit, factor = in_words(metric)
+    title = ", ".join((words, *([named] if named else [])))
     boxes = [
         {
             "type": "box", "name": text(str(host)), "x": [text(cell) for cell in of_host["cell"].to_list()],
-            "y": of_host["value"].to_list(), "boxpoints": "all", "marker": {"color": COLOURS[style % 6]},
+            "y": [value * factor for value in of_host["value"]], "boxpoints": "all",
+            "marker": {"color": COLOURS[style % 6]},
         }
         for style, ((host,), of_host) in enumerate(part.group_by(["host"], maintain_order=True))
     ]  # fmt: skip
     drawn = set(part["cell"])
     order = [text(cell) for cell in cells if cell in drawn]
     middle = part.group_by("cell", maintain_order=True).agg(pl.len(), pl.col("value").median())
-    rows = tuple((cell, str(n), f"{value:.6g}") for cell, n, value in middle.iter_rows())
+    rows = tuple((cell, str(n), f"{value * factor:.6g}") for cell, n, value in middle.iter_rows())
     layout = {
         "xaxis": axis("cell", type="category", categoryorder="array", categoryarray=order),
-        "yaxis": axis(metric, rangemode="tozero"),
+        "yaxis": axis(unit or words, rangemode="tozero"),
         "boxmode": "group",
     }
     key = f"plot-{metric}-{named}".translate(str.maketrans(" ,./", "----"))
-    caption = "Every value in calibration, a colour for each host."
-    return Figure(key, title, caption, {"data": boxes, "layout": layout}, 340, DataTable(("cell", "n", "median"), rows))
+    caption = f"{metric}: every value in calibration, a colour for each host."
+    return Figure(
+        key,
+        title,
+        caption,
+        {"data": boxes, "layout": layout},
+        340,
+        DataTable(("cell", "n", f"median{f' ({unit})' if unit else ''}"), rows),
+    )
 
 
 def write(

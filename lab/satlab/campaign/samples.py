@@ -27,12 +27,18 @@ class Sample:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(rule: Rule, factors: Mapping[str, Value], output: str) -> list[Sample]:
-    """Return the samples of a task. Raises ValueError, KeyError, IndexError or TypeError for another output."""
+def parse(rule: Rule, output: str) -> Any:
+    """Return the output of a task's command: records of a run, or a document. Raises ValueError for another output."""
     if rule == "run":
-        return [_of_record(json.loads(line)) for line in output.splitlines() if line.strip()]
-    document = json.loads(output)
-    return list(_of_check(document) if rule == "check" else _of_flows(document, factors))
+        return [json.loads(line) for line in output.splitlines() if line.strip()]
+    return json.loads(output)
+
+
+def of(rule: Rule, factors: Mapping[str, Value], parsed: Any) -> list[Sample]:
+    """Return the samples in what `parse` returned. Raises ValueError, KeyError, IndexError or TypeError otherwise."""
+    if rule == "run":
+        return [_of_record(row) for row in parsed]
+    return list(_of_check(parsed) if rule == "check" else _of_flows(parsed, factors))
 
 
 def _of_record(row: Mapping[str, Any]) -> Sample:

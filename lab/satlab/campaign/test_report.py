@@ -111,16 +111,27 @@ def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first()
     common = {"cell": "a", "host": "h", "calibrated": True, "status": "ok"}
     frame = pl.DataFrame([common | dict(zip(names, row, strict=True)) for row in rows])
     assert [figure.title for figure in page.figures(frame)] == [
-        "goodput_bps", "page_load_time_ms (load 0)", "page_load_time_ms (load 1)",
-        "link_out_bytes (direction up)", "link_out_bytes (direction down)",
-    ]  # fmt: skip
+        "Goodput",
+        "Page load time, load 0",
+        "Page load time, load 1",
+        "Link out, direction up",
+        "Link out, direction down",
+    ]
+    goodput = page.figures(frame)[0]
+    assert goodput.document["data"][0]["y"] == [10.0, 10.0], "in Mbit/s"
+    assert goodput.document["layout"]["yaxis"]["title"]["text"] == "Mbit/s"
+
+
+def test_metrics_without_a_unit_keep_their_values() -> None:
+    assert page.in_words("jain_index") == ("Jain index", "", 1.0)
+    assert page.in_words("s") == ("S", "", 1.0)
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
     sample: dict[str, Any] = {"times_s": [1.5, None], "status": "censored", "reason": "late", "calibration": ""}
     sample |= dict.fromkeys(samples.OF_CHECK) | {"handshake_ms": 600.0}
     document = {"marks_mb": [2, 10], "cases": [{"samples": [sample]}]}
-    found = samples.read("check", {}, json.dumps(document))
+    found = samples.of("check", {}, document)
     assert [(one.metric, one.value, one.status, dict(one.labels)) for one in found] == [
         ("time_s", 1.5, "censored", {"mark_mb": "2"}),
         ("time_s", None, "censored", {"mark_mb": "10"}),
@@ -131,4 +142,4 @@ def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
 @pytest.mark.parametrize("output", ["", "{}", "[]", "nothing"])
 def test_an_output_that_cannot_be_read_is_a_failed_sample(output: str) -> None:
     with pytest.raises((ValueError, KeyError, IndexError, TypeError)):
-        samples.read("check", {}, output)
+        samples.of("check", {}, samples.parse("check", output))

@@ -15,7 +15,7 @@ packets do not change what the programs did. One that failed there may have fail
 import math
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -80,6 +80,19 @@ def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> li
         for case in cases
         for index, mark in enumerate(suite.marks_mb)
     ]
+
+
+def met(found: Iterable[tuple[float | None, float | None, str]]) -> tuple[int, int, str]:
+    """Return how many targets were met, of how many, and what they are called.
+
+    `found`: mark, target and result of each verdict. Without targets, test cases (no mark) that are supported count.
+    """
+    every = list(found)
+    judged, what = [result for _, target, result in every if target is not None], "targets met"
+    if not judged:
+        judged = [result for mark, _, result in every if mark is None and result != "unsupported"]
+        what = "test cases passed"
+    return judged.count("pass"), len(judged), what
 
 
 def _against_target(

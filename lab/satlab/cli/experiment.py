@@ -129,10 +129,12 @@ def run(
 
 @command(name="list")
 def list_shipped(
-    kind: Annotated[Literal["scenarios", "profiles", "pages", "jobs", "suites"] | None, typer.Argument()] = None,
+    kind: Annotated[
+        Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"] | None, typer.Argument()
+    ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
 ) -> int:
-    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites."""
+    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites, papers, stacks."""
     from satlab.experiment import shipped
 
     for each in shipped.KINDS if kind is None else (kind,):

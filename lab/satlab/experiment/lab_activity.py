@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the nodes of a lab do while it runs: CPU time of their programs, congestion windows of their TCP connections.
+"""What the nodes of a lab do while it runs: CPU time of their programs, congestion windows of their connections.
 
-Sources: proc(5), pid/stat; the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>. Users name their programs
-and open connections, so both are bounded. A sample takes about 5 ms of CPU time, once in INTERVAL_S: 2 ms for 150
-processes of the host, 0.03 ms for each of the lab, 0.4 ms for each node with processes.
+Sources: proc(5), pid/stat; for TCP the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>; for QUIC what
+satperf and satpep write (`reported_flows`). Users name their programs and open connections, so both are bounded. A
+sample takes about 5 ms of CPU time, once in INTERVAL_S: 2 ms for 150 processes of the host, 0.03 ms for each of the
+lab, 0.4 ms for each node with processes.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from typing import Any
 
 from satlab.common.errors import HostError
 from satlab.common.processes import read_process
+from satlab.experiment.reported_flows import KERNEL, Flow, ReportedFlows
 from satlab.netlab import netns
 
 INTERVAL_S = 2.0
@@ -122,19 +124,6 @@ _MSS_AT, _UNACKED_AT, _RTT_AT, _CWND_AT, _ACKED_AT = 16, 24, 68, 80, 120
 """Places of fields in struct tcp_info, which only grows at its end."""
 
 
-@dataclass(frozen=True)
-class Flow:
-    """An established TCP connection as its sending side sees it: addresses, window and round-trip time."""
-
-    local: str
-    peer: str
-    algorithm: str
-    cwnd_bytes: int
-    rtt_ms: float
-    in_flight_packets: int
-    acked_bytes: int
-
-
 def read_flows() -> list[Flow]:
     """Return the connections of this thread's namespace that have sent data, without those to the node itself.
 
@@ -189,7 +178,7 @@ def parse_flows(data: bytes, family: int) -> Iterator[Flow]:
         if acked or unacked:
             ends = (_place(local, source_port), _place(peer, target_port))
             algorithm = clean(known.get(_CONGESTION, b"").rstrip(b"\0").decode("ascii", "replace"))
-            yield Flow(*ends, algorithm, cwnd * mss, round(rtt_us / 1000, 1), unacked, acked)
+            yield Flow(KERNEL, *ends, algorithm, cwnd * mss, round(rtt_us / 1000, 1), unacked * mss, acked)
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -215,7 +204,7 @@ def document(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, 
     nodes: dict[str, float] = defaultdict(float)
     for load in programs:
         nodes[load.node] += load.cpu_percent
-    flows = sorted(flows, key=lambda pair: (-pair[1].in_flight_packets, -pair[1].acked_bytes))
+    flows = sorted(flows, key=lambda pair: (-(pair[1].in_flight_bytes or 0), -(pair[1].acked_bytes or 0)))
     return {
         "t_unix_s": round(unix_s, 3),
         "nodes": [{"node": node, "cpu_percent": round(percent, 1)} for node, percent in sorted(nodes.items())],
@@ -230,6 +219,7 @@ class Sampler:
     def __init__(self, lab_id: str) -> None:
         self._lab_id = lab_id
         self._before: tuple[float, Processes] | None = None
+        self._reported = ReportedFlows()
 
     def sample(self) -> Document | None:
         """Return what happened since the last call.
@@ -243,7 +233,9 @@ class Sampler:
         if before is None or now <= before[0]:
             return None
         programs = loads(before[1], running, now - before[0])
-        return document(time.time(), programs, self._flows(set(nodes.values())))
+        unix_s = time.time()
+        reported = self._reported.read({key: (each.node, each.program) for key, each in running.items()}, unix_s)
+        return document(unix_s, programs, self._flows(set(nodes.values())) + reported)
 
     def _flows(self, nodes: Collection[str]) -> list[tuple[str, Flow]]:
         asked = sorted(nodes)[:MOST_NODES]

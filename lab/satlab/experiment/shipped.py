@@ -11,8 +11,20 @@ from satlab.link.options import shipped_profiles
 from satlab.netlab import job_host, web_target
 from satlab.openbach import descriptor
 
-Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites"]
+Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+OF_RUNS = {
+    "seed-002": "Exploring Proxying QUIC and HTTP/3 for Satellite Communication (Kosek et al., IFIP Networking 2022)",
+}
+"""The paper that is repeated by runs of scenarios, and so has no folder of data."""
+STACKS = {
+    "quinn": "QUIC; transfers (satperf), checks and flows on both clocks, and the proxy satpep",
+    "quiche": "QUIC; transfers (satperf), checks and flows on the real clock, in lock-step with the virtual one",
+    "noq": "QUIC; transfers (satperf) and flows on both clocks, with BBRv3",
+    "ngtcp2": "QUIC; checks and flows on the real clock, by the programs of Debian",
+    "tcp": "the kernel's TCP; transfers, page loads and flows on the real clock, checks with PEP (tcp-pep)",
+}
+"""What carries transfers, and where."""
 
 
 def shipped(kind: Kind) -> dict[str, str]:
@@ -28,6 +40,8 @@ def shipped(kind: Kind) -> dict[str, str]:
             return {name: _sentence(job.description) for name, job in descriptor.load_jobs(paths.JOBS).items()}
         case "suites":
             return {path.stem: yaml_text.load(path.read_text())["source"] for path in _sorted(paths.BASELINES, "*.yml")}
+        case "papers" | "stacks":
+            return dict(STACKS) if kind == "stacks" else _papers()
 
 
 def scenario_file(named: Path) -> Path:
@@ -52,6 +66,13 @@ def _scenario(document: dict[str, Any]) -> str:
 
 def _sorted(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder.glob(pattern))
+
+
+def _papers() -> dict[str, str]:
+    found = {
+        path.parent.name: yaml_text.load(path.read_text())["title"] for path in paths.BASELINES.glob("*/paper.yml")
+    }
+    return dict(sorted((OF_RUNS | found).items()))
 
 
 def _first_comment(path: Path) -> str:

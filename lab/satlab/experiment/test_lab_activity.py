@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from satlab.common import paths, processes
 from satlab.experiment import lab_activity
-from satlab.experiment.lab_activity import Flow, ProgramLoad, Running
+from satlab.experiment.lab_activity import ProgramLoad, Running
+from satlab.experiment.reported_flows import Flow
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -45,7 +46,7 @@ def about(source: str = "198.18.4.2", *, acked: int = 5_000_000, family: int = s
 def test_a_connection_has_window_round_trip_time_and_algorithm() -> None:
     data = message(20, about()) + message(3, bytes(4))
     (flow,) = lab_activity.parse_flows(data, socket.AF_INET)
-    assert flow == Flow("198.18.4.2:443", "198.18.1.2:40000", "cubic", 140_000, 601.2, 80, 5_000_000)
+    assert flow == Flow("kernel", "198.18.4.2:443", "198.18.1.2:40000", "cubic", 140_000, 601.2, 112_000, 5_000_000)
     data = message(20, about("2001:2::1", family=socket.AF_INET6))
     (flow,) = lab_activity.parse_flows(data, socket.AF_INET6)
     assert flow.local == "[2001:2::1]:443"
@@ -97,7 +98,7 @@ def test_cpu_time_is_that_between_two_readings() -> None:
 
 def test_t50_a_sample_is_bounded_and_follows_its_schema() -> None:
     programs = [ProgramLoad(f"client-{n}", "x", 1, float(n)) for n in range(500, 0, -1)]
-    flows = [("client", Flow("a:1", f"b:{n}", "cubic", n, 1.0, n % 2, n)) for n in range(500)]
+    flows = [("client", Flow("kernel", "a:1", f"b:{n}", "cubic", n, 1.0, n % 2, n)) for n in range(500)]
     found = lab_activity.document(1.0, programs, flows)
     assert [each["cpu_percent"] for each in found["programs"]] == [500.0 - n for n in range(40)]
     assert [each["acked_bytes"] for each in found["flows"]] == [499 - 2 * n for n in range(24)], "data under way first"

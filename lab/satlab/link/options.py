@@ -218,7 +218,7 @@ class LabOptions(Options):
         Help(
             "Terminals",
             "Terminals that share the satellite link, equal to the profile's ST; default: those of the profile, or as "
-            "many as lab.yml names. Each has a client: client, client-2, ...",
+            "many as lab.yml names. Each has a client: client, client-2 and so on",
             "Link",
             metavar="N",
         ),

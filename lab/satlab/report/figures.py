@@ -350,6 +350,7 @@ def _marks_of(load: PageLoad) -> Json:
         at = {"x0": value / 1000, "x1": value / 1000, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
         shapes.append({"type": "line", **at, "line": {"color": "--text", "width": 1, "dash": "dot"}})
         where = {"x": value / 1000, "y": 1, "xref": "x", "yref": "paper", "yanchor": "bottom"}
+        where |= {"xanchor": "right"} if name == "PLT" else {}  # it is at the edge of the plot
         annotations.append({"text": name, "showarrow": False, **where})
     return {"shapes": shapes, "annotations": annotations}
 

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from satlab import __version__
 from satlab.common import paths, topology
 from satlab.serve import initial_content
 from satlab.serve.api_answers import ApiError
@@ -23,7 +24,17 @@ from satlab.serve.passwords import BusyError
 from satlab.serve.queue import Helper
 from satlab.serve.queue_thread import QueueThread
 from satlab.serve.request_guard import RequestGuard
-from satlab.serve.routes import agents, instances, job_instances, jobs, login, projects, scenarios, statistics
+from satlab.serve.routes import (
+    agents,
+    description,
+    instances,
+    job_instances,
+    jobs,
+    login,
+    projects,
+    scenarios,
+    statistics,
+)
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 
@@ -44,10 +55,13 @@ def create_app(
 
     `runs_queue`: a thread runs the queue; otherwise the caller calls `Queue.step`. `pages` adds the web pages.
     """
-    app = FastAPI(title="satlab", docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan)
+    app = FastAPI(
+        title="satlab", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan
+    )
     context = make_context(settings, store, helper, topology.load(paths.LAB_FILE), clock)
     app.state.context, app.state.runs_queue = context, runs_queue
     initial_content.fill(context)
+    app.include_router(description.router)
     for prefix in PREFIXES:
         for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
             app.include_router(routes.router, prefix=prefix)

@@ -60,6 +60,18 @@ def test_an_account_is_asked_for_and_approved(anonymous: TestClient, admin: Test
     assert [user["username"] for user in admin.get("/login/users/").json()] == ["admin", "runner", "viewer"]
 
 
+def test_p352_the_api_describes_its_routes_to_those_who_have_an_account(
+    viewer: TestClient, anonymous: TestClient
+) -> None:
+    refused(anonymous.get("/openapi.json"), 403)
+    document = viewer.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    assert {"get", "post"} <= document["paths"]["/project/{project}/scenario/"].keys()
+    assert document["paths"]["/project/{project}/scenario/"]["get"]["summary"]
+    assert len(document["paths"]) > 25
+    assert not [path for path in document["paths"] if path.startswith(("/ui", "/openbach"))]
+
+
 def test_a_profile_is_one_s_own(runner: TestClient, anonymous: TestClient) -> None:
     assert runner.put("/login/", json={"login": "runner", "first_name": "R", "last_name": ""}).json()["name"] == "R"
     refused(runner.put("/login/", json={"login": "admin"}), 403)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The web pages of `satlab serve`, under `/ui`: choose a scenario, launch, watch, stop, read results, compare.
+"""The web pages of `satlab serve`, under `/ui`: choose and edit a scenario, launch, watch, stop, read results, compare.
 
 The server renders them; JavaScript only updates the page of an active run, and everything else works without it. The
 pages use the same parts as the REST API (`satlab.serve.context.Context`) and have no further privileges.
@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from starlette.requests import Request
 
 from satlab.serve.request_guard import PAGES
-from satlab.web import list_routes, ui_routes
+from satlab.web import edit_routes, list_routes, ui_routes
 from satlab.web.events import Listeners
 from satlab.web.live_link import Watcher
 from satlab.web.live_view import EarlierRuns
@@ -21,7 +21,7 @@ def mount(app: FastAPI) -> None:
     """Add the pages to the application; `/` redirects to them."""
     app.state.watcher, app.state.listeners, app.state.key_figures = Watcher(), Listeners(), KeyFigures()
     app.state.earlier_runs = EarlierRuns(app.state.context.queue)
-    for routes in (list_routes, ui_routes):
+    for routes in (list_routes, ui_routes, edit_routes):
         app.include_router(routes.router, prefix=PAGES)
 
     async def home(_: Request) -> RedirectResponse:

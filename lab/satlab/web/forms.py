@@ -27,6 +27,11 @@ Kind = Literal["text", "integer", "number"]
 _NO, _YES = "no", "yes"
 _KINDS: dict[str, Kind] = {"int": "integer", "float": "number"}
 _UNIT = re.compile(r"\bin (s|ms|seconds|milliseconds|bytes|MB|bit/s)\b")
+_WORDS = {
+    **{"cc": "congestion control", "iw": "initial window", "ack": "ACK", "ip": "IP", "pep": "PEP", "rtt": "RTT"},
+    **{"st": "ST", "gw": "GW", "tcp": "TCP", "udp": "UDP"},
+}
+"""Words of names that are shortened or capitalized."""
 _UNITS = {"seconds": "s", "milliseconds": "ms"}
 
 
@@ -142,17 +147,26 @@ def _field(group: str, name: str, text: str, value: str, uses: list[Argument]) -
     kinds = {_KINDS.get(use.type, "text") for use in uses}
     offered = [[str(choice) for choice in use.choices] for use in uses if use.choices]
     choices = tuple(choice for choice in offered[0] if all(choice in other for other in offered)) if offered else ()
+    unit = _UNITS.get(units[0], units[0]) if units else ""
     return Field(
         name=name,
-        label=name.replace("_", " ").capitalize(),
+        label=_label(name, unit),
         help=said,
-        unit=_UNITS.get(units[0], units[0]) if units else "",
+        unit=unit,
         kind=next(iter(kinds)) if len(kinds) == 1 else "text",
         choices=choices,
         value=value or (choices[0] if group == "argument" and choices else ""),
         required=group == "argument",
         group=group,
     )
+
+
+def _label(name: str, unit: str) -> str:
+    """Return a name in words. A unit at its end is left out where it stands next to the label."""
+    words = name.split("_")
+    kept = words[:-1] if len(words) > 1 and words[-1] == unit else words
+    label = " ".join(_WORDS.get(word, word) for word in kept)
+    return label[:1].upper() + label[1:]
 
 
 # --- where values go ------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs and TCP flows on the nodes of an active run, from the progress of the run. No I/O."""
+"""Programs and flows on the nodes of an active run, from the progress of the run. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +7,9 @@ from typing import Any
 
 Progress = Mapping[str, Any]
 """schemas/run-progress.schema.json."""
+
+UNKNOWN = "\u2013"
+"""In place of what the source of a flow does not say."""
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,22 @@ class Listing:
 
 
 _FLOWS = Listing(
-    ("Sender", "From", "To", "Algorithm", "cwnd (kB)", "RTT (ms)", "Under way (packets)", "Acknowledged (MB)"), 4
+    ("Sender", "Source", "From", "To", "Algorithm", "cwnd (kB)", "RTT (ms)", "Under way (kB)", "Acknowledged (MB)"), 5
 )
 _PROGRAMS = Listing(("Node", "Program", "Processes", "CPU (%)"), 2)
 
 
 @dataclass(frozen=True)
 class Activity:
-    """What the nodes do. `nodes`: CPU time of all programs of a node, % of a core."""
+    """What the nodes do. `nodes`: CPU time of all programs of a node, % of a core.
+
+    `windows`: a few words on each flow of the table, in its order.
+    """
 
     nodes: Mapping[str, float]
     flows: Listing = _FLOWS
     programs: Listing = _PROGRAMS
+    windows: tuple[str, ...] = ()
 
     def cpu(self, name: str) -> str:
         """Return the CPU time of a node of the picture in words; of several terminals their sum."""
@@ -49,8 +56,9 @@ def of(progress: Progress | None, *, ended: bool) -> Activity:
         return NOTHING
     flows = tuple(
         (
-            flow["node"], flow["local"], flow["peer"], flow["algorithm"], f"{flow['cwnd_bytes'] / 1000:,.0f}",
-            f"{flow['rtt_ms']:,.0f}", f"{flow['in_flight_packets']:,}", f"{flow['acked_bytes'] / 1e6:,.1f}",
+            flow["node"], flow["source"], flow["local"] or UNKNOWN, flow["peer"] or UNKNOWN,
+            flow["algorithm"] or UNKNOWN, f"{flow['cwnd_bytes'] / 1000:,.0f}", f"{flow['rtt_ms']:,.0f}",
+            _amount(flow["in_flight_bytes"], 1e3, 0), _amount(flow["acked_bytes"], 1e6, 1),
         )
         for flow in sample["flows"]
     )  # fmt: skip
@@ -62,7 +70,16 @@ def of(progress: Progress | None, *, ended: bool) -> Activity:
         {each["node"]: float(each["cpu_percent"]) for each in sample["nodes"]},
         Listing(_FLOWS.columns, _FLOWS.text_columns, flows),
         Listing(_PROGRAMS.columns, _PROGRAMS.text_columns, programs),
+        tuple(f"{flow['node']}: cwnd {_size(flow['cwnd_bytes'])}" for flow in sample["flows"]),
     )
+
+
+def _amount(value: float | None, unit: float, digits: int) -> str:
+    return UNKNOWN if value is None else f"{value / unit:,.{digits}f}"
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
 def _is_further(key: str, node: str) -> bool:

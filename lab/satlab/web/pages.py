@@ -77,6 +77,14 @@ def problem(request: Request, status: int, message: str) -> HTMLResponse:
     return render(request, "problem.html", status, title=title, message=message)
 
 
+def words_of(error: ApiError) -> str:
+    """Return what an answer of the API says, with its details."""
+    details = error.body.get("error_message") or error.body.get("faults") or []
+    if isinstance(details, dict):
+        details = [f"{name}: {value}" for name, value in details.items()]
+    return "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])
+
+
 def report(text: str) -> Response:
     """Return a report with its own policy, in a sandbox: it has no access to this server's session."""
     match = _REPORT_POLICY.search(text, 0, 4096)

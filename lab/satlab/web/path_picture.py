@@ -21,6 +21,10 @@ PATH, FORWARD, RETURN, TERRESTRIAL = "", "forward", "return", "terrestrial"
 HOPS = (PATH, FORWARD, RETURN, TERRESTRIAL)
 """What can be chosen to see its curves; the first is the whole path."""
 
+MOST_WINDOWS = 2
+"""Flows whose window is in the picture, as far as the box of the path has lines for them: MOST_LINES."""
+MOST_LINES = 4
+
 _WIDE_NODES = ((56, 100), (186, 100), (316, 100), (490, 34), (664, 100), (794, 100), (1024, 100))
 _WIDE_BOXES = {PATH: (12, 150), RETURN: (279, 150), FORWARD: (546, 150), TERRESTRIAL: (813, 150)}
 _WIDE_LEADERS = {RETURN: (403, 67, 403, 150), FORWARD: (577, 67, 577, 150), TERRESTRIAL: (909, 100, 909, 150)}
@@ -137,7 +141,7 @@ def _node_name(name: str, terminals: int) -> str:
 def _texts(figures: Figures, hop: str) -> tuple[str, tuple[str, ...], float | None]:
     """Return title, lines and share of capacity of a hop."""
     if hop == PATH:
-        return "Path, client to server", tuple(_path_lines(figures)), None
+        return "Path, client to server", tuple(_path_lines(figures))[:MOST_LINES], None
     if hop == TERRESTRIAL:
         delay = figures.plan.get("terrestrial_one_way_delay_ms")
         return f"Terrestrial{_delay(delay)}", tuple(_terrestrial_lines(figures)), None
@@ -185,6 +189,7 @@ def _path_lines(figures: Figures) -> Iterator[str]:
         yield f"queues add {queues:.0f} ms"
     if figures.curves.terminals > 1:
         yield f"{figures.curves.terminals} terminals share the link"
+    yield from figures.activity.windows[:MOST_WINDOWS]
 
 
 def _quality(plan: Plan, hop: str, counts: Counts) -> str:

@@ -8,6 +8,7 @@ from satlab.common import paths
 from satlab.link.option_model import options_of
 from satlab.openbach.descriptor import load_jobs
 from satlab.rootd.verbs import RunLink
+from satlab.web import forms
 from satlab.web.forms import Field, Form, form_of, read
 
 JOBS = load_jobs(paths.JOBS)
@@ -133,3 +134,16 @@ def test_scenarios_that_start_each_other_have_a_form() -> None:
 
     both = {"a": starts("a", "b"), "b": starts("b", "a")}
     assert form_of(both["a"], both, JOBS, paths.PROFILES).arguments[0].kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "label"),
+    [
+        ("server_max_ack_delay_ms", "ms", "Server max ACK delay"),
+        ("proxy_st_cc", "", "Proxy ST congestion control"),
+        ("duration", "s", "Duration"),
+        ("s", "s", "S"),
+    ],
+)
+def test_labels_are_words_and_name_a_unit_once(name: str, unit: str, label: str) -> None:
+    assert forms._label(name, unit) == label

@@ -17,6 +17,7 @@ from satlab.serve.queue import Instance, LaunchRequest, Queue
 from satlab.serve.store import Store
 from satlab.serve.test_queue import SCENARIO_REQUEST
 from satlab.web import live_view, path_picture
+from satlab.web.live_activity import Activity
 from satlab.web.live_link import DIRECTIONS, Curves
 from satlab.web.live_view import EarlierRuns
 from satlab.web.path_picture import FORWARD, HOPS, PATH, RETURN, TERRESTRIAL, Box, Figures
@@ -57,6 +58,14 @@ def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
     assert box.share == pytest.approx(9.76 / 19.606, abs=0.001)
     path = box_of(Figures(curves, PLAN, None, ended=False), PATH)
     assert path.lines == ("round trip about 783 ms", "583 ms without queues")
+
+
+def test_p350_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
+    windows = ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB", "client: cwnd 1 kB")
+    activity = Activity({}, windows=windows)
+    curves = curves_of(out_bytes=122_000, modcod_id=1)
+    path = box_of(Figures(curves, PLAN, None, ended=False, activity=activity), PATH)
+    assert path.lines == ("round trip about 583 ms", "583 ms without queues", *windows[:2])
 
 
 def test_the_capacity_follows_the_modcod() -> None:

@@ -144,9 +144,7 @@ def launch_scenario(
         values = chosen.arguments, chosen.link, user.login, chosen.constants
         instance = launch.scenario_instance(context, used, name, *values)
     except ApiError as error:
-        details = error.body.get("error_message") or error.body.get("faults") or []
-        fault = "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])
-        return _launch_page(request, project, document, form, filled, {"": fault}, error.status)
+        return _launch_page(request, project, document, form, filled, {"": pages.words_of(error)}, error.status)
     return see(f"/runs/{instance.id}")
 
 

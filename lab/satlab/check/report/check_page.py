@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from satlab.check import verdict
 from satlab.check.check_result import CheckResult
-from satlab.check.report import check_tables, matrix_page
+from satlab.check.report import check_tables
 from satlab.check.samples import Sample
 from satlab.check.trace import careful_resume, causes, traces
 from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
@@ -58,7 +59,7 @@ class CheckPage:
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
-        met, judged, what = matrix_page.targets_met(self.check.document())
+        met, judged, what = verdict.met((one.mark_mb, one.target_s, one.result) for one in self.check.verdicts)
         samples = [one for case in self.check.samples.values() for one in case]
         complete = sum(one.status == "ok" for one in samples)
         tiles = [(f"{met}/{judged}", what, "good" if met == judged else "bad")] if judged else []

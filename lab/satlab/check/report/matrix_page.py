@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from satlab.check import check_result
+from satlab.check import check_result, verdict
 from satlab.check.report.check_tables import RESULT_WORDS, TEXT_COLUMNS, Section
 from satlab.check.trace import causes
 from satlab.common.errors import ConfigError
@@ -105,14 +105,8 @@ def verdicts(document: Document) -> dict[Key, Mapping[str, Any]]:
 
 
 def targets_met(document: Document) -> tuple[int, int, str]:
-    """Return how many a check met, of how many, and of what: targets, or test cases that its stack supports."""
-    found = verdicts(document).values()
-    judged = [one for one in found if one["target_s"] is not None]
-    what = "targets met"
-    if not judged:
-        judged = [one for one in found if one["mark_mb"] is None and one["result"] != "unsupported"]
-        what = "test cases passed"
-    return sum(one["result"] == "pass" for one in judged), len(judged), what
+    """Return how many a check met, of how many, and of what (see `verdict.met`)."""
+    return verdict.met((one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values())
 
 
 def badge(matrix: StackMatrix) -> str:

@@ -38,6 +38,9 @@ AGENT_S = 5.0
 """An agent that stops a job ends its children first, by force if they take long; the job hears of it seconds later."""
 WATCH_S = 0.1
 MAX_LINES = 1000
+SAMPLES = "satpep.jsonl"
+MAX_SAMPLES_BYTES = 4 << 20
+"""satpep's file of samples, for whoever watches the lab while it runs; it is emptied when it has grown so long."""
 TABLE = "satlab_pep"
 MARK = 0x5A7
 ROUTES = 1447
@@ -186,6 +189,7 @@ def satpep(request: Request) -> Engine:
     argv = [program, "quic", "--listen", f"{request.family.any}:{request.port}", "--transparent"]
     argv += ["--keep-client-address"]
     argv += ["--mode", mode, "--drain-ms", str(DRAIN_MS), *request.leg_options, *consent()]
+    argv += ["--metrics", str(request.scratch / SAMPLES)]
     argv += [word for flag, name in trust for word in (flag, str(request.pki / name))]
     argv += ["--domains-of", request.page + HOST_SUFFIX] if request.page else []
     version = run(program, "--version").strip().removeprefix("satpep ")
@@ -300,6 +304,7 @@ def serve(request: Request, stop: threading.Event) -> None:
             while not stop.wait(WATCH_S):
                 check_alive(engine, child, log, stop)
                 connections = counted(engine, log, connections)
+                bound(request.scratch / SAMPLES)
     except JobError as error:
         fault = str(error)
         raise
@@ -323,6 +328,13 @@ def counted(engine: Engine, log: Path, before: int) -> int:
         return engine.count(log.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, StopIteration):
         return before
+
+
+def bound(samples: Path, most: int = MAX_SAMPLES_BYTES) -> None:
+    """Empty a file that has grown too long; satpep appends to it, and so writes on at its start."""
+    with contextlib.suppress(FileNotFoundError):
+        if samples.stat().st_size > most:
+            os.truncate(samples, 0)
 
 
 def check_port(sockets: str, port: int) -> None:

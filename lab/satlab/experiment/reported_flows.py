@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Congestion windows of QUIC connections while they last, from what satperf and satpep write of them each 100 ms.
+
+The kernel knows nothing of them. Sources: satperf's --output (schemas/satperf.schema.json), satpep's --metrics
+(schemas/satpep.schema.json), found among the files that the process has open. Other programs say nothing, and so are
+left out. Users can name a program and its files like these, so what is read is bounded, and only plain files are.
+"""
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+MOST_FILES = 16
+MOST_READ = 256 << 10
+MOST_DESCRIPTORS = 64
+"""Of a sample: processes whose file is read, bytes of each, open files of a process that are looked at. satperf writes
+about 5 kB a second."""
+LONGEST_LINE = 64 << 10
+MOST_CONNECTIONS = 64
+"""Of one satpep; of further ones the latest are kept."""
+RECENT_S = 5.0
+"""What was written longer ago does not count as now."""
+KERNEL = "kernel"
+_FOREIGN = re.compile(r"[^A-Za-z0-9_.+:\[\] -]")
+_LONGEST_SOURCE = 40
+_LARGEST = 1 << 53
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A connection as its sending side sees it: addresses, window, round-trip time.
+
+    `source`: who reports it. What that source does not say is None or empty.
+    """
+
+    source: str
+    local: str
+    peer: str
+    algorithm: str
+    cwnd_bytes: int
+    rtt_ms: float
+    in_flight_bytes: int | None
+    acked_bytes: int | None
+
+
+class Reporter(Protocol):
+    """What the lines of one file have said so far."""
+
+    def add(self, line: Line) -> None:
+        """Take the next line."""
+
+    def skipped(self) -> None:
+        """Take note that lines are missing here."""
+
+    def flows(self, now: float) -> Iterator[Flow]:
+        """Yield the connections that are open at a moment, s since the epoch."""
+
+
+# --- satperf --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Side:
+    """Connections of one side in satperf's lines, which do not name them: with several open, none can be shown."""
+
+    start: Line | None = None
+    last: Line | None = None
+    open: int = 0
+    mixed: bool = False
+
+
+@dataclass
+class SatperfLines:
+    """satperf's lines: the connection whose payload it sends."""
+
+    _sides: dict[str, _Side] = field(default_factory=dict)
+
+    def add(self, line: Line) -> None:
+        name, kind = line.get("side"), line.get("type")
+        if name not in ("client", "server"):
+            return
+        side = self._sides.setdefault(name, _Side())
+        if kind == "start":
+            side.open += 1
+            side.mixed |= side.open > 1
+            side.start, side.last = (line, None)
+        elif kind == "interval":
+            side.last = line
+        elif kind == "summary":
+            side.open = max(0, side.open - 1)
+            side.mixed &= side.open > 0
+            side.last = None
+
+    def skipped(self) -> None:
+        """Which connections are open is not known any more."""
+        self._sides = {name: _Side(mixed=True, open=1) for name in ("client", "server")}
+
+    def flows(self, now: float) -> Iterator[Flow]:
+        for side in self._sides.values():
+            if side.mixed or side.start is None or side.last is None or side.start.get("role") != "sender":
+                continue
+            begun, since = _number(side.start.get("t_unix_s")), _number(side.last.get("t_s"))
+            if begun is None or since is None or not _is_recent(begun + since, now):
+                continue
+            options = side.start.get("options")
+            algorithm = options.get("congestion_control") if isinstance(options, dict) else None
+            found = _flow(side.last, _text(side.start.get("peer"), 64), algorithm)
+            if found is not None:
+                yield Flow(f"satperf, {_text(side.start.get('stack'), _LONGEST_SOURCE)}", "", *found)
+
+
+# --- satpep ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SatpepLines:
+    """satpep's samples: both legs of each connection."""
+
+    _last: dict[int, Line] = field(default_factory=dict)
+
+    def add(self, line: Line) -> None:
+        number = line.get("connection")
+        if isinstance(number, int) and not isinstance(number, bool) and 0 < number < _LARGEST:
+            self._last.pop(number, None)
+            self._last[number] = line
+            while len(self._last) > MOST_CONNECTIONS:
+                self._last.pop(next(iter(self._last)))
+
+    def skipped(self) -> None:
+        """Each line says it all."""
+
+    def flows(self, now: float) -> Iterator[Flow]:
+        for number, line in self._last.items():
+            when = _number(line.get("unix_s"))
+            if when is None or not _is_recent(when, now):
+                continue
+            for side in ("client", "server"):
+                leg = line.get(f"{side}_side")
+                found = _flow(leg, f"{side} side of connection {number}", None) if isinstance(leg, dict) else None
+                if found is not None:
+                    yield Flow("satpep", "", *found)
+
+
+def _flow(line: Line, peer: str, algorithm: object) -> tuple[str, str, int, float, int | None, None] | None:
+    """Return the fields of a flow after source and local address; None without window or round-trip time."""
+    cwnd, rtt, under_way = (_number(line.get(name)) for name in ("cwnd_bytes", "rtt_ms", "in_flight_bytes"))
+    if cwnd is None or rtt is None:
+        return None
+    known = None if under_way is None else int(under_way)
+    return peer, _text(algorithm, 24), int(cwnd), round(rtt, 1), known, None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and 0 <= value < _LARGEST else None
+
+
+def _is_recent(when: float, now: float) -> bool:
+    return abs(now - when) <= RECENT_S
+
+
+def _text(value: object, most: int) -> str:
+    """Return a text with what can be shown everywhere, addresses and ports among it; empty for anything else."""
+    return _FOREIGN.sub("_", value[:most]) if isinstance(value, str) else ""
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+REPORTERS: Mapping[str, tuple[str, Callable[[], Reporter]]] = {
+    "satperf": ("satperf.jsonl", SatperfLines),
+    "satpep": ("satpep.jsonl", SatpepLines),
+}
+"""By program: the name of its file, and what reads it."""
+
+
+@dataclass
+class Followed:
+    """A file that grows: how far it was read, and what its lines said."""
+
+    reporter: Reporter
+    offset: int = 0
+    _rest: bytes = b""
+
+    def span(self, size: int) -> tuple[int, int]:
+        """Return from where and how many bytes are to be read of a file of this size: what is new, at most MOST_READ.
+
+        A file that has become shorter was emptied, and is read from its start.
+        """
+        if size < self.offset:
+            self._restart(0)
+        if size - self.offset > MOST_READ:
+            self._restart(size - MOST_READ)
+        return self.offset, size - self.offset
+
+    def add(self, data: bytes) -> None:
+        """Take what was read there. A line that is not whole waits for its rest, what is not JSON is left out."""
+        self.offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for text in lines:
+            with contextlib.suppress(ValueError, RecursionError):
+                line = json.loads(text) if len(text) <= LONGEST_LINE else None
+                if isinstance(line, dict):
+                    self.reporter.add(line)
+        if len(self._rest) > LONGEST_LINE:
+            self._rest = b""
+            self.reporter.skipped()
+
+    def _restart(self, offset: int) -> None:
+        self.offset, self._rest = offset, b""
+        self.reporter.skipped()
+
+
+def open_report(pid: int, name: str) -> int | None:
+    """Return a descriptor of the plain file of this name that a process has open; None if there is none.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    with os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in itertools.islice(entries, MOST_DESCRIPTORS):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                place = Path(entry.path)
+                if place.readlink().name != name or not place.is_file():
+                    continue
+                found = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                if stat.S_ISREG(os.fstat(found).st_mode):
+                    return found
+                os.close(found)
+    return None
+
+
+class ReportedFlows:
+    """Follows the files of the processes of a lab."""
+
+    def __init__(self) -> None:
+        self._followed: dict[tuple[int, int], Followed] = {}
+
+    def read(self, programs: Mapping[tuple[int, int], tuple[str, str]], now: float) -> list[tuple[str, Flow]]:
+        """Return the nodes and connections that are open now, s since the epoch.
+
+        `programs`: node and program by pid and start of the process; those that are not there any more are forgotten.
+        """
+        known = {key: each for key, each in programs.items() if each[1] in REPORTERS}
+        self._followed = {key: each for key, each in self._followed.items() if key in known}
+        found = []
+        for key, (node, program) in itertools.islice(sorted(known.items()), MOST_FILES):
+            name, make = REPORTERS[program]
+            followed = self._followed.setdefault(key, Followed(make()))
+            with contextlib.suppress(OSError):  # the process has ended
+                follow(followed, key[0], name)
+            found += [(node, flow) for flow in followed.reporter.flows(now)]
+        return found
+
+
+def follow(followed: Followed, pid: int, name: str) -> None:
+    """Read what a process has written since the last call."""
+    descriptor = open_report(pid, name)
+    if descriptor is None:
+        return
+    try:
+        start, count = followed.span(os.fstat(descriptor).st_size)
+        followed.add(os.pread(descriptor, count, start))
+    finally:
+        os.close(descriptor)
