@@ -171,6 +171,7 @@ class FlowCampaign:
                     done = quiet_host.measured(take, _off, patience, log, stop)
                 except KeyboardInterrupt:
                     (request.parent / "outcome.json").unlink(missing_ok=True)
+                    step.outcome = "interrupted, to be repeated"
                     if stop.is_set():
                         return False
                     raise
