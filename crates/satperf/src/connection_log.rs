@@ -25,6 +25,8 @@ pub struct Context {
     pub epoch: (Instant, f64),
     /// Returns user and system time of this process, s.
     pub cpu_s: fn() -> f64,
+    /// Lines of intervals are not made: nobody reads them, and they cost more than the packets of a slow flow.
+    pub omits_intervals: bool,
 }
 
 /// How a connection ended.
@@ -88,7 +90,8 @@ impl ConnectionLog {
 
     /// Writes the line of an interval, also before its end.
     pub fn interval(&mut self, now: Instant, stats: &Stats) {
-        if let Some(line) = self.measurement.interval(now, stats) {
+        let line = self.measurement.interval(now, stats);
+        if let Some(line) = line.filter(|_| !self.context.omits_intervals) {
             self.push(&Line::Interval(line));
         }
     }

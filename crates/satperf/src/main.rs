@@ -431,6 +431,7 @@ fn context(side: Side, stack: &dyn Stack, socket: &Socket, epoch: (Instant, f64)
         socket: socket.describe(),
         epoch,
         cpu_s: linux::cpu_seconds,
+        omits_intervals: false,
     })
 }
 

@@ -96,6 +96,7 @@ fn context(side: Side, stack: &dyn Stack, now: Instant) -> Rc<Context> {
         socket: Socket::default(),
         epoch: (now, 0.0),
         cpu_s: || 0.0,
+        omits_intervals: false,
     })
 }
 

@@ -123,6 +123,7 @@ impl World {
                 socket: Socket::default(),
                 epoch: (zero, 0.0),
                 cpu_s: || 0.0,
+                omits_intervals: false,
             })
         };
         let mut setups = vec![setup(&transfer.client)];

@@ -17,16 +17,12 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
 from satlab.reproduce import flow_request, paper
 from satlab.reproduce import matrix as seed_002
-from satlab.reproduce.paper import Clock
+from satlab.reproduce.paper import LAB_S, SPEED, Clock
 
 QUICK = ("*/0/*",)
 """Cells of seed-002 without losses: both orbits, all types."""
 VIRTUAL_FLOWS = ("satvirtual", "flows", "flows.json")
 REAL_FLOWS = ("satlab", "flows", "flows.json", "--clock", "real", "--runs", ".", "--json", "--quiet")
-LAB_S = 15
-"""A lab's start, calibration and end take about so long."""
-SPEED = 20
-"""The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
 LONGEST_ID = 100
 
 
@@ -92,12 +88,11 @@ def _of_flows(name: str, clock: Clock, file: CampaignFile) -> Iterator[PlannedCe
     about = paper.load(name, clock)
     is_real = clock == "real"
     for cell in about.select(file.cells, quick=file.quick):
-        expected_s = about.expected_s(cell)
         yield PlannedCell(
             {"paper": name, "clock": clock, "cell": cell.id},
             "flows",
             "netns" if is_real else "virtual",
-            expected_s + LAB_S if is_real else expected_s / SPEED,
+            about.estimate_s(cell),
             lambda _: list(REAL_FLOWS if is_real else VIRTUAL_FLOWS),
             lambda seed, cell=cell: {"flows.json": flow_request.request(about, cell, seed)},  # type: ignore[misc]
         )

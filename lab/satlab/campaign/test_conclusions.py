@@ -113,7 +113,7 @@ def test_p262_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
 
 def test_p262_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tmp_path: Path) -> None:
     file = tmp_path / "handover.yml"
-    file.write_text("paper: seed-003\nclock: real\ncells: test4/*\nrepetitions: 2")
+    file.write_text("paper: seed-003\nclock: real\ncells: test4/*\nrepetitions: 6")
     plan = planning.plan(file)
     where = CampaignFolder(tmp_path / "c")
     sha256 = where.begin(plan)
@@ -130,7 +130,7 @@ def test_p262_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tm
     assert CliRunner().invoke(app, ["campaign", "report", str(where.path)]).exit_code == 0
     results = json.loads((where.path / "report" / "results.json").read_text())
     jsonschema.validate(results, json.loads((paths.SCHEMAS / "paper-results.schema.json").read_text()))
-    assert {(row["cell"], row["runs"]) for row in results["figures"]} == {("test4/newreno", 2), ("test4/bbr2", 1)}
+    assert {(row["cell"], row["runs"]) for row in results["figures"]} == {("test4/newreno", 6), ("test4/bbr2", 5)}
 
 
 def test_p262_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path) -> None:

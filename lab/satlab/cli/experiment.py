@@ -217,16 +217,14 @@ def reproduce(
     ],
     clock: Annotated[
         Literal["real", "virtual"] | None,
-        typer.Option(help="Labs in real time (seed-000, -002, -003), or flows under the virtual clock (not seed-002)."),
+        typer.Option(help="Labs in real time (seed-000 to -003), or flows under the virtual clock (not seed-002)."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One run of the cells that serve every conclusion; virtual clock alone.")
+        bool, typer.Option("--quick", help="One run of the cells that serve every conclusion (not seed-002).")
     ] = False,
     runs: Annotated[
         int | None,
-        typer.Option(
-            help="Runs of each cell. Default: 10, under the virtual clock those of the paper.", min=1, max=10000
-        ),
+        typer.Option(help="Runs of each cell. Default: those of the paper's file; seed-002: 10.", min=1, max=10000),
     ] = None,
     cells: Annotated[
         str | None,
@@ -246,6 +244,9 @@ def reproduce(
     json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
+    rate_once: Annotated[
+        bool, typer.Option("--rate-once", help="Labs of flows: measure the rate of equal links once in half an hour.")
+    ] = False,
 ) -> int:
     """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the published figures."""
     from satlab.experiment.quiet_host import Patience
@@ -253,7 +254,7 @@ def reproduce(
 
     patience = Patience(wait_quiet, retries)
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
-    request = engine.Request(paper, clock, quick, runs, chosen, resume, parallel, out, patience)
+    request = engine.Request(paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once)
     work = engine.prepare(request, dry_run=dry_run)
     if dry_run:
         print(work.plan())

@@ -3,7 +3,8 @@
 
 Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist.
 7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). Draws are seeded: equal samples
-have equal intervals.
+have equal intervals. Those of means of few runs are Student's (Biometrika 6, 1908), of two of them with Welch's degrees
+of freedom (Biometrika 34, 1947).
 """
 
 import math
@@ -49,6 +50,36 @@ class Samples:
     def n(self) -> int:
         """Number of values and censored samples."""
         return len(self.values) + self.censored
+
+
+STUDENT = ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (8, 2.306), (10, 2.228),
+           (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (math.inf, 1.960))  # fmt: skip
+"""Quantile 0.975 of Student's distribution by degrees of freedom."""
+
+
+def student(freedom: float) -> float:
+    """Return this quantile, between two entries of the table by the inverse of the degrees; `freedom` is at least 1."""
+    above = next(index for index, (degrees, _) in enumerate(STUDENT) if freedom <= degrees)
+    if above == 0:
+        return STUDENT[0][1]
+    (low, at_low), (high, at_high) = STUDENT[above - 1 : above + 1]
+    share = (1 / low - 1 / freedom) / (1 / low - 1 / high)
+    return at_low + share * (at_high - at_low)
+
+
+def around(value: float, parts: Sequence[tuple[float, int]]) -> Interval | None:
+    """Return the interval around a value that is a sum of independent means.
+
+    `parts`: of each mean the variance that it adds, and its number of samples. Those of one sample have none and are
+    left out; without others there is no interval.
+    """
+    known = [(variance, runs) for variance, runs in parts if runs > 1]
+    whole = sum(variance for variance, _ in known)
+    if not known:
+        return None
+    weights = sum(variance**2 / (runs - 1) for variance, runs in known)
+    half = student(max(1.0, whole**2 / weights)) * math.sqrt(whole) if weights else 0.0
+    return Interval(value - half, value + half)
 
 
 def median(ordered: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -161,6 +161,21 @@ def probe_link(
         queue_drops=metrics.forward_drops(samples_before, packets) if metrics else 0,
         notes=notes,
     )
+
+
+def probe_rtt(shell: Shell, path: ProbePath, known: Probe, note: str) -> Probe:
+    """Measure the RTT alone; rate and losses are those of a known probe of an equal link, which `note` names.
+
+    Takes about 1 s + 2 RTT.
+    """
+    notes = {"rate": note}
+    rtt: Echoes | None = None
+    try:
+        _ping(shell, path, WARM_UP_ECHOES)
+        rtt = _echoes(shell, path, ECHOES)
+    except ProbeError as error:
+        notes["rtt"] = str(error)
+    return replace(known, rtt=rtt, notes=notes)
 
 
 def _drain(shell: Shell, path: ProbePath, idle_ms: float) -> None:

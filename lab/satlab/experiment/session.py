@@ -18,7 +18,7 @@ from satlab.common.topology import Role, Topology
 from satlab.experiment import calibrate, host_load, link_probe
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.host_load import HostState
-from satlab.experiment.link_probe import NamespaceShell, ProbePath
+from satlab.experiment.link_probe import NamespaceShell, Probe, ProbePath
 from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.config import LinkRequest, client_lan
 from satlab.link.expectation import expectation
@@ -181,9 +181,13 @@ class NetnsHost:
         proxy, client = client_lan(lab.topology)
         server = lab.topology.node_of(Role.SERVER)
         path = ProbePath((proxy if lab.lan else client).node, server, lab.topology.address_of(Role.SERVER))
-        emulator = lab.config.emulator
-        probe = link_probe.probe_link(NamespaceShell(lab), lab.plan, emulator, path, metrics_of(lab))
-        return calibrate.before(lab.plan, probe, emulator, has_defects=self.link.opensand_defects)
+        return self._judged(lab, self._measured(lab, path))
+
+    def _judged(self, lab: Lab, probe: Probe) -> list[CalibrationCheck]:
+        return calibrate.before(lab.plan, probe, lab.config.emulator, has_defects=self.link.opensand_defects)
+
+    def _measured(self, lab: Lab, path: ProbePath) -> Probe:
+        return link_probe.probe_link(NamespaceShell(lab), lab.plan, lab.config.emulator, path, metrics_of(lab))
 
     def _note_state(self) -> None:
         with contextlib.suppress(OSError):  # somebody has taken the lab down: its session says so

@@ -32,6 +32,7 @@ from satlab.experiment import calibrate, host_load
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import SessionResult, metrics_of, new_lab_id, run_session
 from satlab.flows import hystart, migration, nodes, packets, programs, satvirtual, sources, tcp_states
+from satlab.flows.known_rates import KnownRates
 from satlab.flows.nodes import SIDES
 from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
@@ -77,8 +78,8 @@ def prepare(file: Path, folder: Path) -> dict[str, Any]:
     return request
 
 
-def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> RealRun:
-    """Run the flows of a file in a lab of their own; files go to `folder`.
+def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None = None) -> RealRun:
+    """Run the flows of a file in a lab of their own; files go to `folder`. A wire of `rates` is not saturated again.
 
     Raises:
         ConfigError: the file is invalid.
@@ -91,7 +92,9 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> Re
     wire = Wire(request["wire"]) if "wire" in request else None
     profile = plain_profile(folder / "profile")
     link = link_request(request, file.parent, folder / "link.jsonl", profile)
-    host = FlowHost(new_lab_id("flows"), topology.load(paths.LAB_FILE, size=nodes.size(request)), link, wire=wire)
+    host = FlowHost(
+        new_lab_id("flows"), topology.load(paths.LAB_FILE, size=nodes.size(request)), link, wire=wire, rates=rates
+    )
     with scratch.folder("flows") as private:
         runner = FlowRunner(request, folder, private, stop)
         with hystart.setting(request.get("tcp_hystart")):

@@ -41,7 +41,10 @@ def ask(words: Sequence[str]) -> str:
     argv = [str(paths.SATVIRTUAL), "flows", *words]
     hint = "build it: ./satlab --install virtual"
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
+        # Ctrl-C is for the caller, who lets it end: without a session of its own it would die and count as a fault.
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False, start_new_session=True
+        )
     except (FileNotFoundError, PermissionError) as error:
         raise HostError(f"{argv[0]}: {error.strerror}", hint) from error
     except subprocess.TimeoutExpired as error:

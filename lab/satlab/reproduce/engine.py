@@ -6,6 +6,7 @@ of some papers on the real one.
 """
 
 import json
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 from satlab.experiment.quiet_host import Patience
+from satlab.flows.known_rates import KnownRates
 from satlab.reproduce import (
     flow_campaign,
     flow_page,
@@ -40,7 +42,8 @@ QUICK_RUNS = 1
 class Request:
     """Options of `satlab reproduce`; None leaves it to the default or to the folder that is resumed.
 
-    `patience` is for labs: under the virtual clock a busy host changes nothing.
+    `patience` is for labs: under the virtual clock a busy host changes nothing. `rate_once`: labs of flows measure the
+    rate of equal links once.
     """
 
     paper: str
@@ -52,6 +55,7 @@ class Request:
     parallel: str = "auto"
     out: Path = Path("runs")
     patience: Patience = field(default_factory=Patience)
+    rate_once: bool = False
 
 
 class Work(Protocol):
@@ -82,6 +86,8 @@ class LabWork:
         """Check the request. Raises ConfigError, HostError."""
         if request.quick:
             raise ConfigError("--quick is for papers under the virtual clock", hint="choose cells with --cells")
+        if request.rate_once:
+            raise ConfigError("--rate-once is for papers of flows", hint="leave it out")
         needs.ensure("link" if dry_run else "lab")
         self.execution: Execution
         self.execution, self.log = reproduction.prepare(
@@ -125,22 +131,35 @@ class FlowWork:
         chosen = about.select(request.cells, quick=request.quick)
         self.log = ProgressLog()
         self.patience = request.patience
+        self.rates = KnownRates() if request.rate_once else None
         self.results: FlowResults | None = None
         if request.resume:
             replaced = chosen if request.quick or request.cells is not None else None
             self.campaign: FlowCampaign = flow_campaign.resume(request.resume, about, replaced, request.runs)
         else:
             folder = request.out / f"{about.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-            runs = request.runs or (QUICK_RUNS if request.quick else about.runs)
+            runs = request.runs or (QUICK_RUNS if request.quick else None)
             self.campaign = flow_campaign.begin(folder, about, chosen, runs)
 
     def plan(self) -> str:
         """Return the planned runs as JSON."""
-        campaign = self.campaign
-        cells = {cell.id: flow_request.request(campaign.paper, cell, 1) for cell in campaign.cells}
-        left = len(campaign.todo())
-        document = {"folder": str(campaign.folder), "runs_per_cell": campaign.plan.runs, "runs_left": left}
-        return json.dumps(document | {"cells": cells}, indent=1)
+        campaign, about = self.campaign, self.campaign.paper
+        todo = campaign.todo()
+        left = [{"cell": c.id, "number": number, "estimate_s": round(about.estimate_s(c), 1)} for c, number in todo]
+        is_real = campaign.plan.clock == "real"
+        # Simulations run on all cores, labs alone.
+        at_once = 1 if is_real else min(os.cpu_count() or 1, max(1, len(left)))
+        document = {
+            "folder": str(campaign.folder),
+            "clock": campaign.plan.clock,
+            "runs": campaign.runs,
+            "runs_left": len(left),
+            "labs": len(left) if is_real else 0,
+            "estimate_s": round(sum(about.estimate_s(cell) for cell, _ in todo) / at_once),
+            "left": left,
+            "cells": {cell.id: flow_request.request(about, cell, 1) for cell in campaign.cells},
+        }
+        return json.dumps(document, indent=1)
 
     def execute(self, stop: threading.Event) -> int:
         """Do what is left; results and page are written in any case."""
@@ -152,7 +171,7 @@ class FlowWork:
         whole = False
         try:
             needs.ensure("virtual")
-            whole = campaign.go(self.log, stop, self.patience)
+            whole = campaign.go(self.log, stop, self.patience, self.rates)
         finally:
             with self.log.step("tables and report"):
                 self.results = flow_results.read(campaign)

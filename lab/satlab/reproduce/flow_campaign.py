@@ -23,6 +23,7 @@ from satlab.common.files import write_atomically
 from satlab.experiment import quiet_host
 from satlab.experiment.quiet_host import Patience
 from satlab.flows import real_clock
+from satlab.flows.known_rates import KnownRates
 from satlab.flows.real_clock import RealRun
 from satlab.flows.satvirtual import simulated as _satvirtual
 from satlab.reproduce import flow_figures, flow_request
@@ -30,14 +31,14 @@ from satlab.reproduce.paper import Cell, Clock, Paper
 
 
 class FlowPlan(BaseModel):
-    """campaign.json."""
+    """campaign.json. Without `runs` each cell has the number that the paper's file has for it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     schema_: Literal["satlab/flow-campaign/1"] = Field(default="satlab/flow-campaign/1", alias="schema")
     paper: str
     clock: Clock = "virtual"
     cells: tuple[str, ...]
-    runs: int = Field(ge=1, le=10000)
+    runs: int | None = Field(default=None, ge=1, le=10000)
 
 
 @dataclass(frozen=True)
@@ -75,22 +76,27 @@ class FlowCampaign:
         """Return the cells, in the paper's order."""
         return [cell for cell in self.paper.cells if cell.id in self.plan.cells]
 
+    @cached_property
+    def runs(self) -> dict[str, int]:
+        """Return the number of runs of each cell."""
+        return {cell.id: self.plan.runs or self.paper.runs_of(cell) for cell in self.cells}
+
     def run_folder(self, cell: Cell, number: int) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / cell.id / str(number)
 
     def done(self, cell: Cell) -> list[Run]:
         """Return the runs of a cell that are done."""
-        runs = (self._read(cell, number) for number in range(1, self.plan.runs + 1))
+        runs = (self._read(cell, number) for number in range(1, self.runs[cell.id] + 1))
         return [run for run in runs if run is not None]
 
     def todo(self) -> list[tuple[Cell, int]]:
         """Return the runs left: the first of each cell, then the second."""
         return [
             (cell, number)
-            for number in range(1, self.plan.runs + 1)
+            for number in range(1, max(self.runs.values(), default=0) + 1)
             for cell in self.cells
-            if self._read(cell, number) is None
+            if number <= self.runs[cell.id] and self._read(cell, number) is None
         ]
 
     def _read(self, cell: Cell, number: int) -> Run | None:
@@ -108,11 +114,20 @@ class FlowCampaign:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n")
 
-    def go(self, log: ProgressLog, stop: threading.Event, patience: Patience | None = None) -> bool:
-        """Do what is left, False when `stop` came first; simulations as many at once as there are cores, labs alone."""
+    def go(
+        self,
+        log: ProgressLog,
+        stop: threading.Event,
+        patience: Patience | None = None,
+        rates: KnownRates | None = None,
+    ) -> bool:
+        """Do what is left, False when `stop` came first; simulations as many at once as there are cores, labs alone.
+
+        With `rates` equal links of labs are saturated once.
+        """
         todo = self.todo()
         if self.plan.clock == "real":
-            return self._measure(todo, log, stop, patience or Patience())
+            return self._measure(todo, log, stop, patience or Patience(), rates)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             futures = {pool.submit(self._simulate, cell, number, stop): (cell, number) for cell, number in todo}
             try:
@@ -133,7 +148,12 @@ class FlowCampaign:
         write_atomically(request.with_name("outcome.json"), _satvirtual(request))
 
     def _measure(
-        self, todo: Sequence[tuple[Cell, int]], log: ProgressLog, stop: threading.Event, patience: Patience
+        self,
+        todo: Sequence[tuple[Cell, int]],
+        log: ProgressLog,
+        stop: threading.Event,
+        patience: Patience,
+        rates: KnownRates | None,
     ) -> bool:
         for count, (cell, number) in enumerate(todo, start=1):
             if stop.is_set():
@@ -141,13 +161,17 @@ class FlowCampaign:
             request = self._begun(cell, number)
 
             def take(request: Path = request) -> RealRun:
-                return real_clock.run(request, request.parent, log, stop)
+                found = real_clock.run(request, request.parent, log, stop, rates)
+                if rates is not None and _off(found):
+                    rates.forget()
+                return found
 
             with log.step(f"{cell.id} #{number}, {len(todo) - count} left after it") as step:
                 try:
                     done = quiet_host.measured(take, _off, patience, log, stop)
                 except KeyboardInterrupt:
                     (request.parent / "outcome.json").unlink(missing_ok=True)
+                    step.outcome = "interrupted, to be repeated"
                     if stop.is_set():
                         return False
                     raise
@@ -169,8 +193,8 @@ def _off(run: RealRun) -> str:
     return ", ".join(run.outcome["calibration"])
 
 
-def begin(folder: Path, paper: Paper, cells: Sequence[Cell], runs: int) -> FlowCampaign:
-    """Return a new campaign; nothing is written yet."""
+def begin(folder: Path, paper: Paper, cells: Sequence[Cell], runs: int | None = None) -> FlowCampaign:
+    """Return a new campaign; nothing is written yet. `runs` of each cell; None: as the paper's file has it."""
     ids = tuple(cell.id for cell in cells)
     return FlowCampaign(folder, FlowPlan(paper=paper.name, clock=paper.clock, cells=ids, runs=runs), paper)
 

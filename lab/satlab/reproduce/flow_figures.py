@@ -82,6 +82,14 @@ def _complete_s(outcome: Outcome) -> float | None:
     return fmean(_life_s(outcome, flow) for flow in flows) if whole else None
 
 
+def least_s(outcome: Outcome) -> float:
+    """Return the time that the first group's flows had to complete: the first of them, from its start to the end."""
+    flows = first_group(outcome)
+    asked = {flow["id"]: flow["start_s"] for flow in outcome["request"]["flows"]}
+    starts = [asked[flow["id"]] if flow.get("began_s") is None else flow["began_s"] for flow in flows]
+    return float(outcome["request"]["duration_s"] - min(starts))
+
+
 def _complete_share(percent: int) -> Callable[[Outcome], float | None]:
     """Return the time to complete of the flow at a percentile of the first group; None where that one was not complete.
 
@@ -214,3 +222,5 @@ FIGURES: Mapping[str, FigureOf] = {
 }
 """All figures. Those that end in `_percent` of a base cell are divided by it (`RELATIVE`)."""
 RELATIVE = {"base_percent", "others_percent", "complete_percent"}
+TIMED = {name for name in FIGURES if name.startswith("complete_")}
+"""Times to complete: a run without one did not complete within its time, which counts in its place."""

@@ -10,9 +10,9 @@ from satlab.report import html
 from satlab.reproduce import flow_plots
 from satlab.reproduce.flow_campaign import FlowCampaign
 from satlab.reproduce.flow_figures import FIGURES
-from satlab.reproduce.flow_results import COLUMNS, FlowResults
+from satlab.reproduce.flow_results import AGREEMENT_COLUMNS, COLUMNS, FlowResults
 
-NUMBERS = (5, 8, 9, 10, 11, 12)
+NUMBERS = (5, 8, 9, 10, 11, 12, 13)
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,15 @@ class FlowPage:
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
         runs = [run for runs in self.results.runs.values() for run in runs]
-        planned = len(self.campaign.cells) * self.campaign.plan.runs
+        planned = sum(self.campaign.runs.values())
         verdicts = [j.verdict for j in self.results.judgements]
         failed = sum(run.failed for run in runs)
-        judged = [v for v in verdicts if v != "undecided"]
-        state = "bad" if "does not hold" in verdicts else "good" if set(judged) == {"holds"} else ""
+        judged = [v for v in verdicts if v in ("holds", "does not hold")]
+        state = "bad" if "does not hold" in verdicts else "good" if judged else ""
+        off = sum(run.is_uncalibrated for run in runs)
         return [
             (f"{len(runs)}/{planned}", f"runs done, on the {self.results.paper.clock} clock", ""),
+            *([(str(off), "of them out of calibration, counted below", "bad")] if off else []),
             *self._deviations(),
             (f"{judged.count('holds')}/{len(judged)}", "conclusions that hold here, of those judged", state),
             (str(failed), "connections that ended before their time, counted below", "bad" if failed else "good"),
@@ -55,6 +57,10 @@ class FlowPage:
     def conclusions(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """Return text, verdict, evidence."""
         return [(j.conclusion.text, j.verdict, j.evidence) for j in self.results.judgements]
+
+    def agreements(self) -> list[tuple[str, ...]]:
+        """Return rows as in `AGREEMENT_COLUMNS`."""
+        return [one.row() for one in self.results.agreements]
 
     def figures_by_cell(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return rows as in `COLUMNS`, cells of the paper first."""
@@ -81,8 +87,9 @@ def write(campaign: FlowCampaign, results: FlowResults, path: Path) -> Path:
     figures = [figure for plot in results.paper.plots for figure in flow_plots.draw(plot, campaign, results)]
     page = FlowPage(campaign, results)
     content = html.page(
-        "paper.html", figures, page=page, paper=results.paper, columns=COLUMNS, numbers=NUMBERS, figures=figures
-    )
+        "paper.html", figures, page=page, paper=results.paper, columns=COLUMNS, numbers=NUMBERS, figures=figures,
+        agreement_columns=AGREEMENT_COLUMNS,
+    )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     return path

@@ -41,7 +41,7 @@ def _by_factor(plot: Plot, cells: Sequence[Cell], results: FlowResults) -> Figur
         named = ", ".join(_short(cell.factors[name]) for name in plot.series) or cell.algorithm
         for figure, name in ((plot.figure, named), *([(plot.formula, "formula")] if plot.formula else [])):
             found = results.figure(cell, figure, plot.phase if FIGURES[figure].is_phased else 0)
-            if found is not None:
+            if found is not None and not found.censored:
                 curves.setdefault(name, {})[_short(cell.factors[plot.x])] = (found.mean, found.between)
     data = [_curve(plot, name, curve, values, style) for style, (name, curve) in enumerate(curves.items())]
     unit = f" ({about.unit})" if about.unit else ""

@@ -7,28 +7,22 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from rich.table import Table
 
 from satlab.common.console import for_tables
 from satlab.common.files import write_atomically
+from satlab.common.statistics import Verdict
+from satlab.reproduce import flow_values
 from satlab.reproduce.flow_campaign import FlowCampaign, Run
-from satlab.reproduce.flow_figures import FIGURES, RELATIVE
-from satlab.reproduce.paper import Cell, Conclusion, Grid, Paper, Published, Rule
+from satlab.reproduce.flow_figures import FIGURES, RELATIVE, TIMED, least_s
+from satlab.reproduce.flow_judgement import VERDICT, Judge, Judgement
+from satlab.reproduce.flow_values import Ours
+from satlab.reproduce.paper import Agreement, Cell, Grid, Paper, Published
 
 FILE = "results.json"
 NOTHING = "\N{EN DASH}"
-
-
-@dataclass(frozen=True)
-class Ours:
-    """A figure over the runs of a cell: mean, mean deviation in time, deviation between runs (None with one run)."""
-
-    mean: float
-    in_time: float | None
-    between: float | None
-    runs: int
 
 
 @dataclass(frozen=True)
@@ -41,10 +35,11 @@ class Comparison:
     published: Published | None
     ours: Ours | None
     failed: int
+    uncalibrated: int
 
     @property
     def deviation(self) -> float | None:
-        """Return ours less published, relative."""
+        """Return ours less published, relative; at least this where runs did not complete."""
         if self.published is None or self.ours is None:
             return None
         return self.ours.mean / self.published.mean - 1
@@ -52,19 +47,20 @@ class Comparison:
     def row(self, phases: Sequence[str]) -> tuple[str, ...]:
         """Return it as text: `COLUMNS`."""
         figure = FIGURES[self.metric]
-        theirs = mine = between = source = algorithm = NOTHING
+        theirs = mine = interval = source = algorithm = NOTHING
         if self.published:
             theirs = _with_spread(self.published.mean, self.published.sd, figure.digits)
             algorithm, source = self.published.algorithm, f"table {self.published.table}"
         if self.ours:
-            mine = _with_spread(self.ours.mean, self.ours.in_time, figure.digits)
-            between = NOTHING if self.ours.between is None else f"{self.ours.between:.{figure.digits + 1}f}"
+            mine = _least(self.ours) + _with_spread(self.ours.mean, self.ours.in_time, figure.digits)
+            if (found := self.ours.interval) is not None:
+                interval = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
         off = NOTHING if self.deviation is None else f"{self.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
         unit = f" ({figure.unit})" if figure.unit else ""
         return (
             self.cell.id, f"{figure.title}{unit}", phases[self.phase] if figure.is_phased else NOTHING, algorithm,
-            theirs, source, self.cell.algorithm, mine, between, str(self.ours.runs if self.ours else 0),
-            str(self.failed), off,
+            theirs, source, self.cell.algorithm, mine, interval, str(self.ours.runs if self.ours else 0),
+            str(self.failed), str(self.uncalibrated or NOTHING), off,
         )  # fmt: skip
 
 
@@ -73,23 +69,46 @@ def _title(metric: str) -> str:
     return f"{figure.title}{f' ({figure.unit})' if figure.unit else ''}"
 
 
+def _label(factor: str | float) -> str:
+    return f"{factor:g}" if isinstance(factor, float) else factor
+
+
+def _least(ours: Ours) -> str:
+    return "at least " if ours.censored else ""
+
+
 def _with_spread(mean: float, sd: float | None, digits: int) -> str:
     return f"{mean:.{digits}f}" + ("" if sd is None else f" \N{PLUS-MINUS SIGN} {sd:.{digits}f}")
 
 
 COLUMNS = (
-    "Cell", "Figure", "Phase", "Published for", "Published", "In", "Ours with", "Ours", "Between runs", "n", "Failed",
-    "Deviation",
+    "Cell", "Figure", "Phase", "Published for", "Published", "In", "Ours with", "Ours", "95 % interval", "n", "Failed",
+    "Out of calibration", "Deviation",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A conclusion, whether it holds here, and what shows it."""
+class AgreementResult:
+    """How near a figure is to the published ones. `median`: of the `measured` deviations, without sign; `misses`: those
+    beyond the bound. It is undecided while figures, or runs of one, are missing of the `published` ones.
+    """
 
-    conclusion: Conclusion
-    verdict: str
-    evidence: tuple[str, ...]
+    agreement: Agreement
+    published: int
+    measured: int
+    median: float | None
+    misses: tuple[str, ...]
+    verdict: Verdict
+
+    def row(self) -> tuple[str, ...]:
+        """Return it as text: `AGREEMENT_COLUMNS`."""
+        bound = f"{self.agreement.at_most:.0%}"
+        found = NOTHING if self.median is None else f"{self.median:.1%}"
+        counts = f"{self.measured} of {self.published}"
+        return _title(self.agreement.figure), counts, found, bound, self.verdict, ", ".join(self.misses) or NOTHING
+
+
+AGREEMENT_COLUMNS = ("Figure", "Published figures measured", "Median deviation", "At most", "Verdict", "Beyond it")
 
 
 @dataclass(frozen=True)
@@ -112,42 +131,54 @@ class FlowResults:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Return every figure of every cell, those of a phase in each."""
-        published = self.paper.published()
-
-        def theirs(cell: Cell, metric: str, phase: int) -> Published | None:
-            for row in published:
-                if row.is_of(cell) and (row.algorithm, row.metric, row.phase) == (cell.published, metric, phase):
-                    return row
-            return None
-
         return [
             Comparison(
-                cell, metric, phase, theirs(cell, metric, phase), self.figure(cell, metric, phase),
-                sum(run.failed for run in self.runs[cell.id]),
+                cell, metric, phase, self._theirs(cell, metric, phase), self.figure(cell, metric, phase),
+                sum(run.failed for run in self.runs[cell.id]), sum(run.is_uncalibrated for run in self.runs[cell.id]),
             )
             for cell in self.cells
             for metric in cell.figures
-            for phase in range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
+            for phase in self._phases(metric)
         ]  # fmt: skip
 
+    def _phases(self, metric: str) -> range:
+        return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
+
+    @cached_property
+    def _published(self) -> list[Published]:
+        return self.paper.published()
+
+    def _theirs(self, cell: Cell, metric: str, phase: int) -> Published | None:
+        asked = (cell.published, metric, phase)
+        rows = (row for row in self._published if (row.algorithm, row.metric, row.phase) == asked)
+        return next((row for row in rows if row.is_of(cell)), None)
+
     def figure(self, cell: Cell, metric: str, phase: int) -> Ours | None:
-        """Return a figure over the runs of a cell; None without any. A run that failed counts with what it carried."""
-        spreads = [found for run in self.runs.get(cell.id, ()) if (found := run.spread(metric, phase)) is not None]
-        if not spreads:
-            return None
+        """Return a figure over the runs of a cell; None without any.
+
+        A run that failed counts with what it carried, one that did not complete with the time that it had.
+        """
+        runs = self.runs.get(cell.id, ())
+        spreads = [run.spread(metric, phase) for run in runs]
+        censored = 0
+        if metric in TIMED:
+            censored = sum(spread is None for spread in spreads)
+            spreads = [spread or (least_s(run.outcome), None) for spread, run in zip(spreads, runs, strict=True)]
         scale = self._scale(cell, metric, phase)
         if scale is None:
             return None
-        means = [mean * scale for mean, _ in spreads]
-        deviations = [sd * scale for _, sd in spreads if sd is not None]
-        between = stdev(means) if len(means) > 1 else None
-        return Ours(fmean(means), fmean(deviations) if deviations else None, between, len(means))
+        means = [spread[0] * scale for spread in spreads if spread is not None]
+        deviations = [spread[1] * scale for spread in spreads if spread is not None and spread[1] is not None]
+        return flow_values.of_runs(means, deviations, censored)
 
     def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
         """Return what makes a figure a percentage of the base cell's; None where that was not measured."""
         if metric not in RELATIVE or cell.base is None:
             return None if metric in RELATIVE else 1.0
-        spreads = [found for run in self.runs.get(cell.base, ()) if (found := run.spread(metric, phase)) is not None]
+        every = [run.spread(metric, phase) for run in self.runs.get(cell.base, ())]
+        spreads = [spread for spread in every if spread is not None]
+        if metric in TIMED and len(spreads) < len(every):
+            return None
         whole = fmean(mean for mean, _ in spreads) if spreads else 0.0
         return 100 / whole if whole else None
 
@@ -163,74 +194,51 @@ class FlowResults:
         columns: list[tuple[str, str | None]] = [(figure, None) for figure in grid.figures]
         head = [_title(figure) for figure in grid.figures]
         if grid.columns is not None:
-            known = dict.fromkeys(str(cell.factors[grid.columns]) for cell in cells)
+            known = dict.fromkeys(_label(cell.factors[grid.columns]) for cell in cells)
             head = [value for value in grid.only or known if value in known]
             columns = [(grid.figures[0], value) for value in head]
-        rows = [
-            (f"{row:g}" if isinstance(row, float) else row, *(self._in_grid(grid, cells, row, *one) for one in columns))
-            for row in row_values
-        ]
+        rows = [(_label(row), *(self._in_grid(grid, cells, row, *one) for one in columns)) for row in row_values]
         return GridTable(grid.title, (grid.rows, *head), rows)
 
     def _in_grid(self, grid: Grid, cells: Sequence[Cell], row: str | float, metric: str, column: str | None) -> str:
         for cell in cells:
-            is_column = grid.columns is None or str(cell.factors[grid.columns]) == column
+            is_column = grid.columns is None or _label(cell.factors[grid.columns]) == column
             if cell.factors[grid.rows] == row and is_column:
-                found = self.figure(cell, metric, grid.phase)
-                return NOTHING if found is None else f"{found.mean:.{FIGURES[metric].digits}f}"
+                return self._text_in_grid(grid, cell, metric)
         return NOTHING
+
+    def _text_in_grid(self, grid: Grid, cell: Cell, metric: str) -> str:
+        found, theirs = self.figure(cell, metric, grid.phase), self._theirs(cell, metric, grid.phase)
+        digits = FIGURES[metric].digits
+        words = NOTHING if found is None else f"{_least(found)}{found.mean:.{digits}f}"
+        return f"{words} ({theirs.mean:.{digits}f})" if grid.published and theirs is not None else words
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self.paper, self.runs, self.figure)
 
     @cached_property
     def judgements(self) -> list[Judgement]:
         """Judge the paper's conclusions."""
-        return [self._judge(conclusion) for conclusion in self.paper.conclusions]
+        return [self._judge.judge(conclusion) for conclusion in self.paper.conclusions]
 
-    def _judge(self, conclusion: Conclusion) -> Judgement:
-        found = [pair for rule in conclusion.rules for pair in self._check(rule)]
-        evidence = tuple(text for _, text in found)
-        if conclusion.undecided:
-            return Judgement(conclusion, "undecided", (conclusion.undecided, *evidence))
-        states = [holds for holds, _ in found]
-        verdict = "not measured" if None in states else "holds" if all(states) else "does not hold"
-        return Judgement(conclusion, verdict, evidence)
+    @cached_property
+    def agreements(self) -> list[AgreementResult]:
+        """Judge how near the figures are to the published ones."""
+        return [self._agreement(agreement) for agreement in self.paper.agreements]
 
-    def _check(self, rule: Rule) -> list[tuple[bool | None, str]]:
-        """Check a rule in each of its phases; None where nothing was measured."""
-        if rule.figure == "failed":
-            every = [run for runs in self.runs.values() for run in runs]
-            failed = sum(run.failed for run in every)
-            return [(_within(failed, rule) if every else None, f"{failed} of {len(every)} runs failed")]
-        is_phased = FIGURES[rule.figure].is_phased
-        phases = (rule.phases or range(len(self.paper.phases))) if is_phased else (0,)
-        return [self._check_phase(rule, phase, is_phased=is_phased) for phase in phases]
-
-    def _check_phase(self, rule: Rule, phase: int, *, is_phased: bool) -> tuple[bool | None, str]:
-        figure = FIGURES[rule.figure]
-        cells = {cell.id: cell for cell in self.paper.cells}
-        other = rule.minus or rule.over
-        first = self.figure(cells[rule.of], rule.figure, phase)
-        second = self.figure(cells[other], rule.figure, phase) if other else None
-        sign = "\N{MINUS SIGN}" if rule.minus else "/"
-        where = f"{rule.of} {sign} {other}" if other else rule.of
-        where += f", {self.paper.phases[phase]}" if is_phased and len(self.paper.phases) > 1 else ""
-        if not other and rule.at_most is not None and (without := self._incomplete(rule)):
-            return False, f"{where}: {figure.title} of {without} runs: not within the run ({_bounds(rule)})"
-        if first is None or (other and second is None):
-            return None, f"{where}: not measured"
-        value = first.mean
-        if second is not None:
-            value = value - second.mean if rule.minus else value / second.mean if second.mean else float("inf")
-        shown = f"{value:.2f}" if rule.over else f"{value:{'+' if rule.minus else ''}.{figure.digits}f} {figure.unit}"
-        bounds = _bounds(rule)
-        return _within(value, rule), f"{where}: {figure.title} {shown.strip()}{f' ({bounds})' if bounds else ''}"
-
-    def _incomplete(self, rule: Rule) -> str:
-        """Return how many runs did not complete what the rule bounds by a time; empty if all did."""
-        if not rule.figure.startswith("complete_"):
-            return ""
-        runs = self.runs.get(rule.of, ())
-        missing = sum(run.spread(rule.figure, 0) is None for run in runs)
-        return f"{missing} of {len(runs)}" if missing else ""
+    def _agreement(self, agreement: Agreement) -> AgreementResult:
+        metric = agreement.figure
+        cells = [cell for cell in self.paper.cells if metric in cell.figures]
+        published = [cell.id for cell in cells for phase in self._phases(metric) if self._theirs(cell, metric, phase)]
+        found = [(c, c.deviation) for c in self.comparisons if c.metric == metric and c.deviation is not None]
+        misses = tuple(_miss(c, self.paper) for c, deviation in found if abs(deviation) > agreement.at_most)
+        middle = median(abs(deviation) for _, deviation in found) if found else None
+        verdict: Verdict = "not measured"
+        if middle is not None:
+            is_whole = len(found) == len(published) and not any(map(self._judge.lacking, published))
+            verdict = VERDICT[middle <= agreement.at_most if is_whole else None]
+        return AgreementResult(agreement, len(published), len(found), middle, misses, verdict)
 
     def document(self) -> dict[str, object]:
         """Return all figures as schemas/paper-results.schema.json says."""
@@ -252,27 +260,44 @@ class FlowResults:
                     "ours": round(c.ours.mean, 4) if c.ours else None,
                     "sd_in_time": round(c.ours.in_time, 4) if c.ours and c.ours.in_time is not None else None,
                     "sd_between_runs": round(c.ours.between, 4) if c.ours and c.ours.between is not None else None,
+                    "interval": _limits(c.ours),
                     "runs": c.ours.runs if c.ours else 0,
                     "failed": c.failed,
+                    "censored": c.ours.censored if c.ours else 0,
+                    "uncalibrated": c.uncalibrated,
                     "deviation": round(c.deviation, 5) if c.deviation is not None else None,
                 }
                 for c in self.comparisons
             ],
             "median_deviation": {m: round(median(d), 5) for m, d in deviations.items()},
+            "agreements": [
+                {
+                    "metric": a.agreement.figure,
+                    "published": a.published,
+                    "measured": a.measured,
+                    "median_deviation": None if a.median is None else round(a.median, 5),
+                    "at_most": a.agreement.at_most,
+                    "verdict": a.verdict,
+                    "misses": list(a.misses),
+                }
+                for a in self.agreements
+            ],
             "conclusions": [
                 {"id": j.conclusion.id, "verdict": j.verdict, "evidence": list(j.evidence)} for j in self.judgements
             ],
         }
 
 
-def _within(value: float, rule: Rule) -> bool:
-    above = rule.at_least is None or value >= rule.at_least
-    return above and (rule.at_most is None or value <= rule.at_most)
+def _limits(ours: Ours | None) -> list[float] | None:
+    found = ours.interval if ours else None
+    return None if found is None else [round(found.low, 4), round(found.high, 4)]
 
 
-def _bounds(rule: Rule) -> str:
-    words = [] if rule.at_least is None else [f"at least {rule.at_least:g}"]
-    return ", ".join(words + ([] if rule.at_most is None else [f"at most {rule.at_most:g}"]))
+def _miss(one: Comparison, paper: Paper) -> str:
+    """Return a figure that is further from the published one than the bound, as text."""
+    phase = f", {paper.phases[one.phase]}" if FIGURES[one.metric].is_phased and len(paper.phases) > 1 else ""
+    off = f"{one.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
+    return f"{one.cell.id}{phase} {off}"
 
 
 def read(campaign: FlowCampaign) -> FlowResults:
@@ -297,6 +322,9 @@ def show(results: FlowResults) -> None:
     console.print(_table("Comparison with the paper", [COLUMNS[number] for number in used], lines))
     for grid in results.grids:
         console.print(_table(grid.title, grid.head, grid.rows))
+    if results.agreements:
+        rows_of = [one.row() for one in results.agreements]
+        console.print(_table("Agreement with the published figures", AGREEMENT_COLUMNS, rows_of))
     verdicts = Table("Conclusion", "Verdict", "Evidence", title="The paper's conclusions")
     for judgement in results.judgements:
         verdicts.add_row(judgement.conclusion.text, judgement.verdict, "; ".join(judgement.evidence))

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
-from satlab.reproduce import flow_figures
+from satlab.reproduce.flow_figures import FIGURES
 
 Clock = Literal["real", "virtual"]
 CLOCKS: dict[str, tuple[Clock, ...]] = {
@@ -30,6 +30,10 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
 """Papers, and the clocks under which each can be repeated, its default first."""
 SCENARIOS = "seed-002"
 """The paper whose runs are scenarios; those of the others are flows."""
+LAB_S = 15.0
+"""A lab's start, calibration and end, and the figures of its run, take about so long."""
+SPEED = 20
+"""The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
 Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "tcp"]
 Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
 
@@ -90,11 +94,12 @@ class Flows(Strict):
 class Cell(Strict):
     """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
     what becomes of waiting packets at a change; with `migrate` the client takes another address as well. `base`: the
-    cell that is 100 %. `factors`: its values of `each`, for plots.
+    cell that is 100 %. `factors`: its values of `each`, for plots. `runs`: of this cell, in place of the paper's.
     """
 
     id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")
     test: str | None = None
+    runs: int | None = Field(default=None, ge=1)
     link: str | None = None
     return_mbps: float | None = Field(default=None, gt=0)
     queue: str
@@ -146,6 +151,20 @@ class Conclusion(Strict):
     undecided: str | None = None
 
 
+class Agreement(Strict):
+    """How near a figure is to the published ones: the median of relative deviations without sign is at most this."""
+
+    figure: str
+    at_most: float = Field(gt=0)
+
+
+class Long(Strict):
+    """Cells expected to take longer than `over_s` have so many runs, where they have no number of their own."""
+
+    over_s: float = Field(gt=0)
+    runs: int = Field(ge=1)
+
+
 class Plot(Strict):
     """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value of `series`;
     `over_time`: goodput, window and RTT of the cells with the same id but for the last part; `area`: working areas;
@@ -165,7 +184,8 @@ class Plot(Strict):
 
 class Grid(Strict):
     """A table: a row for each value of the factor `rows`; a column for each value of the factor `columns` (of `only`
-    those named, in this order), or without it for each of the `figures`, of which else there is one.
+    those named, in this order), or without it for each of the `figures`, of which else there is one. With `published`
+    the paper's figure follows in brackets.
     """
 
     title: str
@@ -175,6 +195,7 @@ class Grid(Strict):
     columns: str | None = None
     only: tuple[str, ...] = ()
     phase: int = 0
+    published: bool = False
 
 
 class Published(Strict):
@@ -203,6 +224,8 @@ class Paper(Strict):
     source: str
     clock: Clock = "virtual"
     runs: int = Field(default=5, ge=1)
+    least_runs: int = Field(default=1, ge=1)
+    long: Long | None = None
     start_within_s: float = Field(default=0.5, ge=0)
     duration_s: float = Field(gt=0)
     phases_s: tuple[float, ...] = ()
@@ -219,6 +242,7 @@ class Paper(Strict):
     conclusions: tuple[Conclusion, ...]
     plots: tuple[Plot, ...]
     grids: tuple[Grid, ...] = ()
+    agreements: tuple[Agreement, ...] = ()
     groups: Mapping[str, str] = {}
 
     def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
@@ -238,6 +262,21 @@ class Paper(Strict):
         times = [row for row in self.published() if row.metric == "complete_s" and row.is_of(cell)]
         same = [row for row in times if row.algorithm == cell.published]
         return min(whole_s, max((row.mean for row in same or times), default=whole_s))
+
+    def estimate_s(self, cell: Cell) -> float:
+        """Return how long a run of a cell takes on this clock, with its lab where it has one, s."""
+        expected_s = self.expected_s(cell)
+        return expected_s + LAB_S if self.clock == "real" else expected_s / SPEED
+
+    def runs_of(self, cell: Cell) -> int:
+        """Return how many runs a cell has where no number is asked for."""
+        if cell.runs is None and self.long is not None and self.expected_s(cell) > self.long.over_s:
+            return self.long.runs
+        return cell.runs or self.runs
+
+    def needed_of(self, cell: Cell) -> int:
+        """Return how many runs of a cell a conclusion needs."""
+        return min(self.least_runs, self.runs_of(cell))
 
     def published(self) -> list[Published]:
         """Read published.csv; none without the file. Raises ConfigError for a row that cannot be used."""
@@ -308,6 +347,7 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
     except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder") from error
     faults = [*_cell_faults(paper), *_rule_faults(paper), *_grid_faults(paper)]
+    faults += [f"agreements: no figure {one.figure}" for one in paper.agreements if one.figure not in FIGURES]
     faults += [f"path: no link {s.link}" for s in paper.path if s.link not in paper.links]
     faults += [f"quick: no cell {p}" for p in paper.quick if not any(fnmatchcase(c.id, p) for c in paper.cells)]
     if faults:
@@ -328,7 +368,7 @@ def _cell_faults(paper: Paper) -> list[str]:
         faults += [
             f"cells: {cell.id}: no {what} {which}" for what, which, known in named if which and which not in known
         ]
-        faults += [f"cells: {cell.id}: no figure {f}" for f in cell.figures if f not in flow_figures.FIGURES]
+        faults += [f"cells: {cell.id}: no figure {f}" for f in cell.figures if f not in FIGURES]
     return faults
 
 

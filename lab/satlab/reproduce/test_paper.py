@@ -13,11 +13,14 @@ import yaml
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
+from satlab.experiment.link_probe import Probe
 from satlab.experiment.quiet_host import Patience
 from satlab.flows import real_clock
+from satlab.flows.known_rates import KnownRates
 from satlab.flows.real_clock import RealRun
 from satlab.reproduce import engine, flow_campaign, flow_figures, flow_page, flow_request, flow_results, paper
 from satlab.reproduce.flow_campaign import FlowCampaign
+from satlab.reproduce.flow_judgement import Judgement
 from satlab.reproduce.flow_results import FlowResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
@@ -154,7 +157,7 @@ def test_a_conclusion_without_a_stack_is_undecided(tmp_path: Path, simulated: Ca
     done.go(ProgressLog(), threading.Event())
     judged = {j.conclusion.id: j for j in flow_results.read(done).judgements}
     assert judged["A1.3"].verdict == "undecided"
-    assert "a1/sat/1/1/bbr3: Goodput 9.50 Mbit/s" in judged["A1.3"].evidence
+    assert "a1/sat/1/1/bbr3: Goodput 9.50 Mbit/s, n = 1" in judged["A1.3"].evidence
     assert judged["A1.2"].verdict == "not measured"
 
 
@@ -228,14 +231,15 @@ def test_preset_d_is_judged_and_a_transfer_that_did_not_end_exceeds_its_bound() 
     def usual(cell: str) -> float:
         return 10.1 if cell == "why/lossless/large/100" else times[cell.rpartition("/")[2]]
 
-    def verdicts(seconds: Callable[[str], float | None]) -> dict[str, flow_results.Judgement]:
+    def verdicts(seconds: Callable[[str], float | None]) -> dict[str, Judgement]:
         return {one.conclusion.id: one for one in judged(seconds).judgements}
 
     fast = verdicts(usual)
     assert (fast["preset-d"].verdict, fast["why-not-d"].verdict) == ("holds", "holds")
     endless = verdicts(lambda cell: None if cell == "table3/d/large/100" else usual(cell))
     assert endless["preset-d"].verdict == "does not hold"
-    assert "2 of 2 runs: not within the run (at most 10)" in endless["preset-d"].evidence[-1]
+    evidence = "at least 99.00 s [99.00 to 99.00], n = 2 (at most 10; 2 of 2 runs: not within the run)"
+    assert evidence in endless["preset-d"].evidence[-1]
     slow = verdicts(lambda cell: 3.1 if cell == "table3/d/medium/2" else usual(cell))
     assert slow["preset-d"].verdict == "does not hold" and slow["why-not-d"].verdict == "holds"
 
@@ -247,7 +251,7 @@ def test_a_paper_s_own_tables_have_a_row_for_each_value() -> None:
     assert medium.head == ("size", "none", "a", "b", "c", "d")
     assert [row[0] for row in medium.rows] == ["2", "10", "100"] and medium.rows[0][1:] == ("4.00",) * 5
     large = tables["Table 3: time to 2, 10 and 100 MB over 250/3 Mbit/s with 1 % lost, s"]
-    assert large.rows[2][1:] == (flow_results.NOTHING,) * 5
+    assert large.rows[2][1:] == ("at least 99.00",) * 5
     # Those without a cell here are left out.
     assert not [title for title in tables if title.startswith("Table 2")]
     assert {cell.id for cell in results.paper.cells if cell.id.startswith("table3/a/")}
@@ -307,6 +311,8 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
         engine.prepare(engine.Request("seed-004", clock="real"), dry_run=True)
     with pytest.raises(ConfigError, match="no such cell"):
         engine.prepare(engine.Request("seed-003", cells=["test9/*"]), dry_run=True)
+    with pytest.raises(ConfigError, match="--rate-once"):
+        engine.prepare(engine.Request("seed-002", rate_once=True), dry_run=True)
     with pytest.raises(ConfigError, match="--quick"):
         engine.prepare(engine.Request("seed-002", quick=True), dry_run=True)
     with pytest.raises(ConfigError, match="holds no campaign"):
@@ -316,7 +322,7 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
 def test_the_plan_names_every_cell(tmp_path: Path) -> None:
     work = engine.prepare(engine.Request("seed-003", quick=True, out=tmp_path), dry_run=True)
     plan = json.loads(work.plan())
-    assert (plan["runs_per_cell"], plan["runs_left"]) == (1, len(plan["cells"]))
+    assert (set(plan["runs"].values()), plan["runs_left"], plan["labs"]) == ({1}, len(plan["cells"]), 0)
     assert not list(tmp_path.iterdir()), "a dry run touches nothing"
 
 
@@ -344,7 +350,9 @@ def flow_definitions() -> dict[str, Any]:
 def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
 
-    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> RealRun:
+    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+        assert rates is not None and (rates.find("wire") is None) == (len(asked) in (0, 1))
+        rates.keep("wire", Probe(None, 1.0, 1, 0, 0, {}))
         asked.append(file)
         found = outcome(json.loads(file.read_text())) | {"calibration": ["rtt_ms"] if len(asked) == 1 else []}
         (folder / "outcome.json").write_text(json.dumps(found))
@@ -355,7 +363,7 @@ def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: py
     begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 1)
     begun.save()
     # The first run is out of calibration, and repeated once.
-    assert begun.go(ProgressLog(quiet=True), threading.Event(), Patience(retries=1))
+    assert begun.go(ProgressLog(quiet=True), threading.Event(), Patience(retries=1), KnownRates())
     assert len(asked) == 3
     assert not begun.todo()
     assert flow_campaign.clock_of(tmp_path) == "real"
@@ -366,6 +374,108 @@ def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: py
     found = flow_results.read(more).document()
     assert (found["clock"], found["out_of_calibration"]) == ("real", 0)
     jsonschema.validate(found, schema("paper-results"))
+
+
+def by_number(name: str, cells: list[str], value: Callable[[str, int], float | None], runs: int) -> FlowResults:
+    """Return the results of made-up runs on the real clock: downloads of so many seconds, or a flow of such a rate."""
+    about = paper.load(name, "real")
+    chosen = about.select(cells, quick=False)
+
+    def run(cell: paper.Cell, number: int) -> flow_campaign.Run:
+        found = value(cell.id, number)
+        if "complete_s" in cell.figures:
+            made = outcome_of(*[found] * cell.flows[0].count)
+            made["queues"] = [{"phases": [{"p95_ms": 1.0}]}]
+        else:
+            made = outcome(flow_request.request(about, cell, number), reno=found or 0.0, bbr=found or 0.0)
+        return flow_campaign.Run(number, made | {"calibration": ["rtt_ms"] if number == 1 else []})
+
+    return FlowResults(about, {c.id: [run(c, n + 1) for n in range(runs)] for c in chosen}, chosen)
+
+
+def verdicts_of(results: FlowResults) -> dict[str, str]:
+    document = results.document()
+    jsonschema.validate(document, schema("paper-results"))
+    return {c["id"]: c["verdict"] for c in document["conclusions"]}  # type: ignore[attr-defined]
+
+
+def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
+    def rates(spread: float, difference: float, runs: int) -> FlowResults:
+        def rate(cell: str, number: int) -> float:
+            return 9.0 + spread * (number - 3) + (difference if cell.endswith("bbr2") else 0.0)
+
+        return by_number("seed-003", ["test3/*"], rate, runs)
+
+    assert verdicts_of(rates(0.01, 0.3, 5))["small-queue"] == "holds"
+    assert verdicts_of(rates(0.01, -0.3, 5))["small-queue"] == "does not hold"
+    assert verdicts_of(rates(0.01, 0.3, 4))["small-queue"] == "undecided"
+    wide = rates(0.5, 0.3, 5)
+    assert verdicts_of(wide)["small-queue"] == "undecided"
+    evidence = next(one.evidence for one in wide.judgements if one.conclusion.id == "small-queue")[0]
+    # Welch: 0.3 +- 2.306 * sqrt(2 * 0.625 / 5)
+    assert "Goodput +0.30 Mbit/s [-0.85 to +1.45], n = 5 and 5 (at least 0)" in evidence
+    few = next(j.evidence for j in rates(0.01, 0.3, 4).judgements if j.conclusion.id == "small-queue")
+    assert "too few runs to judge: 1 more" in few[0]
+    first = wide.document()["figures"][0]  # type: ignore[index]
+    assert (first["runs"], first["uncalibrated"], first["interval"]) == (5, 1, [8.0185, 9.9815])
+
+
+def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
+    rows = [row for row in paper.load("seed-003").published() if row.metric == "goodput_mbps"]
+    published = {(row.cell, row.algorithm, row.phase): row.mean for row in rows}
+
+    def agreement(factor: float, cells: list[str]) -> tuple[str, list[str]]:
+        about = paper.load("seed-003", "real")
+        results = by_number("seed-003", cells, lambda cell, _: factor * goodput[cell], 5)
+        found = results.document()["agreements"][0]  # type: ignore[index]
+        assert (found["metric"], found["published"]) == ("goodput_mbps", 16)
+        done = flow_campaign.begin(tmp_path, about, results.cells)
+        page = flow_page.write(done, results, tmp_path / "index.html").read_text()
+        assert "Agreement with the published figures" in page and f">{found['verdict']}</td>" in page
+        return found["verdict"], found["misses"]
+
+    cells = [cell for cell in paper.load("seed-003", "real").cells if cell.published]
+    goodput = {cell.id: published[cell.id.split("/")[0], str(cell.published), 0] for cell in cells}
+    verdict, misses = agreement(1.0, ["test*"])
+    assert (verdict, [miss.split(" +")[0] for miss in misses]) == ("holds", ["test3/newreno, LEO"])
+    verdict, misses = agreement(0.9, ["test*"])
+    assert verdict == "does not hold" and "test4/bbr2, terrestrial \N{MINUS SIGN}10.0%" in misses
+    assert agreement(1.0, ["test4/*"])[0] == "undecided", "most of the published figures are not measured"
+
+
+def test_the_tables_of_seed_001_have_ours_next_to_the_paper_s() -> None:
+    about = paper.load("seed-001", "real")
+    runs = {cell.id: about.runs_of(cell) for cell in about.cells}
+    assert (runs["ideal/1/s2/bbr"], runs["optical-wifi/1/s5/cubic"], runs["dvb-wifi/1/none/bbr2"]) == (5, 5, 5)
+    assert (runs["dvb/1/s10/cubic"], runs["ideal/5/none/bbr"]) == (1, 1), "long downloads, and five flows, once"
+    done = by_number("seed-001", ["*"], lambda cell, _: None if cell.startswith("dvb-wifi/1/none/") else 20.0, 5)
+    tables = {table.title: table for table in done.grids}
+    table = tables["Table II: time for 20 MB, s, one flow of TCP CUBIC (in brackets the paper's)"]
+    assert table.head == ("loss", "none", "s10", "s5", "s2")
+    assert table.rows[0][:2] == ("ideal", "20.00 (17.84)") and table.rows[-1][1] == "at least 99.00 (507.10)"
+    assert [row[0] for row in tables["Table I: time for 20 MB without losses, s, BBR (in brackets the paper's)"].rows]
+    judged = verdicts_of(done)
+    # Without code BBRv2 does not complete: it is at least 99 / 20 times as slow.
+    assert (judged["open-question"], judged["hides"], judged["survives"]) == ("holds", "does not hold", "holds")
+    (agreement,) = done.agreements
+    assert (agreement.verdict, agreement.published) == ("does not hold", 86)
+    slow = by_number("seed-001", ["dvb-wifi/1/*/bbr2"], lambda cell, _: None if "/s2/" in cell else 98.0, 5)
+    assert verdicts_of(slow)["open-question"] == "does not hold"
+    both = by_number("seed-001", ["dvb-wifi/1/*/bbr2"], lambda *_: None, 5)
+    assert verdicts_of(both)["open-question"] == "undecided"
+
+
+def test_a_campaign_has_the_runs_of_the_file_unless_a_number_is_asked_for(tmp_path: Path) -> None:
+    about = paper.load("seed-001", "real")
+    cells = about.select(["dvb/1/s10/cubic", "dvb/1/s5/cubic"], quick=False)
+    planned = flow_campaign.begin(tmp_path, about, cells)
+    assert [(cell.factors["code"], number) for cell, number in planned.todo()] == [
+        ("s10", 1), ("s5", 1), ("s5", 2), ("s5", 3), ("s5", 4), ("s5", 5)
+    ]  # fmt: skip
+    assert len(flow_campaign.begin(tmp_path, about, cells, 2).todo()) == 4
+    plan = json.loads(engine.prepare(engine.Request("seed-001", "real", cells=["dvb/1/*/cubic"]), dry_run=True).plan())
+    assert (plan["labs"], plan["left"][0]["cell"]) == (12, "dvb/1/none/cubic")
+    assert plan["estimate_s"] == round(405.91 + 291.02 + 5 * (31.11 + 24.67) + 12 * paper.LAB_S)
 
 
 def test_a_download_is_expected_to_take_its_published_time() -> None:

@@ -92,6 +92,8 @@ impl QuicFlow {
                 socket: Socket::default(),
                 epoch: (zero, 0.0),
                 cpu_s: || 0.0,
+                // A client that has all bytes may still get the server's lines.
+                omits_intervals: flow.bytes.is_none(),
             })
         };
         let contexts = [

@@ -47,8 +47,10 @@ pub struct World {
     bin: Nanos,
     next_bin: Nanos,
     flows: Vec<Running>,
-    /// When each flow has to be stepped next. Apart from the flows, as all are looked through for each packet.
+    /// When each flow has to be stepped next. Apart from the flows, as all are looked through whenever one is due.
     due: Vec<Nanos>,
+    /// The least of them.
+    next_flow: Nanos,
     /// Packets on their way out, of client and server side.
     out: [VecDeque<Vec<u8>>; 2],
     tunnels: Option<Tunnels>,
@@ -81,13 +83,15 @@ impl World {
         let flows = flows.map(|(index, flow)| Running::new(spec, flow, index, zero));
         let bin = Nanos::from(spec.bin_ms) * 1_000_000;
         let flows = flows.collect::<Result<Vec<_>, _>>()?;
+        let due: Vec<_> = flows.iter().map(|flow| flow.start).collect();
         Ok(Self {
             now: 0,
             zero,
             end: nanos(spec.duration_s),
             bin,
             next_bin: bin,
-            due: flows.iter().map(|flow| flow.start).collect(),
+            next_flow: due.iter().copied().min().unwrap_or(Nanos::MAX),
+            due,
             flows,
             out: Default::default(),
             tunnels: spec.fec.as_ref().map(Tunnels::new),
@@ -102,10 +106,13 @@ impl World {
 
     /// Steps all that is due now.
     fn step(&mut self) -> Result<(), StackError> {
-        for (due, flow) in self.due.iter_mut().zip(&mut self.flows) {
-            if *due <= self.now {
-                *due = flow.step(self.now, self.zero, &mut self.out)?;
+        if self.next_flow <= self.now {
+            for (due, flow) in self.due.iter_mut().zip(&mut self.flows) {
+                if *due <= self.now {
+                    *due = flow.step(self.now, self.zero, &mut self.out)?;
+                }
             }
+            self.next_flow = self.due.iter().copied().min().unwrap_or(Nanos::MAX);
         }
         for side in [Side::Client, Side::Server] {
             let tunnels = self.tunnels.as_mut();
@@ -123,12 +130,8 @@ impl World {
 
     fn next_due(&self) -> Nanos {
         let tunnels = self.tunnels.as_ref().and_then(Tunnels::next_timeout);
-        let flows = self.due.iter().copied();
-        flows
-            .chain([self.next_bin, self.end])
-            .chain(tunnels)
-            .min()
-            .unwrap_or(self.end)
+        let own = self.next_flow.min(self.next_bin).min(self.end);
+        tunnels.map_or(own, |at| own.min(at))
     }
 }
 
@@ -205,6 +208,7 @@ impl World {
             Body::Quic(quic) => {
                 quic.ends[side as usize].receive(now, packet);
                 self.due[index] = self.now;
+                self.next_flow = self.now;
             }
         }
     }

@@ -6,6 +6,7 @@ Two forms: JSON-SEQ with one record per line (ngtcp2 and quiche, qlog 0.3 and la
 size, line length, nesting, numbers and number of events have limits.
 """
 
+import codecs
 import contextlib
 import itertools
 import json
@@ -31,6 +32,8 @@ MAX_NUMBER = float(1 << 53)
 """Larger numbers are ignored: JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited."""
 RECORD_SEPARATOR = b"\x1e"
 """RFC 7464, section 2."""
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+"""One for all lines: `json.loads` with an argument makes one for each, which takes longer than the line."""
 
 Side = Literal["client", "server"]
 Kind = Literal["missing", "broken", "too large", "does not fit"]
@@ -189,7 +192,7 @@ def _sequence(file: Any) -> Iterator[Any]:
 
 def _parsed(text: bytes, place: str) -> Any:
     try:
-        return json.loads(text, parse_constant=lambda _: None)
+        return _DECODER.decode(text.removeprefix(codecs.BOM_UTF8).decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise QlogError("broken", f"{place} is not JSON: {str(error)[:80]}") from error
 
