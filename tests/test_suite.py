@@ -71,7 +71,7 @@ def test_cheap(number): pass
 """
 
 
-def test_p337_cpu_time_is_counted_where_it_was_spent(tmp_path: Path) -> None:
+def test_cpu_time_is_counted_where_it_was_spent(tmp_path: Path) -> None:
     (tmp_path / "test_costs.py").write_text(COSTS)
     file = tmp_path / "costs.csv"
     said = pytest_of(tmp_path, f"--costs={file}")
