@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules for all tests: no skip in CI, generous deadlines there, parallel workers that do not meet, few repeats."""
 
+import csv
 import ctypes
 import fcntl
 import functools
@@ -37,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("ci")
     if is_worker(config) and os.geteuid() == 0:
         own_run_folder()
+    if not is_worker(config) and (file := config.getoption("costs")):
+        config.pluginmanager.register(CostFile(file))
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -115,6 +118,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 # --- what tests cost ------------------------------------------------------------------------------------------------
 
 SHOWN_TESTS = 15
+PHASES = ("setup", "call", "teardown")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=Path, help="append when each phase of a test ran, and its CPU time, to this CSV")
 
 
 def cpu_s() -> float:
@@ -123,8 +131,14 @@ def cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+def cost_s(report: pytest.TestReport) -> float:
+    """Return the CPU time of a report's phase, s."""
+    properties: dict[str, Any] = dict(report.user_properties)
+    return float(properties.get("cpu_s", 0.0))
+
+
+def measured(item: pytest.Item) -> Generator[None, object, object]:
+    """Add the CPU time of a phase to its report: the last entry of the name."""
     before = cpu_s()
     try:
         return (yield)
@@ -132,15 +146,46 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         item.user_properties.append(("cpu_s", cpu_s() - before))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from measured(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from measured(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from measured(item))
+
+
+class CostFile:
+    """Lines of CSV, one for each phase of a test: worker, phase, start and end (s, Unix time), CPU time (s), test."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        worker, cost = getattr(report, "worker_id", ""), round(cost_s(report), 3)
+        row = (worker, report.when, report.start, report.stop, cost, report.nodeid)
+        with self.file.open("a", newline="") as file:
+            csv.writer(file).writerow(row)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print which tests took most CPU time: on few cores they are what the suite's duration comes from."""
-    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
-    costs = [(dict(report.user_properties).get("cpu_s", 0.0), report) for report in reports if report.when == "call"]
-    if len(costs) <= SHOWN_TESTS:
+    every = [r for kind in terminalreporter.stats.values() for r in kind if isinstance(r, pytest.TestReport)]
+    # A report of a phase is in one list; that of a test which was repeated is there for each time.
+    costs = sorted(((cost_s(report), report) for report in every), key=lambda cost: -cost[0])
+    if len(costs) <= len(PHASES) * SHOWN_TESTS:
         return
-    terminalreporter.section(f"CPU time of calls: {sum(cost for cost, _ in costs):.0f} s, the largest")
-    for cost, report in sorted(costs, key=lambda entry: -entry[0])[:SHOWN_TESTS]:
-        terminalreporter.line(f"{cost:.1f} s of CPU, {report.duration:.1f} s: {report.nodeid}")
+    sums = {phase: sum(cost for cost, report in costs if report.when == phase) for phase in PHASES}
+    total = ", ".join(f"{phase} {sums[phase]:.0f} s" for phase in PHASES)
+    terminalreporter.section(f"CPU time: {total}; the largest")
+    for cost, report in costs[:SHOWN_TESTS]:
+        terminalreporter.line(f"{cost:.1f} s of CPU, {report.duration:.1f} s: {report.when} of {report.nodeid}")
 
 
 # --- skips ----------------------------------------------------------------------------------------------------------

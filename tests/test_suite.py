@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules of the top conftest.py: what a skip is in CI, and what runs when."""
+"""The rules of the top conftest.py: what a skip is in CI, what runs when, and what it costs."""
 
+import csv
 import os
 import re
 import subprocess
@@ -51,6 +52,40 @@ def test_a_skip_fails_in_ci_unless_its_reason_is_allowed(ci: str, outcome: str, 
     if ci:
         for reason in ("no such program", "needs root", "not built", "no_such_module", "needs another system"):
             assert f"skipped in CI: {reason}" in said or f"skipped in CI: could not import '{reason}'" in said, said
+
+
+COSTS = """
+import pytest, time
+def spend():
+    end = time.process_time() + 0.3
+    while time.process_time() < end: pass
+@pytest.fixture
+def costly():
+    spend()
+    yield
+    spend()
+def test_setup(costly): pass
+def test_call(): spend()
+@pytest.mark.parametrize("number", range(15))
+def test_cheap(number): pass
+"""
+
+
+def test_cpu_time_is_counted_where_it_was_spent(tmp_path: Path) -> None:
+    (tmp_path / "test_costs.py").write_text(COSTS)
+    file = tmp_path / "costs.csv"
+    said = pytest_of(tmp_path, f"--costs={file}")
+    with file.open(newline="") as lines:
+        rows = list(csv.reader(lines))
+    assert len(rows) == 3 * 17, said
+    spent = {(phase, test.partition("::")[2]) for _, phase, _, _, cpu_s, test in rows if float(cpu_s) >= 0.29}
+    assert spent >= {("setup", "test_setup"), ("call", "test_call"), ("teardown", "test_setup")}
+    assert ("call", "test_setup") not in spent and ("setup", "test_call") not in spent
+    assert all(float(start) <= float(stop) for _, _, start, stop, _, _ in rows)
+    listed = re.findall(r"^([\d.]+) s of CPU, [\d.]+ s: (\w+) of \S*::(\w+)", said, re.MULTILINE)
+    assert {(phase, test) for _, phase, test in listed[:3]} == {
+        ("setup", "test_setup"), ("call", "test_call"), ("teardown", "test_setup")
+    }, said  # fmt: skip
 
 
 ALONE = """

@@ -197,7 +197,7 @@ def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Pa
 
 @pytest.mark.usefixtures("own_host")
 def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
-    outcome = run_as_planned(lab, "bulk_tcp", {"duration": "8"}, tmp_path)
+    outcome = run_as_planned(lab, "bulk_tcp", {"duration": "5"}, tmp_path)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
     about = json.loads((outcome.folder / "manifest.json").read_text())
     assert (about["lab"], about["emulator"], about["profile"]) == ("vm", "satlink", "geo")
@@ -234,7 +234,7 @@ def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("own_host")
 def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(lab: VmLab, tmp_path: Path) -> None:
     """The consent is a file of the role `pep`; nothing in the request stands for it."""
-    outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "8"}, tmp_path)
+    outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "5"}, tmp_path)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
     legs = outcome.records.lazy().collect().filter(polars.col("metric") == "quic_leg_ok")
     assert {json.loads(labels)["entity"] for labels in legs["labels"]} >= {"proxy-st", "proxy-gw"}

@@ -66,8 +66,8 @@ def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fix
 def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
     request(tmp_path)
     argv = [
-        sys.executable, "-m", "satlab", "check", "--suite", str(tmp_path / "brief.yml"), "--search", "--search-mb", "2",
-        "--out", str(tmp_path / "runs"), "--json",
+        sys.executable, "-m", "satlab", "check", "--suite", str(tmp_path / "brief.yml"), "--search",
+        "--search-mb", "0.2", "--out", str(tmp_path / "runs"), "--json",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": paths.PYTHONPATH}
     pipe = subprocess.PIPE
