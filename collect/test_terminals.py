@@ -43,7 +43,7 @@ def records(*samples: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, 
     return made
 
 
-def test_p228_each_terminal_has_its_records() -> None:
+def test_p192_each_terminal_has_its_records() -> None:
     fast = of(2, out_bytes=1000, in_packets=2, queue_bytes=3000, sent_bps=80e3, frames=4, modcod_id=12)
     stuck = of(2, queue_bytes=3000, dropped_packets=7)
     asked = of(1, slots_assigned=20, slots_requested=8, requests=1, plans_lost=0, frames=15, modcod_id=13)
@@ -132,7 +132,7 @@ def test_terminals_that_ask_share_all_slots_of_the_return_carrier(tmp_path: Path
     assert found[1].value == 16e6
 
 
-def test_p229_a_failed_transfer_is_a_failed_index(tmp_path: Path) -> None:
+def test_p193_a_failed_transfer_is_a_failed_index(tmp_path: Path) -> None:
     found = terminals.fairness(tmp_path, [transfer(JOBS[0], 4e6), transfer(JOBS[1], None)], JOBS)
     (only,) = found
     assert (only.metric, only.status, only.value) == ("fairness_jain_ratio", "failed", None)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 COUNT = 30
 
 
-def test_p191_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) -> None:
+def test_p207_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) -> None:
     log = campaigns.interrupted(tmp_path / "c", COUNT, seed=7)
     assert len(log) == len(campaigns.KILLS), log
     assert not [line for line in log if ": 0 killed" in line], log
@@ -29,7 +29,7 @@ def test_p191_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) 
 
 
 @pytest.mark.alone
-def test_p195_the_engine_starts_a_task_soon_after_another_ended(tmp_path: Path) -> None:
+def test_p211_the_engine_starts_a_task_soon_after_another_ended(tmp_path: Path) -> None:
     assert campaigns.start(tmp_path / "c", COUNT).wait(campaigns.DEADLINE_S) == 0
     records = dataset.collect(campaigns.plan(COUNT), CampaignFolder(tmp_path / "c")).records.values()
     attempts = sorted((record.last for record in records if record), key=lambda attempt: attempt.began_unix_s)

@@ -69,7 +69,7 @@ def rate_kbps(topology: Path, modcod: str, baud: float) -> float:
 
 
 @pytest.mark.parametrize("layout", SEVERAL_LAYOUTS)
-def test_p288_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_rates(
+def test_p290_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_rates(
     tmp_path: Path, layout: str
 ) -> None:
     folder = write_several(tmp_path / "lab", layout)

@@ -74,7 +74,7 @@ def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, sit
     assert any(name.startswith("capacity: 19.6 Mbit/s") for name in names)
 
 
-def test_p315_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver.Chrome, site: Site) -> None:
+def test_p317_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver.Chrome, site: Site) -> None:
     start(chrome, site)
     until(lambda: "CPU 83 %" in text(chrome), "the CPU time of a node, in the picture")
     keep_picture(chrome, "live-programs")

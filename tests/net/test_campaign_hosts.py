@@ -95,7 +95,7 @@ def play(nodes: Nodes, folder: Path, identity: Path) -> str:
     return done.stdout
 
 
-def test_p264_hosts_of_an_inventory_become_hosts_of_a_campaign(nodes: Nodes, tmp_path: Path) -> None:
+def test_p261_hosts_of_an_inventory_become_hosts_of_a_campaign(nodes: Nodes, tmp_path: Path) -> None:
     identity = key(tmp_path / "campaign")
     play(nodes, tmp_path, identity)
     known = hosts.load(tmp_path / "made.yml")

@@ -38,7 +38,7 @@ def ping(the_lab: Lab, node: str, *words: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout
 
 
-def test_p250_each_client_reaches_the_server_over_both_versions(both: Lab) -> None:
+def test_p200_each_client_reaches_the_server_over_both_versions(both: Lab) -> None:
     server = both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address
     for client in clients(both.topology):
         for to in (str(server), str(ipv6.address(server))):
@@ -47,7 +47,7 @@ def test_p250_each_client_reaches_the_server_over_both_versions(both: Lab) -> No
             assert min(found) >= both.plan.rtt_ms.configured, (client, to)
 
 
-def test_p250_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(both: Lab) -> None:
+def test_p200_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(both: Lab) -> None:
     server = both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address
     argv = [*both.enter_argv("st"), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
     subprocess.run(argv, check=True)
@@ -62,7 +62,7 @@ def test_p250_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(bo
         assert all(one == "::1" or one.startswith("2001:2:0:12") or name == "lan0" for name, one in found), shown
 
 
-def test_p251_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
+def test_p201_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         request = run.RunRequest(paths.SCENARIOS / "bulk_udp.json", link, {"duration": "4"}, runs=runs, report=False)
@@ -75,7 +75,7 @@ def test_p251_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPl
     assert "2001:2:0:1204::2" in (result.folder / "raw" / "jobs.jsonl").read_text()
 
 
-def test_p291_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
+def test_p293_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         settings = {"pep": "none", "duration": "4"}
@@ -92,7 +92,7 @@ def test_p291_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
-def test_p292_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(both: Lab, direction: str, tmp_path: Path) -> None:
+def test_p294_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(both: Lab, direction: str, tmp_path: Path) -> None:
     """Its first packets have 1200 bytes (RFC 9000, section 14.1); larger ones are tried, and too long ones are lost."""
     for node in ("st", "gw"):
         argv = [*both.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]

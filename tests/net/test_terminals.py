@@ -108,7 +108,7 @@ def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
     return sums
 
 
-def test_p226_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(up: Up) -> None:
+def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(up: Up) -> None:
     the_lab, path = up()
     assert clients(the_lab.topology) == ("client", "client-2", "client-3")
     low = the_lab.plan.rtt_ms.configured
@@ -161,7 +161,7 @@ def of_profile(lab_id: str, satlink: Path) -> Iterator[Lab]:
     lab.down(lab_id)
 
 
-def test_p246_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_profile: Lab) -> None:
+def test_p196_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_profile: Lab) -> None:
     plan = of_profile.plan
     assert [one.id for one in plan.terminals] == [1, 4, 5]
     for client in clients(of_profile.topology):
@@ -175,7 +175,7 @@ def test_p246_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_
     assert (modcods, waveforms) == ({1: 28, 2: 18, 3: 28}, {1: 12, 2: 9, 3: 12})
 
 
-def test_p249_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> None:
+def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> None:
     path = Path(of_profile.config.control or "")
     control.change(path, LinkSet(direction="forward", terminal=1, modcod=1))
     to = of_profile.topology.nodes["client"].address
@@ -207,7 +207,7 @@ def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, sat
     assert lab.down(lab_id) is True
 
 
-def test_p229_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: Path, as_planned: AsPlanned) -> None:
+def test_p193_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: Path, as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         request = run.RunRequest(
             paths.SCENARIOS / "fairness_udp.json", LinkOptions(profile="leo", terminals=3), {"duration": "4"},

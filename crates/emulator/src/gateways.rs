@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use profile::Profile;
 use serde::Deserialize;
 
-use crate::config::Config;
 use crate::port::Port;
 
 /// A gateway in addition to the GW.
@@ -38,15 +37,14 @@ impl From<Fields> for Further {
 }
 
 /// Ids of the gateways of a configuration, the GW first.
-pub(crate) fn ids(config: &Config, profile: &Profile) -> Vec<u8> {
-    let further = config.gateways.iter().map(|it| it.id);
+pub(crate) fn ids(further: &[Further], profile: &Profile) -> Vec<u8> {
+    let further = further.iter().map(|it| it.id);
     std::iter::once(profile.gw.id).chain(further).collect()
 }
 
 /// Further gateways are those that the named terminals have, once each; one line per fault.
-pub(crate) fn check(config: &Config, profile: &Profile) -> Vec<String> {
-    let ids = ids(config, profile);
-    let named: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
+pub(crate) fn check(further: &[Further], named: &[u8], profile: &Profile) -> Vec<String> {
+    let ids = ids(further, profile);
     let of_others = profile.others().filter(|it| named.contains(&it.id));
     let of_others: Vec<_> = of_others.collect();
     let mut faults = Vec::new();

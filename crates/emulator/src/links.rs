@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p249_the_forward_link_has_the_gateway_s_classes_where_its_frames_have_tags() {
+    fn p199_the_forward_link_has_the_gateway_s_classes_where_its_frames_have_tags() {
         let value = crate::testing::example("geo");
         let mut config = crate::config::parse_alone(&value.to_string()).unwrap();
         let mut profile = profile::load(&config.profile).unwrap();

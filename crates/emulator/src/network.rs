@@ -43,16 +43,17 @@ pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
     if config.terminals.is_empty() {
         return Vec::new();
     }
-    let of_ids = check_ids(config, profile).into_iter();
+    let named: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
+    let of_gateways = gateways::check(&config.gateways, &named, profile);
+    let of_ids = check_ids(named, profile).into_iter();
     of_ids
-        .chain(gateways::check(config, profile))
+        .chain(of_gateways)
         .chain(check_delays(&of_platform(config, profile)))
         .collect()
 }
 
 /// Terminals of the profile are named once each, all of them.
-fn check_ids(config: &Config, profile: &Profile) -> Option<String> {
-    let mut given: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
+fn check_ids(mut given: Vec<u8>, profile: &Profile) -> Option<String> {
     let mut expected: Vec<u8> = profile.others().map(|it| it.id).collect();
     given.sort_unstable();
     expected.sort_unstable();
@@ -226,7 +227,7 @@ pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkErr
         forward.push((down, members.clone()));
         back.push((up, members));
     }
-    let ids = gateways::ids(config, profile);
+    let ids = gateways::ids(&config.gateways, profile);
     let at = |it: &Terminal| ids.iter().position(|id| *id == it.gateway_id);
     let gateways: Vec<_> = terminals.iter().map(|it| at(it).unwrap_or(0)).collect();
     let subnets = (0..ids.len()).map(|gateway| {

@@ -57,7 +57,7 @@ fn classes_are_the_gateway_s_where_its_frames_have_tags() {
 }
 
 #[test]
-fn p184_terminals_of_a_profile_share_its_carriers() {
+fn p187_terminals_of_a_profile_share_its_carriers() {
     let found = of("geo-dama", |_| {});
     let (mut forward, mut back) = carriers(&found).unwrap();
     let mut bytes = [[0; 2]; 2];
@@ -171,7 +171,7 @@ fn packet_for(terminal: usize) -> Vec<u8> {
 }
 
 #[test]
-fn p225_packets_of_equal_terminals_find_their_terminal_and_get_equal_parts() {
+fn p189_packets_of_equal_terminals_find_their_terminal_and_get_equal_parts() {
     let (config, profile) = of_count("geo", 3);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
     let packets = [0, 1, 2].map(packet_for);
@@ -283,7 +283,7 @@ fn own(name: &str, ids: &[u8]) -> (Config, Profile) {
 }
 
 #[test]
-fn p246_each_terminal_has_the_links_of_its_own_profile() {
+fn p196_each_terminal_has_the_links_of_its_own_profile() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     assert_eq!(check(&config, &profile), [""; 0]);
     let profile = of_equals(&config, profile);
@@ -319,7 +319,7 @@ fn p246_each_terminal_has_the_links_of_its_own_profile() {
 }
 
 #[test]
-fn p246_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
+fn p196_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
     for ids in [&[4][..], &[4, 6], &[4, 4], &[1, 4]] {
         let (config, profile) = own("geo-terminals", ids);
         let [fault] = &check(&config, &profile)[..] else {
@@ -346,7 +346,7 @@ fn p246_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
 }
 
 #[test]
-fn p247_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
+fn p197_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
     let packets = [0, 1, 2].map(packet_for);
@@ -381,7 +381,7 @@ fn p247_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
 }
 
 #[test]
-fn p247_variations_are_those_of_each_terminal() {
+fn p197_variations_are_those_of_each_terminal() {
     let (config, mut profile) = own("geo-terminals", &[4, 5]);
     let fade = |db: f64| profile::Attenuation::OnOff {
         on: 1,
@@ -430,7 +430,7 @@ fn longest_delay(served: &mut Served, offer: impl Fn(Nanos, &mut Served)) -> Nan
 }
 
 #[test]
-fn p286_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
+fn p288_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
         // Allowed: a frame in progress, one of plans and its own, of 3.3 ms each in the most robust MODCOD; two superframes.
@@ -453,7 +453,7 @@ fn p286_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
 }
 
 #[test]
-fn p286_packets_of_any_content_for_a_terminal_do_not_delay_another() {
+fn p288_packets_of_any_content_for_a_terminal_do_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
         let link = || fresh(&config, &profile, direction);
@@ -490,7 +490,7 @@ fn p286_packets_of_any_content_for_a_terminal_do_not_delay_another() {
 }
 
 #[test]
-fn p287_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
+fn p289_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
     let (config, profile) = of_count("geo", 4);
     let [mut forward, _] = served(&config, &profile).unwrap();
     let packets = [0, 1, 2, 3].map(packet_for);
@@ -534,7 +534,7 @@ fn random(seed: &mut u64) -> u64 {
 }
 
 #[test]
-fn p248_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another() {
+fn p198_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for seed in 1..6 {
         let mut state = seed;

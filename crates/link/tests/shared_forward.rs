@@ -130,7 +130,7 @@ fn one_terminal_of_a_carrier_is_a_link() {
 }
 
 #[test]
-fn p179_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
+fn p182_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
     for count in [2, 3, 16] {
         let config = terminal(0, 20);
         let alone = steady_goodput_bps(&config, 1500, 1500);
@@ -152,7 +152,7 @@ fn p179_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
 }
 
 #[test]
-fn p180_weights_divide_a_class() {
+fn p183_weights_divide_a_class() {
     let weighted: Vec<_> = (0..3)
         .map(|index| (terminal(index, 20), u32::from(index) + 1))
         .collect();
@@ -166,7 +166,7 @@ fn p180_weights_divide_a_class() {
 }
 
 #[test]
-fn p180_a_class_is_served_before_the_next_over_all_terminals() {
+fn p183_a_class_is_served_before_the_next_over_all_terminals() {
     // 4 Mbit/s of EF to terminal 1 with a flood in best effort to both: none waits longer than two frames.
     let mut shared = equal((0..2).map(|index| terminal(index, 4)).collect());
     let frame = frame_of(4);
@@ -246,7 +246,7 @@ fn test_t33_a_deep_fade_costs_only_the_terminal_that_is_in_it() {
 }
 
 #[test]
-fn p181_terminals_keep_their_modcods_and_frames_hold_one_each() {
+fn p184_terminals_keep_their_modcods_and_frames_hold_one_each() {
     let mut shared = equal(vec![terminal(0, 1), terminal(1, 12), terminal(2, 28)]);
     let bytes = received(&mut shared, 3, (0, 10 * S), |shared, now| {
         saturate(shared, 3, now);
@@ -276,7 +276,7 @@ fn p181_terminals_keep_their_modcods_and_frames_hold_one_each() {
 }
 
 #[test]
-fn p181_an_independent_receiver_finds_every_packet_under_its_label() {
+fn p184_an_independent_receiver_finds_every_packet_under_its_label() {
     let mut shared = equal((0..3).map(|index| terminal(index, 4)).collect());
     shared.record_frames();
     let (mut sent, mut out) = (vec![Vec::new(); 3], Vec::new());
@@ -332,7 +332,7 @@ proptest! {
 
     /// Whatever is offered comes out once, in the order of its terminal, or is counted as dropped or lost.
     #[test]
-    fn p179_every_packet_is_accounted_for(
+    fn p182_every_packet_is_accounted_for(
         levels in proptest::collection::vec((-5.0..20.0_f64, 1..=10_u32), 1..20),
         arrivals in proptest::collection::vec((0..3_000_000_u64, 0..20_usize, 40..1500_usize, any::<bool>()), 1..400),
         fade in proptest::option::of((0..400_u64, 0..20_usize, 0.0..30.0_f64)),

@@ -103,7 +103,7 @@ fn one_terminal_of_a_carrier_is_a_link() {
 }
 
 #[test]
-fn p182_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
+fn p185_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
     let whole = Carrier::Return {
         symbol_rate: 16_000_000,
         waveform: dvb::rcs2::Waveform::by_id(12).unwrap(),
@@ -126,7 +126,7 @@ fn p182_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
 }
 
 #[test]
-fn p182_the_capacity_of_an_idle_terminal_goes_to_the_others() {
+fn p185_the_capacity_of_an_idle_terminal_goes_to_the_others() {
     let mut shared = greedy(4);
     received(&mut shared, 4, (0, 4 * S), |shared, now| {
         saturate(shared, 0..4, now);
@@ -240,7 +240,7 @@ proptest! {
 
     /// No two bursts at the same time, no more than the carrier holds, every byte accounted for.
     #[test]
-    fn p182_no_slot_is_granted_twice(
+    fn p185_no_slot_is_granted_twice(
         plans in proptest::collection::vec(agreements(), 1..24),
         fca_kbps in 0..3000_u32,
         arrivals in proptest::collection::vec((0..20_000_000_u64, 0..24_usize, 40..1500_usize, 1..40_usize), 1..200),

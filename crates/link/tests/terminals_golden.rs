@@ -131,7 +131,7 @@ fn run(shared: &mut Shared, count: usize, load: f64) -> [Seen; 2] {
 }
 
 #[test]
-fn p183_goodput_and_delay_by_terminals_class_and_load_are_golden() {
+fn p186_goodput_and_delay_by_terminals_class_and_load_are_golden() {
     let mut table = String::from("direction  terminals  load  class   kbit/s  p50 ms  p99 ms\n");
     for (direction, make) in [
         ("forward", Shared::forward as fn(usize) -> Shared),

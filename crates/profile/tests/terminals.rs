@@ -169,7 +169,7 @@ fn ids<'a>(terminals: impl Iterator<Item = &'a profile::Terminal>) -> Vec<u8> {
 }
 
 #[test]
-fn p247_terminals_of_several_categories_have_carriers_of_their_own() {
+fn p197_terminals_of_several_categories_have_carriers_of_their_own() {
     let profile = profile::load(&shipped("geo-terminals")).unwrap_or_else(|it| panic!("{it}"));
     assert_eq!(ids(profile.of_spot()), [4, 5]);
     assert_eq!(ids(profile.sharing()), [4]);

@@ -141,7 +141,7 @@ fn with_terminals(value: &mut Value) {
 }
 
 #[test]
-fn p227_a_change_of_one_terminal_is_sent_and_shown_as_its_own() {
+fn p191_a_change_of_one_terminal_is_sent_and_shown_as_its_own() {
     let config = config(with_terminals);
     let state = state(&config);
     let mut controller = controller(&config, &state);
@@ -172,7 +172,7 @@ fn p227_a_change_of_one_terminal_is_sent_and_shown_as_its_own() {
 }
 
 #[test]
-fn p227_what_terminals_share_does_not_change_for_one() {
+fn p191_what_terminals_share_does_not_change_for_one() {
     let config = config(with_terminals);
     let state = state(&config);
     let mut controller = controller(&config, &state);

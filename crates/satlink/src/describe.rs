@@ -164,7 +164,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn p185_terminals_are_shown_with_the_rates_of_both_arithmetics() {
+    fn p188_terminals_are_shown_with_the_rates_of_both_arithmetics() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles");
         let of = |name: &str| terminals(&profile::load(&dir.join(name)).unwrap());
         assert_eq!(of("geo"), [""; 0]);

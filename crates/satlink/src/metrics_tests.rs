@@ -145,7 +145,7 @@ fn changes_have_exactly_the_fields_of_the_schema() {
 }
 
 #[test]
-fn p228_each_terminal_has_its_figures_in_the_schema_s_form() {
+fn p192_each_terminal_has_its_figures_in_the_schema_s_form() {
     let of = |packets: u64| emulator::served::OfTerminal {
         counters: link::Counters {
             bytes_in: packets * 1000,
@@ -237,7 +237,7 @@ fn queues() -> Vec<(usize, Snapshot)> {
 }
 
 #[test]
-fn p294_queues_have_their_times_and_fifos_their_names_in_the_schema_s_form() {
+fn p296_queues_have_their_times_and_fifos_their_names_in_the_schema_s_form() {
     let names = ["EF", "BE"].map(str::to_owned).to_vec();
     let mut out = Vec::new();
     let output = Output {

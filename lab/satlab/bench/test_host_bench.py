@@ -31,7 +31,7 @@ def bears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     return most
 
 
-def test_p210_the_largest_number_of_labs_that_all_hold_is_kept(bears: list[int]) -> None:
+def test_p265_the_largest_number_of_labs_that_all_hold_is_kept(bears: list[int]) -> None:
     result = host_bench.measure(QUIET)
     assert (result["labs"], list(result["tried"])) == (4, ["1", "2", "4", "8"])
     assert record.this_host().facts["labs"] == 4
@@ -40,7 +40,7 @@ def test_p210_the_largest_number_of_labs_that_all_hold_is_kept(bears: list[int])
     assert host_bench.measure(QUIET)["labs"] == 0
 
 
-def test_p210_the_search_ends_within_its_time(bears: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p265_the_search_ends_within_its_time(bears: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     bears[0] = 1000
     clock = iter(range(0, 10_000, 9))
     monkeypatch.setattr("satlab.bench.host_bench.time.monotonic", lambda: float(next(clock)))
@@ -49,7 +49,7 @@ def test_p210_the_search_ends_within_its_time(bears: list[int], monkeypatch: pyt
     assert result["labs"] < host_bench.MOST_LABS
 
 
-def test_p210_a_campaign_has_as_many_labs_as_the_host_bears(bears: list[int], tmp_path: Path) -> None:
+def test_p265_a_campaign_has_as_many_labs_as_the_host_bears(bears: list[int], tmp_path: Path) -> None:
     task = Task(
         id="geo.1", cell="geo", number=1, rule="run", lab="netns", seed=1, argv=("satlab", "run", "ping"),
         estimate_s=1, cores=1,

@@ -15,7 +15,7 @@ def shared(count: int, received_bps: float = 206e6, p99_us: float | None = 90.0)
     return asdict(Shared(count, 3.0, 1.0, 207e6, received_bps, part, part, 1.0, 5, 0, 0.4, 60.0, late))
 
 
-def test_p231_a_result_has_one_terminal_and_many() -> None:
+def test_p195_a_result_has_one_terminal_and_many() -> None:
     result = {"rate_mbps": terminal_bench.RATE_MBPS, "one": shared(1), "shared": shared(16)}
     text = "\n".join(terminal_bench.lines(result))
     assert "1 terminal: 206.0 of 207.0 Mbit/s" in text

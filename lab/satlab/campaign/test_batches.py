@@ -46,7 +46,7 @@ def together(where: CampaignFolder, plan: Plan) -> str:
     st.lists(st.tuples(st.floats(0.1, 500), st.integers(1, 2), st.sampled_from(["netns", "virtual"])), max_size=60),
     st.integers(1, 16),
 )
-def test_p260_each_task_is_in_one_batch_of_its_kind(kinds: list[tuple[float, int, str]], at_once: int) -> None:
+def test_p257_each_task_is_in_one_batch_of_its_kind(kinds: list[tuple[float, int, str]], at_once: int) -> None:
     tasks = [task(n, *kind) for n, kind in enumerate(kinds, start=1)]
     found = batches.group(tasks, at_once, 30)
     assert sorted(name for batch in found.values() for name in batch.tasks) == sorted(one.id for one in tasks)
@@ -60,14 +60,14 @@ def test_p260_each_task_is_in_one_batch_of_its_kind(kinds: list[tuple[float, int
         assert batch.minutes * 60 >= 30 + 2 * total_s
 
 
-def test_p260_short_tasks_share_a_batch_and_long_ones_do_not() -> None:
+def test_p257_short_tasks_share_a_batch_and_long_ones_do_not() -> None:
     short = batches.group([task(n, 4) for n in range(1, 101)], 2, 1200)
     assert {len(batch.tasks) for batch in short.values()} <= {15, 10}
     long = batches.group([task(n, 90) for n in range(1, 11)], 2, 1200)
     assert [len(batch.tasks) for batch in long.values()] == [1] * 10
 
 
-def test_p260_a_batch_does_all_its_tasks_though_one_is_to_be_repeated(
+def test_p257_a_batch_does_all_its_tasks_though_one_is_to_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, plan, digest = campaign(tmp_path / "c", 3)
@@ -84,7 +84,7 @@ def test_p260_a_batch_does_all_its_tasks_though_one_is_to_be_repeated(
     assert [len(where.attempts(task)) for task in plan.tasks] == [1, 2, 1]
 
 
-def test_p260_a_lost_host_does_not_keep_the_rest_of_a_batch(tmp_path: Path) -> None:
+def test_p257_a_lost_host_does_not_keep_the_rest_of_a_batch(tmp_path: Path) -> None:
     where, plan, digest = campaign(tmp_path / "c", 2)
     name = together(where, plan)
     asked: list[str] = []
@@ -99,7 +99,7 @@ def test_p260_a_lost_host_does_not_keep_the_rest_of_a_batch(tmp_path: Path) -> N
     assert notes == ["geo.1: node-b was lost", "geo.2: node-b was lost"]
 
 
-def test_p260_a_stop_leaves_the_rest_of_a_batch(tmp_path: Path) -> None:
+def test_p257_a_stop_leaves_the_rest_of_a_batch(tmp_path: Path) -> None:
     where, plan, digest = campaign(tmp_path / "c", 2)
     name = together(where, plan)
     asked: list[str] = []
@@ -113,7 +113,7 @@ def test_p260_a_stop_leaves_the_rest_of_a_batch(tmp_path: Path) -> None:
     assert asked == ["geo.1"]
 
 
-def test_p260_a_batch_whose_engine_was_killed_begins_no_further_task(
+def test_p257_a_batch_whose_engine_was_killed_begins_no_further_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, plan, digest = campaign(tmp_path / "c", 2)

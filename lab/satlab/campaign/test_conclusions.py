@@ -72,7 +72,7 @@ def _ended(where: CampaignFolder, task: Task, sha256: str, output: str) -> None:
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
-def test_p262_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
+def test_p259_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
     where, plan = measured
@@ -89,7 +89,7 @@ def test_p262_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     assert "Conclusions of the paper" in (where.path / "report" / "index.html").read_text()
 
 
-def test_p262_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p259_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignFolder, Plan]) -> None:
     where, plan = measured
     (where.of(plan.tasks[0]) / "attempt-1" / "more").touch()
     assert [one.n for one in judged(where, plan)] == [RUNS - 1]
@@ -97,7 +97,7 @@ def test_p262_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignF
     assert [one.n for one in judged(where, plan)] == [RUNS - 2]
 
 
-def test_p262_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
+def test_p259_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     task = Task(
         id="geo.1", cell="geo", number=1, rule="run", lab="netns", seed=1, argv=("satlab", "run", "bulk_tcp"),
         estimate_s=25, cores=1,
@@ -111,7 +111,7 @@ def test_p262_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     assert not (where.path / "report" / conclusions.FILE).exists()
 
 
-def test_p262_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tmp_path: Path) -> None:
+def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tmp_path: Path) -> None:
     file = tmp_path / "handover.yml"
     file.write_text("paper: seed-003\nclock: real\ncells: test4/*\nrepetitions: 6")
     plan = planning.plan(file)
@@ -133,7 +133,7 @@ def test_p262_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tm
     assert {(row["cell"], row["runs"]) for row in results["figures"]} == {("test4/newreno", 6), ("test4/bbr2", 5)}
 
 
-def test_p262_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path) -> None:
+def test_p259_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "c.yml"
     for text, reason in (
         ("paper: seed-002\nclock: virtual", "seed-002 has real runs alone"),

@@ -23,7 +23,7 @@ def attempts(*times: tuple[float, float, float]) -> list[Attempt]:
     ]
 
 
-def test_p261_figures_compare_the_engine_with_the_loop() -> None:
+def test_p258_figures_compare_the_engine_with_the_loop() -> None:
     ended = attempts(*((102.0 + 4.25 * n, 106.0 + 4.25 * n, 3.9) for n in range(10)))
     result = cost.figures(Spent(40, 39), engine_s=46, began_unix_s=100, attempts=ended, at_once=1)
     assert (result["wall_ratio"], result["added_ratio"]) == (0.15, 0.15)
@@ -36,13 +36,13 @@ def test_p261_figures_compare_the_engine_with_the_loop() -> None:
     assert (two["gap_s"], two["added_s_per_task"]) == (0.5, round((2 * 22 - 12 - 1) / 3, 3))
 
 
-def test_p261_a_host_that_computes_more_slowly_is_not_counted_as_the_engine_s_cost() -> None:
+def test_p258_a_host_that_computes_more_slowly_is_not_counted_as_the_engine_s_cost() -> None:
     slow = attempts(*((101.0 + 5 * n, 106.0 + 5 * n, 4.9) for n in range(10)))
     result = cost.figures(Spent(40, 39), engine_s=52, began_unix_s=100, attempts=slow, at_once=1)
     assert (result["wall_ratio"], result["added_ratio"]) == (0.3, 0.05)
 
 
-def test_p261_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p258_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "satvirtual"
     program.write_text('#!/bin/sh\n[ "$1 $2" = "flows flows.json" ] && cat flows.json\n')
     program.chmod(0o755)
@@ -57,7 +57,7 @@ def test_p261_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, mo
         cost.loop(tmp_path / "again", tasks, 2)
 
 
-def test_p261_a_matrix_of_many_cells_is_planned(tmp_path: Path) -> None:
+def test_p258_a_matrix_of_many_cells_is_planned(tmp_path: Path) -> None:
     plan = cost.plan_matrix(tmp_path, 12)
     assert len({cell.id for cell in plan.cells}) == len(plan.cells) == len(plan.tasks) == 12
     assert load(tmp_path / "plan.json") == plan

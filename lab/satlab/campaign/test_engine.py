@@ -75,7 +75,7 @@ def test_a_worker_gets_the_plan_s_hash_and_attempts(tmp_path: Path) -> None:
     assert words[words.index("--retries") + 1] == str(2 + engine.LOST)
 
 
-def test_p265_labs_here_take_turns_unless_their_number_is_asked_for(tmp_path: Path) -> None:
+def test_p262_labs_here_take_turns_unless_their_number_is_asked_for(tmp_path: Path) -> None:
     def has_turns(options: Options) -> bool:
         return any("--turns" in word for word in Engine(plan(), CampaignFolder(tmp_path), options).command("0" * 64))
 

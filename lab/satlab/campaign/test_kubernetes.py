@@ -33,7 +33,7 @@ def plan(count: int = 2, *, lab: bool = True) -> Plan:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_p209_a_campaign_is_a_valid_job_with_a_pod_for_each_task(version: str) -> None:
+def test_p264_a_campaign_is_a_valid_job_with_a_pod_for_each_task(version: str) -> None:
     config, job = kubernetes.documents(plan(20), CLUSTER)
     for document in (config, job):
         kubernetes_validate.validate(document, version, strict=True)
@@ -50,7 +50,7 @@ def test_t40_pods_are_privileged_for_labs_alone_and_hold_no_token() -> None:
         assert pod["automountServiceAccountToken"] is False
 
 
-def test_p209_a_pod_does_the_task_of_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p264_a_pod_does_the_task_of_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = plan(3)
     config, _ = kubernetes.documents(whole, CLUSTER)
     file = tmp_path / "plan.json.gz"
@@ -69,7 +69,7 @@ def test_p209_a_pod_does_the_task_of_its_index(tmp_path: Path, monkeypatch: pyte
         kubernetes.task_of_pod("0", "0" * 64, file, tmp_path / "c")
 
 
-def test_p209_the_manifest_is_yaml_on_stdout(tmp_path: Path) -> None:
+def test_p264_the_manifest_is_yaml_on_stdout(tmp_path: Path) -> None:
     file = tmp_path / "ci.yml"
     file.write_text("suite: ci\nrepetitions: 2\n")
     result = CliRunner().invoke(app, ["campaign", "manifest", str(file), "--image", "i", "--claim", "c"])

@@ -75,7 +75,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
-def test_p208_files_and_end_of_an_attempt_come_back(bench: Bench) -> None:
+def test_p263_files_and_end_of_an_attempt_come_back(bench: Bench) -> None:
     bench.works("a", "import os; print('{\"metric\": \"m\"}'); os.mkdir('runs'); open('runs/raw', 'w').write('7')")
     assert bench.work() == ExitStatus.OK
     found = bench.where.read(bench.plan.tasks[0])
@@ -85,7 +85,7 @@ def test_p208_files_and_end_of_an_attempt_come_back(bench: Bench) -> None:
     assert not [path for path in (bench.folder / "state").rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
-def test_p208_a_repeated_attempt_goes_to_another_host(bench: Bench) -> None:
+def test_p263_a_repeated_attempt_goes_to_another_host(bench: Bench) -> None:
     bench.works("a", "import sys; sys.exit(4)")
     bench.works("b", "print('{}')")
     assert bench.work(retries=1) == ExitStatus.UNCALIBRATED
@@ -93,7 +93,7 @@ def test_p208_a_repeated_attempt_goes_to_another_host(bench: Bench) -> None:
     assert [at.host.name for at in bench.where.attempts(bench.plan.tasks[0])] == ["a", "b"]
 
 
-def test_p208_a_lost_host_costs_no_attempt_and_the_next_one_is_elsewhere(bench: Bench) -> None:
+def test_p263_a_lost_host_costs_no_attempt_and_the_next_one_is_elsewhere(bench: Bench) -> None:
     bench.scripts["a"].write_text("import sys; sys.stderr.write('No route to host'); sys.exit(255)")
     bench.works("b", "print('{}')")
     with pytest.raises(HostError, match=r"a: geo\.1 was not finished \(ssh: 255\).*No route to host"):
@@ -113,7 +113,7 @@ def test_t40_an_answer_writes_plain_files_below_its_folder_alone(bench: Bench, n
     assert [path.name for path in bench.where.of(bench.plan.tasks[0]).iterdir()] == [".lock"]
 
 
-def test_p208_a_stop_ends_the_command_elsewhere(bench: Bench) -> None:
+def test_p263_a_stop_ends_the_command_elsewhere(bench: Bench) -> None:
     bench.works("a", f"import time; open({str(bench.folder / 'began')!r}, 'w').close(); time.sleep(60)")
     stop = threading.Event()
     done: list[ExitStatus] = []

@@ -35,7 +35,7 @@ def faults(folder: Path, text: str) -> str:
     return "\n".join([str(caught.value), *map(str, caught.value.faults), caught.value.hint])
 
 
-def test_p186_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> None:
+def test_p202_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> None:
     plan = planned(tmp_path, MATRIX)
     assert plan.name == "queues"
     assert (len(plan.cells), len(plan.tasks)) == (8, 24)
@@ -61,7 +61,7 @@ def test_p186_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> 
         ("suite: etosat\ncases: medium\nclock: real\nstack: quiche\nseeds: [7, 9]", 1, "check", "netns"),
     ],
 )
-def test_p186_papers_and_suites_are_planned_by_their_own_cells(
+def test_p202_papers_and_suites_are_planned_by_their_own_cells(
     text: str, cells: int, rule: str, lab: str, tmp_path: Path
 ) -> None:
     plan = planned(tmp_path, text)
@@ -73,7 +73,7 @@ def test_p186_papers_and_suites_are_planned_by_their_own_cells(
         assert given == task.seed
 
 
-def test_p186_equal_files_have_equal_plans_that_satisfy_their_schema(tmp_path: Path) -> None:
+def test_p202_equal_files_have_equal_plans_that_satisfy_their_schema(tmp_path: Path) -> None:
     text = planned(tmp_path, MATRIX).text()
     assert text == planned(tmp_path, MATRIX).text()
     jsonschema.validate(json.loads(text), json.loads((paths.SCHEMAS / "campaign-plan.schema.json").read_text()))
@@ -81,7 +81,7 @@ def test_p186_equal_files_have_equal_plans_that_satisfy_their_schema(tmp_path: P
     assert load(tmp_path / "plan.json", digest(text)).text() == text
 
 
-def test_p187_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
+def test_p203_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
     text = """
     scenario: [bulk_tcp, nonsense]
     profile: [geo, mars]
@@ -113,11 +113,11 @@ def test_p187_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
         ("scenario: bulk_tcp\nvalues: {duration: [" + "5," * 99 + "5]}\nrepetitions: 10000", "at most 100000"),
     ],
 )
-def test_p187_what_cannot_be_a_campaign_is_refused(text: str, part: str, tmp_path: Path) -> None:
+def test_p203_what_cannot_be_a_campaign_is_refused(text: str, part: str, tmp_path: Path) -> None:
     assert part in faults(tmp_path, text)
 
 
-def test_p188_ten_thousand_tasks_are_planned_in_time(tmp_path: Path) -> None:
+def test_p204_ten_thousand_tasks_are_planned_in_time(tmp_path: Path) -> None:
     text = """
     scenario: bulk_tcp
     profile: [geo, leo]

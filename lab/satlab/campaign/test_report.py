@@ -61,7 +61,7 @@ def _record(where: CampaignFolder, task: Task, sha256: str, host: str, output: s
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
-def test_p192_every_task_is_one_row_also_failed_and_missing_ones(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p208_every_task_is_one_row_also_failed_and_missing_ones(measured: tuple[CampaignFolder, Plan]) -> None:
     where, plan = measured
     dataset.collect(plan, where)
     frame = pl.read_parquet(where.path / "dataset" / "**" / "*.parquet", hive_partitioning=True)
@@ -79,7 +79,7 @@ def test_p192_every_task_is_one_row_also_failed_and_missing_ones(measured: tuple
         ).columns
 
 
-def test_p193_a_host_that_differs_is_found_and_equal_ones_are_not(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(measured: tuple[CampaignFolder, Plan]) -> None:
     where, plan = measured
     slow, equal = host_effect.effects(dataset.collect(plan, where).frame)
     assert (slow.cell, slow.is_significant) == ("slow", True)
@@ -87,7 +87,7 @@ def test_p193_a_host_that_differs_is_found_and_equal_ones_are_not(measured: tupl
     assert [(host, n) for host, n, _ in slow.hosts] == [("alpha", RUNS), ("beta", RUNS)]
 
 
-def test_p194_the_page_shows_matrix_failures_hosts_and_plots_as_text(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p210_the_page_shows_matrix_failures_hosts_and_plots_as_text(measured: tuple[CampaignFolder, Plan]) -> None:
     where, plan = measured
     result = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
     assert result.exit_code == 0, result.output

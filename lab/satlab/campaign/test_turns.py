@@ -29,7 +29,7 @@ def task(lab: str) -> Task:
 
 
 @pytest.mark.usefixtures("one_lab")
-def test_p265_a_second_lab_waits_for_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_p262_a_second_lab_waits_for_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     running: list[str] = []
     most: list[int] = []
 
@@ -50,7 +50,7 @@ def test_p265_a_second_lab_waits_for_the_first(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.usefixtures("one_lab")
-def test_p265_the_virtual_clock_waits_for_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_p262_the_virtual_clock_waits_for_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done: list[str] = []
     monkeypatch.setattr(attempt, "here", lambda *_: done.append("here"))
     with turns.turn(threading.Event()):
@@ -59,7 +59,7 @@ def test_p265_the_virtual_clock_waits_for_nobody(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("one_lab")
-def test_p265_a_stop_ends_the_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_p262_a_stop_ends_the_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(attempt, "here", lambda *_: pytest.fail("a lab beyond what the host bears"))
     stop, found = threading.Event(), list[object]()
     with turns.turn(threading.Event()):

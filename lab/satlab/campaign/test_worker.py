@@ -48,7 +48,7 @@ def work(where: CampaignFolder, sha256: str, name: str = "geo.1", retries: int =
     return Worker(where, sha256, retries).work(name, threading.Event())
 
 
-def test_p189_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, script: Path) -> None:
+def test_p205_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     computing = "import time\nwhile time.process_time() < 0.2: pass\n"
     script.write_text(f"{computing}print('''{OUTCOME}''')")
@@ -64,7 +64,7 @@ def test_p189_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, scri
     jsonschema.validate(json.loads(text), json.loads((paths.SCHEMAS / "campaign-task.schema.json").read_text()))
 
 
-def test_p190_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_path: Path, script: Path) -> None:
+def test_p206_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text("raise SystemExit(4)")
     assert work(where, sha256, retries=1) == ExitStatus.UNCALIBRATED
@@ -77,7 +77,7 @@ def test_p190_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_
     assert len(where.attempts(plan.tasks[0])) == 2
 
 
-def test_p190_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path, script: Path) -> None:
+def test_p206_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c", deadline_s=1, count=2)
     script.write_text("raise SystemExit('no such page')")
     assert work(where, sha256) == ExitStatus.OK
@@ -89,7 +89,7 @@ def test_p190_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path,
     assert "not ended within 1 s" in frame["reason"][1]
 
 
-def test_p191_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path: Path, script: Path) -> None:
+def test_p207_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"print('''{OUTCOME}''')")
     assert work(where, sha256) == ExitStatus.OK
@@ -101,7 +101,7 @@ def test_p191_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path
     assert (found.status, len(found.attempts)) == ("ok", 1)
 
 
-def test_p191_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: Path) -> None:
+def test_p207_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     half = where.of(plan.tasks[0]) / "attempt-1"
     half.mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_p191_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: 
     assert dataset.collect(plan, where).frame["task"].to_list() == ["geo.1", "geo.1"]
 
 
-def test_p191_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Path, script: Path) -> None:
+def test_p207_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"import time; time.sleep(0.5); print('''{OUTCOME}''')")
     threads = [threading.Thread(target=work, args=(where, sha256)) for _ in range(3)]
@@ -124,7 +124,7 @@ def test_p191_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Pat
     assert where.is_done(plan.tasks[0])
 
 
-def test_p191_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
+def test_p207_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     (tmp_path / "command.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
     code = (

@@ -30,7 +30,7 @@ def shown(reporter: Reporter, *lines: dict[str, Any], now: float = NOW) -> list[
     return list(reporter.flows(now))
 
 
-def test_p350_a_sender_s_last_interval_is_shown_until_its_end() -> None:
+def test_p346_a_sender_s_last_interval_is_shown_until_its_end() -> None:
     reporter = SatperfLines()
     assert shown(reporter, START) == []
     assert shown(reporter, INTERVAL | {"cwnd_bytes": 1}, INTERVAL) == [SHOWN]
@@ -39,7 +39,7 @@ def test_p350_a_sender_s_last_interval_is_shown_until_its_end() -> None:
     assert shown(reporter, START, INTERVAL) == [SHOWN], "the next connection of the server"
 
 
-def test_p350_what_a_receiver_or_a_stack_does_not_know_is_not_shown() -> None:
+def test_p346_what_a_receiver_or_a_stack_does_not_know_is_not_shown() -> None:
     assert shown(SatperfLines(), START | {"role": "receiver"}, INTERVAL) == []
     assert shown(SatperfLines(), START, INTERVAL | {"cwnd_bytes": None}) == []
     (flow,) = shown(SatperfLines(), START, INTERVAL | {"in_flight_bytes": None})
@@ -53,7 +53,7 @@ def test_lines_of_several_connections_at_once_are_of_none() -> None:
     assert shown(reporter, SUMMARY, START, INTERVAL) == [SHOWN]
 
 
-def test_p350_a_proxy_has_both_legs_of_each_connection() -> None:
+def test_p346_a_proxy_has_both_legs_of_each_connection() -> None:
     leg = {"cwnd_bytes": 15_000, "rtt_ms": 40.0}
     line = {"unix_s": NOW - 1, "connection": 3, "client_side": leg, "server_side": leg | {"rtt_ms": 600.0}}
     flows = shown(SatpepLines(), line | {"connection": 2, "unix_s": NOW - 60}, line)
@@ -65,7 +65,7 @@ def test_p350_a_proxy_has_both_legs_of_each_connection() -> None:
     assert len(shown(many, *(line | {"connection": n} for n in range(1, 500)))) == 2 * reported_flows.MOST_CONNECTIONS
 
 
-def test_t54_what_is_read_of_a_file_is_bounded() -> None:
+def test_t52_what_is_read_of_a_file_is_bounded() -> None:
     followed = Followed(SatperfLines())
     assert followed.span(10 * reported_flows.MOST_READ) == (9 * reported_flows.MOST_READ, reported_flows.MOST_READ)
     text = b"".join(json.dumps(line).encode() + b"\n" for line in (START, INTERVAL))
@@ -97,19 +97,19 @@ def test_a_line_may_come_in_parts_and_a_file_may_be_emptied() -> None:
         )
     )
 )  # fmt: skip
-def test_t54_any_lines_are_survived(lines: list[dict[str, Any]]) -> None:
+def test_t52_any_lines_are_survived(lines: list[dict[str, Any]]) -> None:
     for reporter in (SatperfLines(), SatpepLines()):
         for flow in shown(reporter, *lines):
             assert 0 <= flow.cwnd_bytes <= 1 << 53
 
 
-def test_t54_nonsense_in_a_file_is_left_out() -> None:
+def test_t52_nonsense_in_a_file_is_left_out() -> None:
     followed = Followed(SatperfLines())
     followed.add(b"[" * 50_000 + b'\n{"side": NaN}\n\xff\n{"type": 1' + b"9" * 5_000 + b"}\n")
     assert list(followed.reporter.flows(NOW)) == []
 
 
-def test_t54_only_a_plain_file_that_the_process_has_open_is_read(tmp_path: Path) -> None:
+def test_t52_only_a_plain_file_that_the_process_has_open_is_read(tmp_path: Path) -> None:
     name, _ = reported_flows.REPORTERS["satperf"]
     key, programs = (os.getpid(), 1), {(os.getpid(), 1): ("server", "satperf")}
     reports = ReportedFlows()

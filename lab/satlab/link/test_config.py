@@ -171,7 +171,7 @@ def test_plan_is_read(tmp_path: Path) -> None:
     assert LinkPlan.model_validate_json(plan.to_json()) == plan
 
 
-def test_p304_the_plan_of_an_scpc_return_link_is_read(tmp_path: Path) -> None:
+def test_p306_the_plan_of_an_scpc_return_link_is_read(tmp_path: Path) -> None:
     scpc = PLAN | {"return": _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM, "demand": None}}
     jsonschema.validate(scpc, schema("link-plan"))
     plan = plan_link(config(), program(tmp_path, stdout=json.dumps(scpc)))

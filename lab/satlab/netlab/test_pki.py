@@ -62,7 +62,7 @@ def test_life_is_two_days_and_addresses_are_named(made: pki.Pki) -> None:
     assert names.get_values_for_type(x509.IPAddress) == [ip_address("198.18.4.2")]
 
 
-def test_key_is_p256_and_the_pin_is_its_hash(made: pki.Pki) -> None:
+def test_key_is_p253_and_the_pin_is_its_hash(made: pki.Pki) -> None:
     key = load_pem_private_key(made.server_key.read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     assert key.curve.name == "secp256r1"
