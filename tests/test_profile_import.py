@@ -173,7 +173,7 @@ def test_errors_of_a_timeline_name_the_user_s_file(tmp_path: Path) -> None:
     assert "satlab-link-" not in said
 
 
-def test_p341_an_import_keeps_the_profiles_and_terminals_of_further_gateways(tmp_path: Path) -> None:
+def test_p342_an_import_keeps_the_profiles_and_terminals_of_further_gateways(tmp_path: Path) -> None:
     done = profile_import.run(paths.PROFILES / "geo-spots", tmp_path / "spots")
     assert {"profile_gw6.xml", "profile_st4.xml"} < {file.name for file in done.target.iterdir()}
     assert "gw6: id 6, " in "\n".join(done.lines())

@@ -59,7 +59,7 @@ def has_faults(driver: webdriver.Chrome, name: str, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
-def test_p347_every_page_of_the_service(
+def test_p348_every_page_of_the_service(
     chrome: webdriver.Chrome, site: Site, pages: list[tuple[str, str]], request: pytest.FixtureRequest
 ) -> None:
     width: int = request.node.callspec.params["chrome"]["width"]
@@ -81,7 +81,7 @@ def test_p347_every_page_of_the_service(
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
-def test_p347_reports_of_runs_and_campaigns(
+def test_p348_reports_of_runs_and_campaigns(
     chrome: webdriver.Chrome,
     site: Site,
     measured: tuple[CampaignFolder, Plan],

@@ -235,7 +235,10 @@ def reproduce(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")] = None,
     parallel: Annotated[
-        str, typer.Option(help="Labs at once: a number, or auto: as many as calibration bears.")
+        str,
+        typer.Option(
+            help="Runs at once: a number, or auto: seed-002 as many labs as calibration bears, others one lab."
+        ),
     ] = "auto",
     out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path("runs"),
     dry_run: Annotated[

@@ -4,7 +4,9 @@
 import contextlib
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from satlab.common.errors import HostError
@@ -16,19 +18,50 @@ RESTORE_S = 10.0
 _RESTORE = 'cat >/dev/null; printf "%s\\n" "$1" >"$2"'
 
 
+@dataclass
+class _Held:
+    """The setting that blocks of this process share, how many do, and what restores it after the last one."""
+
+    is_on: bool = False
+    blocks: int = 0
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+
+_HELD = _Held()
+_GUARD = threading.Lock()
+
+
 @contextlib.contextmanager
 def setting(is_on: bool | None) -> Iterator[None]:
     """Switch HyStart on or off during the block; None leaves it as it is. New connections of the whole host have it.
 
-    A child restores what was there when the block ends, or this process does, also by SIGKILL. It holds a lock until
-    then: one block at a time on a host.
+    Blocks of one process that ask for the same may overlap.
 
     Raises:
-        HostError: another process has set it, or this host cannot.
+        HostError: another process has set it, or a block of this one that asks for the other, or this host cannot.
     """
     if is_on is None:
         yield
         return
+    with _GUARD:
+        if not _HELD.blocks or _HELD.is_on != is_on:
+            _HELD.stack.enter_context(_held(is_on))
+            _HELD.is_on = is_on
+        _HELD.blocks += 1
+    try:
+        yield
+    finally:
+        with _GUARD:
+            _HELD.blocks -= 1
+            if not _HELD.blocks:
+                _HELD.stack.close()
+
+
+@contextlib.contextmanager
+def _held(is_on: bool) -> Iterator[None]:
+    """Set it. A child restores what was there when the block ends, or this process does, also by SIGKILL, and holds a
+    lock until then: one process of a host at a time.
+    """
     with contextlib.ExitStack() as stack:
         try:
             lock = open_lock(LOCK)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """HyStart of the host is as before in the end, whatever ends the run."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -43,6 +44,17 @@ def test_p273_it_is_set_and_restored(parameter: Path) -> None:
     with pytest.raises(KeyboardInterrupt), hystart.setting(False):
         raise KeyboardInterrupt
     assert parameter.read_text() == "1\n"
+
+
+def test_p273_blocks_of_one_process_share_a_setting(parameter: Path) -> None:
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        first.enter_context(hystart.setting(False))
+        second.enter_context(hystart.setting(False))
+        first.close()
+        assert parameter.read_text() == "0\n", "the other one needs it"
+    assert parameter.read_text() == "1\n"
+    with hystart.setting(True):
+        assert parameter.read_text() == "1\n"
 
 
 def test_p273_nothing_changes_if_it_is_not_given(parameter: Path) -> None:

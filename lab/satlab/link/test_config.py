@@ -106,7 +106,7 @@ def test_further_terminals_have_their_ids_of_the_profile() -> None:
         further(4)
 
 
-def test_p343_gateways_of_spots_have_their_ids_of_the_profile() -> None:
+def test_p344_gateways_of_spots_have_their_ids_of_the_profile() -> None:
     found = (ProfileTerminal(4, 6), ProfileTerminal(5))
     topology = with_terminals(load(), 3, spots(found))
     request = LinkRequest(profile=Path("/profiles/geo"), terminals=found)

@@ -6,7 +6,6 @@ of some papers on the real one.
 """
 
 import json
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -132,6 +131,7 @@ class FlowWork:
         self.log = ProgressLog()
         self.patience = request.patience
         self.rates = KnownRates() if request.rate_once else None
+        self.parallel = reproduction.parallel(request.parallel)
         self.results: FlowResults | None = None
         if request.resume:
             replaced = chosen if request.quick or request.cells is not None else None
@@ -147,8 +147,7 @@ class FlowWork:
         todo = campaign.todo()
         left = [{"cell": c.id, "number": number, "estimate_s": round(about.estimate_s(c), 1)} for c, number in todo]
         is_real = campaign.plan.clock == "real"
-        # Simulations run on all cores, labs alone.
-        at_once = 1 if is_real else min(os.cpu_count() or 1, max(1, len(left)))
+        at_once = min(campaign.at_once(self.parallel), max(1, len(left)))
         document = {
             "folder": str(campaign.folder),
             "clock": campaign.plan.clock,
@@ -171,7 +170,7 @@ class FlowWork:
         whole = False
         try:
             needs.ensure("virtual")
-            whole = campaign.go(self.log, stop, self.patience, self.rates)
+            whole = campaign.go(self.log, stop, self.patience, self.rates, self.parallel)
         finally:
             with self.log.step("tables and report"):
                 self.results = flow_results.read(campaign)

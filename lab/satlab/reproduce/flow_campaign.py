@@ -8,9 +8,10 @@ repeated.
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,9 @@ from satlab.flows.real_clock import RealRun
 from satlab.flows.satvirtual import simulated as _satvirtual
 from satlab.reproduce import flow_figures, flow_request
 from satlab.reproduce.paper import Cell, Clock, Paper
+
+Todo = tuple[Cell, int]
+"""A run that is left: its cell and number."""
 
 
 class FlowPlan(BaseModel):
@@ -90,7 +94,7 @@ class FlowCampaign:
         runs = (self._read(cell, number) for number in range(1, self.runs[cell.id] + 1))
         return [run for run in runs if run is not None]
 
-    def todo(self) -> list[tuple[Cell, int]]:
+    def todo(self) -> list[Todo]:
         """Return the runs left: the first of each cell, then the second."""
         return [
             (cell, number)
@@ -120,15 +124,17 @@ class FlowCampaign:
         stop: threading.Event,
         patience: Patience | None = None,
         rates: KnownRates | None = None,
+        parallel: int | None = None,
     ) -> bool:
-        """Do what is left, False when `stop` came first; simulations as many at once as there are cores, labs alone.
+        """Do what is left, `parallel` runs at once (see `at_once`); False when `stop` came first.
 
         With `rates` equal links of labs are saturated once.
         """
         todo = self.todo()
+        at_once = self.at_once(parallel)
         if self.plan.clock == "real":
-            return self._measure(todo, log, stop, patience or Patience(), rates)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return self._measure(todo, at_once, log, stop, patience or Patience(), rates)
+        with ThreadPoolExecutor(at_once) as pool:
             futures = {pool.submit(self._simulate, cell, number, stop): (cell, number) for cell, number in todo}
             try:
                 for count, future in enumerate(as_completed(futures), start=1):
@@ -141,6 +147,10 @@ class FlowCampaign:
                 raise
         return not stop.is_set()
 
+    def at_once(self, parallel: int | None) -> int:
+        """Return how many runs there are at once; None: as many simulations as there are cores, one lab."""
+        return parallel or (1 if self.plan.clock == "real" else os.cpu_count() or 1)
+
     def _simulate(self, cell: Cell, number: int, stop: threading.Event) -> None:
         if stop.is_set():
             return
@@ -149,34 +159,66 @@ class FlowCampaign:
 
     def _measure(
         self,
-        todo: Sequence[tuple[Cell, int]],
+        todo: Sequence[Todo],
+        at_once: int,
         log: ProgressLog,
         stop: threading.Event,
         patience: Patience,
         rates: KnownRates | None,
     ) -> bool:
-        for count, (cell, number) in enumerate(todo, start=1):
+        """Measure in labs. Several at once make a host busy: it is waited for before the first of them alone."""
+        waiting, running = list(todo), dict[Future[str], Todo]()
+        if at_once > 1:
+            quiet_host.wait_until_quiet(patience.wait_quiet_s, log, stop)
+            patience = replace(patience, wait_quiet_s=0.0)
+        of_lab = log if at_once == 1 else ProgressLog(quiet=True)
+        with ThreadPoolExecutor(at_once) as pool:
+            try:
+                while running or (waiting and not stop.is_set()):
+                    while (
+                        len(running) < at_once and not stop.is_set() and (one := self._next(waiting, running.values()))
+                    ):
+                        waiting.remove(one)
+                        running[pool.submit(self._take, one, of_lab, stop, patience, rates)] = one
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        cell, number = running.pop(future)
+                        left = len(waiting) + len(running)
+                        log.line(f"  {cell.id} #{number}: {future.result()}, {left} left")
+            except BaseException:
+                stop.set()
+                raise
+        return not stop.is_set()
+
+    def _next(self, waiting: Sequence[Todo], running: Iterable[Todo]) -> Todo | None:
+        """Return the first run that can begin now: HyStart, one for the whole host, is not set otherwise by others."""
+        settings = {self._hystart(one) for one in running} - {None}
+        return next((one for one in waiting if not settings or self._hystart(one) in {None, *settings}), None)
+
+    def _hystart(self, one: Todo) -> bool | None:
+        found: bool | None = flow_request.request(self.paper, *one).get("tcp_hystart")
+        return found
+
+    def _take(
+        self, one: Todo, log: ProgressLog, stop: threading.Event, patience: Patience, rates: KnownRates | None
+    ) -> str:
+        """Measure one run; return how it ended."""
+        request, began_s = self._begun(*one), time.monotonic()
+
+        def take() -> RealRun:
+            found = real_clock.run(request, request.parent, log, stop, rates)
+            if rates is not None and _off(found):
+                rates.forget()
+            return found
+
+        try:
+            done = quiet_host.measured(take, _off, patience, log, stop)
+        except KeyboardInterrupt:
+            (request.parent / "outcome.json").unlink(missing_ok=True)
             if stop.is_set():
-                return False
-            request = self._begun(cell, number)
-
-            def take(request: Path = request) -> RealRun:
-                found = real_clock.run(request, request.parent, log, stop, rates)
-                if rates is not None and _off(found):
-                    rates.forget()
-                return found
-
-            with log.step(f"{cell.id} #{number}, {len(todo) - count} left after it") as step:
-                try:
-                    done = quiet_host.measured(take, _off, patience, log, stop)
-                except KeyboardInterrupt:
-                    (request.parent / "outcome.json").unlink(missing_ok=True)
-                    step.outcome = "interrupted, to be repeated"
-                    if stop.is_set():
-                        return False
-                    raise
-                step.outcome = "failed, kept as such" if done.status == ExitStatus.FAILED else _off(done) or "done"
-        return True
+                return "interrupted, to be repeated"
+            raise
+        outcome = "failed, kept as such" if done.status == ExitStatus.FAILED else _off(done) or "done"
+        return f"{outcome} ({time.monotonic() - began_s:.0f} s)"
 
     def _begun(self, cell: Cell, number: int) -> Path:
         """Write the request of a run, and return its file; an earlier outcome is removed."""

@@ -12,7 +12,7 @@ import yaml
 
 from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.experiment.link_probe import Probe
 from satlab.experiment.quiet_host import Patience
 from satlab.flows import real_clock
@@ -374,6 +374,49 @@ def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: py
     found = flow_results.read(more).document()
     assert (found["clock"], found["out_of_calibration"]) == ("real", 0)
     jsonschema.validate(found, schema("paper-results"))
+
+
+def test_labs_run_side_by_side_unless_they_set_hystart_differently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, seen, change = list[bool | None](), list[list[bool | None]](), threading.Condition()
+
+    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+        request = json.loads(file.read_text())
+        hystart = request.get("tcp_hystart")
+        with change:
+            running.append(hystart)
+            seen.append(list(running))
+            change.notify_all()
+            change.wait_for(lambda: len(seen) > 1, 20)
+            running.remove(hystart)
+        found = outcome(request) | {"calibration": []}
+        (folder / "outcome.json").write_text(json.dumps(found))
+        return RealRun(found, ExitStatus.OK)
+
+    monkeypatch.setattr(real_clock, "run", run)
+    about = paper.load("seed-001", "real")
+    cells = about.select(["ideal/1/none/cubic", "ideal/1/hystart/cubic", "ideal/1/none/bbr"], quick=False)
+    begun = flow_campaign.begin(tmp_path, about, cells, 2)
+    assert begun.go(ProgressLog(quiet=True), threading.Event(), Patience(wait_quiet_s=0.0), None, 2)
+    assert len(seen) == 6 and not begun.todo()
+    assert max(map(len, seen)) == 2
+    assert all(len(set(at_once) - {None}) <= 1 for at_once in seen), seen
+
+
+def test_what_ends_one_of_several_labs_ends_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+        if "bbr2" in str(folder):
+            raise HostError("the lab broke")
+        assert stop.wait(20), "the other one is stopped"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(real_clock, "run", run)
+    about = paper.load("seed-003", "real")
+    begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 3)
+    with pytest.raises(HostError, match="the lab broke"):
+        begun.go(ProgressLog(quiet=True), threading.Event(), None, None, 2)
+    assert len(begun.todo()) == 6
 
 
 def by_number(name: str, cells: list[str], value: Callable[[str, int], float | None], runs: int) -> FlowResults:
