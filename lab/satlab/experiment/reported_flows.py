@@ -153,10 +153,10 @@ class SatpepLines:
 
 def _flow(line: Line, peer: str, algorithm: object) -> tuple[str, str, int, float, int | None, None] | None:
     """Return the fields of a flow after source and local address; None without window or round-trip time."""
-    cwnd, rtt, under_way = (_number(line.get(name)) for name in ("cwnd_bytes", "rtt_ms", "in_flight_bytes"))
+    cwnd, rtt, in_flight = (_number(line.get(name)) for name in ("cwnd_bytes", "rtt_ms", "in_flight_bytes"))
     if cwnd is None or rtt is None:
         return None
-    known = None if under_way is None else int(under_way)
+    known = None if in_flight is None else int(in_flight)
     return peer, _text(algorithm, 24), int(cwnd), round(rtt, 1), known, None
 
 

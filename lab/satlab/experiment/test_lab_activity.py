@@ -101,6 +101,6 @@ def test_t50_a_sample_is_bounded_and_follows_its_schema() -> None:
     flows = [("client", Flow("kernel", "a:1", f"b:{n}", "cubic", n, 1.0, n % 2, n)) for n in range(500)]
     found = lab_activity.document(1.0, programs, flows)
     assert [each["cpu_percent"] for each in found["programs"]] == [500.0 - n for n in range(40)]
-    assert [each["acked_bytes"] for each in found["flows"]] == [499 - 2 * n for n in range(24)], "data under way first"
+    assert [each["acked_bytes"] for each in found["flows"]] == [499 - 2 * n for n in range(24)], "data in flight first"
     schema: dict[str, Any] = json.loads((paths.SCHEMAS / "run-progress.schema.json").read_text())
     jsonschema.validate(found, {"$ref": "#/$defs/activity", "$defs": schema["$defs"]})

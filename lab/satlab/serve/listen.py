@@ -57,6 +57,13 @@ class ListenAddress:
         is_default = self.port == (443 if secure else 80)
         return [f"{name}:{self.port}" for name in names] + (names if is_default else [])
 
+    def url(self, public: str | None, *, secure: bool) -> str | None:
+        """Return the address of the pages for a browser; a Unix socket has none."""
+        if self.path is not None:
+            return None
+        name = f"{public}:{self.port}" if public else str(self)
+        return f"{'https' if secure else 'http'}://{name}/ui/"
+
     def __str__(self) -> str:
         if self.path is not None:
             return str(self.path)

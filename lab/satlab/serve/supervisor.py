@@ -23,7 +23,7 @@ from satlab.openbach import descriptor
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve import state_folder, unprivileged
 from satlab.serve.accounts import FIRST_LOGIN, Role
-from satlab.serve.listen import ServeRequest, check, listening
+from satlab.serve.listen import ListenAddress, ServeRequest, check, listening
 from satlab.serve.settings import Settings
 
 HELPER_SOCKETS = Path("/run/satlab-serve")
@@ -62,14 +62,23 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
         with listen(path, privileges.API_UID) as requests, listening(place) as listener:
             api = unprivileged.start_api(request, state, place, path, listener)
             try:
-                log.line(f"satlab serves {place}")
-                if token:
-                    log.line(f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}")
+                for line in greeting(request, place, token):
+                    log.line(line)
                 _answer(helper, requests, api, stop)
             finally:
                 finish(api, END_S)
                 helper.close()
                 path.unlink(missing_ok=True)
+
+
+def greeting(request: ServeRequest, place: ListenAddress, token: str) -> list[str]:
+    """Return what is printed at the start. The first token is in the fragment of the link, which no browser sends."""
+    url = place.url(request.public, secure=request.certificate is not None)
+    lines = [f"satlab serves {url or place}"]
+    if token:
+        lines.append(f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}")
+        lines += [f"or open {url}login#token={token}"] if url else []
+    return lines
 
 
 def name_jobs(request: ServeRequest) -> None:

@@ -133,3 +133,23 @@ def test_t01_certificate_and_key_must_fit(tmp_path: Path, pki_folder: Pki) -> No
             tls_files(ServeRequest("", None, tmp_path, None, certificate, file))
     for handle in tls_files(ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)):
         os.close(handle)
+
+
+@pytest.mark.parametrize(
+    ("listen", "public", "url"),
+    [
+        ("127.0.0.1:8000", None, "http://127.0.0.1:8000/ui/"),
+        ("[::1]:8000", None, "http://[::1]:8000/ui/"),
+        ("0.0.0.0:443", "lab.example", "https://lab.example:443/ui/"),
+    ],
+)
+def test_the_first_log_in_is_a_link(listen: str, public: str | None, url: str) -> None:
+    files = (Path("cert.pem"), Path("key.pem")) if public else (None, None)
+    request = ServeRequest(listen, None, Path("state"), public, *files)
+    place = check(request)
+    lines = supervisor.greeting(request, place, "TOKEN-of_18")
+    assert lines[0] == f"satlab serves {url}"
+    assert lines[-1] == f"or open {url}login#token=TOKEN-of_18"
+    assert supervisor.greeting(request, place, "") == lines[:1]
+    socket = ServeRequest("", Path("/run/satlab.sock"), Path("state"))
+    assert not any("open" in line for line in supervisor.greeting(socket, check(socket), "TOKEN-of_18"))

@@ -22,7 +22,7 @@ class Listing:
 
 
 _FLOWS = Listing(
-    ("Sender", "Source", "From", "To", "Algorithm", "cwnd (kB)", "RTT (ms)", "Under way (kB)", "Acknowledged (MB)"), 5
+    ("Sender", "Source", "From", "To", "Algorithm", "cwnd (kB)", "RTT (ms)", "In flight (kB)", "Acknowledged (MB)"), 5
 )
 _PROGRAMS = Listing(("Node", "Program", "Processes", "CPU (%)"), 2)
 

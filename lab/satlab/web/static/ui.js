@@ -75,9 +75,21 @@ function count(form) {
   update();
 }
 
+// The link that `satlab serve` prints has the first token after "#", which stays in the browser; from there it goes into the form.
+function takeToken(password) {
+  const found = /^#token=([\w-]{8,64})$/.exec(location.hash);
+  if (!found) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  document.getElementById("login").value = "admin";
+  password.value = found[1];
+  password.form.querySelector("button").focus();
+}
+
 const live = document.querySelector("#live[data-running]");
 if (live) follow(live);
 const compare = document.querySelector("form[data-compare]");
 if (compare) count(compare);
 const faults = document.getElementById("faults");
 if (faults) faults.focus();
+const password = document.querySelector("form[action$='/login'] #password");
+if (password) takeToken(password);
