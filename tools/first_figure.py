@@ -93,7 +93,7 @@ def prepare(archive: Path, root: Path, deb: Path) -> None:
         HostError: tar is missing or fails.
     """
     root.mkdir()
-    box.run(["tar", "-C", str(root), "--numeric-owner", "-xf", str(archive)])
+    box.unpack(archive, root)
     (root / "satlab.deb").write_bytes(deb.read_bytes())
     (root / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
     services = root / "usr/sbin/policy-rc.d"

@@ -45,8 +45,8 @@ pub(crate) fn ids(further: &[Further], profile: &Profile) -> Vec<u8> {
 /// Further gateways are those that the named terminals have, once each; one line per fault.
 pub(crate) fn check(further: &[Further], named: &[u8], profile: &Profile) -> Vec<String> {
     let ids = ids(further, profile);
-    let of_others = profile.others().filter(|it| named.contains(&it.id));
-    let of_others: Vec<_> = of_others.collect();
+    let others = profile.others();
+    let of_others: Vec<_> = others.filter(|it| named.contains(&it.id)).collect();
     let mut faults = Vec::new();
     for terminal in &of_others {
         let gateway = terminal.gateway_id;

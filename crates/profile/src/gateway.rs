@@ -13,19 +13,18 @@ use crate::qos::{self, Qos};
 pub struct Gateway {
     /// Its id, which is also the number of its spot, and addresses.
     pub host: Host,
+    /// Its own profile, or that of `profile_gw.xml`.
+    pub profile: GwProfile,
+}
+
+/// Contents of a `profile_gw.xml`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GwProfile {
     /// Delay and `Es/N0`.
     pub physical: Physical,
     /// Classes and FIFOs.
     pub qos: Qos,
     /// Encapsulation.
-    pub encapsulation: Encapsulation,
-}
-
-/// Contents of a `profile_gw.xml`.
-#[derive(Debug, Clone)]
-pub(crate) struct GwProfile {
-    pub physical: Physical,
-    pub qos: Qos,
     pub encapsulation: Encapsulation,
 }
 
@@ -64,12 +63,7 @@ pub(crate) fn gateways(
     let gateway = |host: Host| {
         let profile = further.iter().find(|(id, _)| *id == host.id);
         let profile = profile.map_or(own, |(_, profile)| profile).clone();
-        Gateway {
-            host,
-            physical: profile.physical,
-            qos: profile.qos,
-            encapsulation: profile.encapsulation,
-        }
+        Gateway { host, profile }
     };
     let hosts = entities.gateway_hosts.iter().copied();
     let others = hosts.filter(|it| it.id != entities.gw.id);

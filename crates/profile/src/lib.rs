@@ -35,7 +35,7 @@ pub use access::{AlpduProtection, Dama, Encapsulation, Settings};
 pub use document::{MAX_BYTES, MAX_DEPTH};
 pub use entities::Host;
 pub use fault::{Fault, Faults};
-pub use gateway::Gateway;
+pub use gateway::{Gateway, GwProfile};
 pub use layout::FILES;
 pub use load::{Mode, check_single, load, load_as, read, sha256_hex};
 pub use physical::{Attenuation, Delay, Leg, Physical};

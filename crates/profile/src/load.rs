@@ -405,7 +405,8 @@ fn hash<'a>(sources: impl Iterator<Item = &'a Source>, profile: &Profile) -> Str
         );
     }
     let terminals = profile.terminals.iter().map(|it| &it.profile.physical);
-    let further = profile.gateways.iter().skip(1).map(|it| &it.physical);
+    let further = profile.gateways.iter().skip(1);
+    let further = further.map(|it| &it.profile.physical);
     let own = [&profile.st_profile.physical, &profile.gw_physical];
     for physical in terminals.chain(own).chain(further) {
         for series in physical.series() {

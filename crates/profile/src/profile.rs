@@ -96,9 +96,9 @@ impl Profile {
             let mut gateways = self.gateways.iter();
             let gateway = gateways.find(|it| it.host.id == place.0)?.clone();
             profile.gw = gateway.host;
-            profile.gw_physical = gateway.physical;
-            profile.gw_qos = gateway.qos;
-            profile.gw_encapsulation = gateway.encapsulation;
+            profile.gw_physical = gateway.profile.physical;
+            profile.gw_qos = gateway.profile.qos;
+            profile.gw_encapsulation = gateway.profile.encapsulation;
         }
         profile.one_way_delay_ns = profile.one_way_delay_at(0);
         let physical = [&profile.gw_physical, &profile.st_profile.physical];

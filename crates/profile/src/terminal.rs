@@ -119,7 +119,7 @@ pub(crate) fn terminals(
         // A gateway that is not there is a fault already.
         let gateway = gateways.iter().find(|it| it.host.id == id);
         let gateway = gateway.or(gateways.first())?;
-        let physical = [&gateway.physical, &profile.physical];
+        let physical = [&gateway.profile.physical, &profile.physical];
         let carriers = radio::of_terminal(topology, host.id, physical, settings, cra_kbps);
         Some(Terminal {
             id: host.id,

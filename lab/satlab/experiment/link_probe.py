@@ -135,13 +135,8 @@ def probe_link(
     `metrics` count the packets that the full queue drops; None where no satlink is on the path.
     """
     notes: dict[str, str] = {}
-    rtt: Echoes | None = None
     result: dict[str, Any] = {}
-    try:
-        _ping(shell, path, WARM_UP_ECHOES)
-        rtt = _echoes(shell, path, ECHOES)
-    except ProbeError as error:
-        notes["rtt"] = str(error)
+    rtt = _rtt(shell, path, notes)
     samples_before = len(metrics.samples()) if metrics else 0
     try:
         result = udp_flow(shell, path, int(plan.forward.rate_bps * PROBE_OVERLOAD), PROBE_S)
@@ -169,13 +164,17 @@ def probe_rtt(shell: Shell, path: ProbePath, known: Probe, note: str) -> Probe:
     Takes about 1 s + 2 RTT.
     """
     notes = {"rate": note}
-    rtt: Echoes | None = None
+    return replace(known, rtt=_rtt(shell, path, notes), notes=notes)
+
+
+def _rtt(shell: Shell, path: ProbePath, notes: dict[str, str]) -> Echoes | None:
+    """Measure the RTT after a warm-up; None, and the reason in `notes`, where no answer came."""
     try:
         _ping(shell, path, WARM_UP_ECHOES)
-        rtt = _echoes(shell, path, ECHOES)
+        return _echoes(shell, path, ECHOES)
     except ProbeError as error:
         notes["rtt"] = str(error)
-    return replace(known, rtt=rtt, notes=notes)
+        return None
 
 
 def _drain(shell: Shell, path: ProbePath, idle_ms: float) -> None:

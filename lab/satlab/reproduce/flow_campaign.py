@@ -189,14 +189,11 @@ class FlowCampaign:
                 raise
         return not stop.is_set()
 
-    def _next(self, waiting: Sequence[Todo], running: Iterable[Todo]) -> Todo | None:
+    @staticmethod
+    def _next(waiting: Sequence[Todo], running: Iterable[Todo]) -> Todo | None:
         """Return the first run that can begin now: HyStart, one for the whole host, is not set otherwise by others."""
-        settings = {self._hystart(one) for one in running} - {None}
-        return next((one for one in waiting if not settings or self._hystart(one) in {None, *settings}), None)
-
-    def _hystart(self, one: Todo) -> bool | None:
-        found: bool | None = flow_request.request(self.paper, *one).get("tcp_hystart")
-        return found
+        settings = {cell.hystart for cell, _ in running} - {None}
+        return next((one for one in waiting if not settings or one[0].hystart in {None, *settings}), None)
 
     def _take(
         self, one: Todo, log: ProgressLog, stop: threading.Event, patience: Patience, rates: KnownRates | None

@@ -55,10 +55,9 @@ class Comparison:
             mine = _least(self.ours) + _with_spread(self.ours.mean, self.ours.in_time, figure.digits)
             if (found := self.ours.interval) is not None:
                 interval = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
-        off = NOTHING if self.deviation is None else f"{self.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
-        unit = f" ({figure.unit})" if figure.unit else ""
+        off = NOTHING if self.deviation is None else _signed(self.deviation)
         return (
-            self.cell.id, f"{figure.title}{unit}", phases[self.phase] if figure.is_phased else NOTHING, algorithm,
+            self.cell.id, _title(self.metric), phases[self.phase] if figure.is_phased else NOTHING, algorithm,
             theirs, source, self.cell.algorithm, mine, interval, str(self.ours.runs if self.ours else 0),
             str(self.failed), str(self.uncalibrated or NOTHING), off,
         )  # fmt: skip
@@ -67,6 +66,10 @@ class Comparison:
 def _title(metric: str) -> str:
     figure = FIGURES[metric]
     return f"{figure.title}{f' ({figure.unit})' if figure.unit else ''}"
+
+
+def _signed(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "\N{MINUS SIGN}")
 
 
 def _label(factor: str | float) -> str:
@@ -232,7 +235,7 @@ class FlowResults:
         cells = [cell for cell in self.paper.cells if metric in cell.figures]
         published = [cell.id for cell in cells for phase in self._phases(metric) if self._theirs(cell, metric, phase)]
         found = [(c, c.deviation) for c in self.comparisons if c.metric == metric and c.deviation is not None]
-        misses = tuple(_miss(c, self.paper) for c, deviation in found if abs(deviation) > agreement.at_most)
+        misses = tuple(_miss(c, off, self.paper) for c, off in found if abs(off) > agreement.at_most)
         middle = median(abs(deviation) for _, deviation in found) if found else None
         verdict: Verdict = "not measured"
         if middle is not None:
@@ -293,11 +296,10 @@ def _limits(ours: Ours | None) -> list[float] | None:
     return None if found is None else [round(found.low, 4), round(found.high, 4)]
 
 
-def _miss(one: Comparison, paper: Paper) -> str:
+def _miss(one: Comparison, deviation: float, paper: Paper) -> str:
     """Return a figure that is further from the published one than the bound, as text."""
     phase = f", {paper.phases[one.phase]}" if FIGURES[one.metric].is_phased and len(paper.phases) > 1 else ""
-    off = f"{one.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
-    return f"{one.cell.id}{phase} {off}"
+    return f"{one.cell.id}{phase} {_signed(deviation)}"
 
 
 def read(campaign: FlowCampaign) -> FlowResults:
