@@ -2,6 +2,7 @@
 """The picture of the path on the page of a run: live figures, curves of a hop by mouse and keyboard, on a phone."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from tests.browser.replayed_site import Site, launch, log_in
 pytestmark = pytest.mark.browser
 PHONE = 500
 """Below this width, pixels, a browser emulates a phone (`chromium.browser`)."""
+MARK = "document.getElementById('live').dataset.old = 'yes'"
+IS_MARKED = "return 'old' in document.getElementById('live').dataset"
+"""Scripts: mark the live part of a page; whether it is still the one with the mark."""
 
 
 def keep_picture(driver: webdriver.Chrome, name: str) -> None:
@@ -47,13 +51,20 @@ def clicked(driver: webdriver.Chrome, selector: str) -> bool:
     return True
 
 
+def pressed(driver: webdriver.Chrome, selector: str) -> bool:
+    ActionChains(driver).click_and_hold(driver.find_element(By.CSS_SELECTOR, selector)).perform()
+    return True
+
+
 def headings(driver: webdriver.Chrome) -> list[str]:
-    return [each.text for each in driver.find_elements(By.CSS_SELECTOR, "#curves h3")]
+    """Return the titles of the curves, of one moment: the page replaces them while it is read."""
+    found: list[str] = driver.execute_script("return [...document.querySelectorAll('#curves h3')].map(e => e.innerText)")
+    return found
 
 
 def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, site: Site) -> None:
     start(chrome, site)
-    forward = chrome.find_element(By.ID, "wide-forward").get_attribute("aria-label") or ""
+    forward = chrome.execute_script("return document.getElementById('wide-forward').ariaLabel")
     for expected in (
         "Forward link",
         "of 19.6 Mbit/s",
@@ -67,11 +78,26 @@ def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, sit
     until(lambda: "Calibration before the scenario" in text(chrome), "the scenario's own time")
     assert headings(chrome) == ["Link goodput (Mbit/s)", "Forward link queue (kB)"]
     keep_picture(chrome, "live")
-    chrome.find_element(By.ID, "wide-forward").click()
+    until(lambda: clicked(chrome, "#wide-forward"), "a click on a picture that is not being replaced")
     until(lambda: "Dropped or lost (packets/s)" in headings(chrome), "curves of the hop")
-    assert chrome.find_element(By.ID, "wide-forward").get_attribute("aria-current") == "true"
-    names = [each.text for each in chrome.find_elements(By.CSS_SELECTOR, "#curves .legend li")]
+    assert chrome.execute_script("return document.getElementById('wide-forward').ariaCurrent") == "true"
+    names = chrome.execute_script("return [...document.querySelectorAll('#curves .legend li')].map(e => e.innerText)")
     assert any(name.startswith("capacity: 19.6 Mbit/s") for name in names)
+
+
+def test_p354_new_figures_do_not_come_between_a_press_and_its_release(
+    chrome: webdriver.Chrome, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site.listeners, "period_s", 0.1)
+    start(chrome, site)
+    chrome.execute_script(MARK)
+    until(lambda: not chrome.execute_script(IS_MARKED), "new figures")
+    until(lambda: pressed(chrome, "#wide-forward"), "a press")
+    chrome.execute_script(MARK)
+    time.sleep(1)  # ten times new figures, where nothing keeps them back
+    assert chrome.execute_script(IS_MARKED), "what is pressed stays"
+    ActionChains(chrome).release().perform()
+    until(lambda: "hop=forward" in chrome.current_url, "the click")
 
 
 def test_p317_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver.Chrome, site: Site) -> None:
@@ -100,8 +126,8 @@ def test_a_hop_is_chosen_by_keyboard_and_keeps_the_focus(chrome: webdriver.Chrom
         if chrome.execute_script(script) == "wide-terrestrial":
             break
     assert chrome.execute_script(script) == "wide-terrestrial"
-    chrome.execute_script("document.getElementById('live').dataset.old = 'yes'")
-    until(lambda: chrome.execute_script("return !('old' in document.getElementById('live').dataset)"), "new figures")
+    chrome.execute_script(MARK)
+    until(lambda: not chrome.execute_script(IS_MARKED), "new figures")
     assert chrome.execute_script(script) == "wide-terrestrial", "new figures leave the focus where it was"
     ActionChains(chrome).send_keys(Keys.ENTER).perform()
     until(lambda: "hop=terrestrial" in chrome.current_url, "the hop")
@@ -113,16 +139,17 @@ def test_the_calibration_stays_unfolded(chrome: webdriver.Chrome, site: Site) ->
     until(lambda: chrome.find_elements(By.ID, "calibration"), "the scenario's own time")
     until(lambda: clicked(chrome, "#calibration summary"), "a click")
     until(lambda: chrome.find_element(By.ID, "calibration").get_attribute("open"), "unfolded")
-    chrome.execute_script("document.getElementById('live').dataset.old = 'yes'")
-    until(lambda: chrome.execute_script("return !('old' in document.getElementById('live').dataset)"), "new figures")
-    assert chrome.find_element(By.ID, "calibration").get_attribute("open")
+    chrome.execute_script(MARK)
+    until(lambda: not chrome.execute_script(IS_MARKED), "new figures")
+    script = "return [document.getElementById('calibration').open, document.activeElement.id]"
+    assert chrome.execute_script(script) == [True, "calibration-title"], "unfolded, and the focus stays"
 
 
 @pytest.mark.parametrize("chrome", [{"width": 390}], indirect=True)
 def test_on_a_phone_the_path_runs_downwards(chrome: webdriver.Chrome, site: Site) -> None:
     start(chrome, site)
-    assert not chrome.find_element(By.ID, "wide-forward").is_displayed()
-    assert chrome.find_element(By.ID, "tall-forward").is_displayed()
+    shown = "return ['wide', 'tall'].map(place => document.getElementById(`${place}-forward`).checkVisibility())"
+    assert chrome.execute_script(shown) == [False, True]
     assert chrome.execute_script("return document.documentElement.scrollWidth") <= 390
     sizes = "return [...document.querySelectorAll('.path-tall text')].map(e => e.getBoundingClientRect().height)"
     assert min(chrome.execute_script(sizes)) >= 11, "letters are large enough"

@@ -9,6 +9,8 @@ function follow(live) {
   const announce = document.getElementById("announce");
   const url = location.pathname.replace(/\/$/, "");
   let wait = PERIOD_MS;
+  let pressed = false;
+  let later = null;
 
   // Replaces the live part. Returns false after the final one: then the whole page is loaded again.
   function show(text) {
@@ -23,16 +25,33 @@ function follow(live) {
     return true;
   }
 
-  // What has the focus, and what is unfolded, stay so.
+  // What has the focus, what is unfolded, and how far a table is scrolled, stay so. A browser sends no click if a press
+  // and its release meet different elements, so figures that arrive in between wait for the release.
   function replace(next) {
+    if (pressed) {
+      later = next;
+      return;
+    }
     const focused = live.contains(document.activeElement) ? document.activeElement.id : "";
     for (const each of live.querySelectorAll("details[open][id]")) {
       const same = next.querySelector("#" + CSS.escape(each.id));
       if (same) same.open = true;
     }
+    const scrolled = [...live.querySelectorAll(".scroll[id]")].map((each) => [each.id, each.scrollLeft]);
     live.replaceWith(next);
     live = next;
+    for (const [id, left] of scrolled) document.getElementById(id)?.scrollTo(left, 0);
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  }
+
+  function press(event) {
+    pressed = event.button === 0 && live.contains(event.target);
+  }
+
+  function release() {
+    pressed = false;
+    if (later) replace(later);
+    later = null;
   }
 
   // The server sends events. If it refuses (too many listeners, the session has ended), the page polls.
@@ -58,6 +77,8 @@ function follow(live) {
     setTimeout(poll, wait);
   }
 
+  addEventListener("pointerdown", press);
+  for (const name of ["pointerup", "pointercancel", "blur"]) addEventListener(name, () => setTimeout(release, 0));
   listen();
 }
 
