@@ -58,7 +58,8 @@ def pressed(driver: webdriver.Chrome, selector: str) -> bool:
 
 def headings(driver: webdriver.Chrome) -> list[str]:
     """Return the titles of the curves, of one moment: the page replaces them while it is read."""
-    found: list[str] = driver.execute_script("return [...document.querySelectorAll('#curves h3')].map(e => e.innerText)")
+    script = "return [...document.querySelectorAll('#curves h3')].map(e => e.innerText)"
+    found: list[str] = driver.execute_script(script)
     return found
 
 
