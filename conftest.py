@@ -89,12 +89,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put last what measures time, and after it what runs alone. What is in real time may fail once.
 
-    What one worker takes as a whole comes before single tests, so that no worker is left with it at the end.
+    What one worker takes as a whole comes before single tests, and of these what is long before the others, so that no
+    worker is left with it at the end.
     """
-    items.sort(key=lambda item: (is_alone(item), item.get_closest_marker("net") is not None, not scope(item.path)))
+    items.sort(key=order)
     for item in items:
         if any(item.get_closest_marker(name) for name in REPEATED):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def order(item: pytest.Item) -> tuple[bool, bool, bool, bool]:
+    """Return the place of a test among all; equal ones keep theirs."""
+    is_net, is_long = (item.get_closest_marker(name) is not None for name in ("net", "long"))
+    return is_alone(item), is_net, not scope(item.path), not is_long
 
 
 def is_alone(item: pytest.Item) -> bool:

@@ -129,6 +129,27 @@ def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_ow
     assert len(set((tmp_path / "log").read_text().splitlines())) == 1
 
 
+LONG = """
+import pytest
+def test_pure(): pass
+@pytest.mark.net
+def test_short(): pass
+@pytest.mark.net
+@pytest.mark.long
+def test_long(): pass
+@pytest.mark.net
+@pytest.mark.long
+@pytest.mark.alone
+def test_alone(): pass
+"""
+
+
+def test_p374_what_is_long_begins_before_other_tests_of_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "test_long.py").write_text(LONG)
+    said = pytest_of(tmp_path, "--collect-only", "-q", "-o", "markers=net long alone")
+    assert re.findall(r"::test_(\w+)", said) == ["pure", "long", "short", "alone"], said
+
+
 REPEATS = """
 import pathlib, pytest
 def fails_once(name):

@@ -17,7 +17,7 @@ from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from tests.net.conftest import AsPlanned
 
-pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
+pytestmark = [pytest.mark.net, pytest.mark.long, pytest.mark.usefixtures("satlink")]
 GEO_RTT_MS = 580
 """Twice 250 ms to the satellite and back, twice 40 ms on the ground; frames and the host come on top."""
 

@@ -207,6 +207,7 @@ def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, sat
     assert lab.down(lab_id) is True
 
 
+@pytest.mark.long
 def test_p193_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: Path, as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         request = run.RunRequest(

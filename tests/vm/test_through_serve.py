@@ -21,7 +21,7 @@ from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
 from tests.serving import PASSWORD, serving
 
-pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+pytestmark = [pytest.mark.net, pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
 
 def through(tmp_path: Path, scenario: str, settings: dict[str, str]) -> RunResult:
