@@ -28,7 +28,6 @@ def test_p207_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) 
     assert {len(where.attempts(task)) for task in plan.tasks} == {1}
 
 
-@pytest.mark.alone
 def test_p211_the_engine_starts_a_task_soon_after_another_ended(tmp_path: Path) -> None:
     assert campaigns.start(tmp_path / "c", COUNT).wait(campaigns.DEADLINE_S) == 0
     records = dataset.collect(campaigns.plan(COUNT), CampaignFolder(tmp_path / "c")).records.values()
@@ -36,5 +35,6 @@ def test_p211_the_engine_starts_a_task_soon_after_another_ended(tmp_path: Path) 
     assert len(attempts) == COUNT
     # Two at a time: from the end of one task to the begin of the next but one.
     gaps = [later.began_unix_s - one.ended_unix_s for one, later in zip(attempts, attempts[2:], strict=False)]
-    # About 0.3 s alone on the host. An engine that polls, or starts anew for each task, takes longer.
+    # About 0.3 s alone on the host, a few times that next to other tests. An engine that polls, or starts anew for each
+    # task, takes longer.
     assert median(gaps) < 5
