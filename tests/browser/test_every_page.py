@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each page of the service, and the reports: no script errors, contrast, keyboard, and 390 pixels of width."""
+"""Each page of the service, reports, and documentation: no script errors, contrast, keyboard, and 390 pixels of width."""
 
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,15 @@ from satlab.campaign import conclusions, dataset, host_effect, page
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Plan
 from satlab.campaign.test_report import measured
+from satlab.check import check_run
+from satlab.check.report import check_page, matrix_page
+from satlab.check.report.test_matrix_page import stored
+from satlab.check.test_check import TINY
+from satlab.common import paths
+from satlab.common.console import ProgressLog
 from satlab.report import html
+from satlab.reproduce import reproduction
+from satlab.reproduce.test_reproduce import filled
 from tests.browser import page_checks
 from tests.browser.chromium import text, until
 from tests.browser.replayed_site import Site, launch, log_in
@@ -25,6 +34,31 @@ __all__ = ["measured"]
 pytestmark = pytest.mark.browser
 
 WIDTHS = [pytest.param({"width": width}, id=str(width)) for width in (1280, 390)]
+DOCUMENT = """# Read me
+
+[Further](further.md), `code`, **strong**.
+
+| option | effect |
+|---|---|
+| `--dry-run` | check everything, print the plan, change nothing |
+
+## A command
+
+```sh
+./satlab run bulk_tcp --profile geo --set duration=15 --json           # a scenario, or a file of your own
+```
+
+```{note}
+A note.
+```
+
+```{toctree}
+:caption: Pages
+
+further
+```
+"""
+"""A page of a documentation site with what ours have."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +81,32 @@ def pages(site: Site) -> list[tuple[str, str]]:
         ("missing", "/runs/999"),
         ("live", "/runs/2"),
     ]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return pages that commands write without a lab: of a check, of several, of a paper, and of documentation."""
+    place = tmp_path_factory.mktemp("pages")
+    suite = place / "tiny.yml"
+    suite.write_text(TINY)
+    request = check_run.CheckRequest(str(suite), cases=["quick", "slow"], runs=2, out=place / "check")
+    check = check_page.write(check_run.run(request, ProgressLog(quiet=True)))
+    checks = [stored(place, "a", 10.0, 4.0), stored(place, "a", 20.0, 6.0, "fail"), stored(place, "b", 30.0, 4.5)]
+    matrix_page.write(matrix_page.read(checks), place / "matrix.html")
+    campaign = filled(place)
+    reproduction.report(campaign, ProgressLog(quiet=True))
+    source, site = place / "source", place / "site"
+    (source / "docs").mkdir(parents=True)
+    (source / "docs" / "index.md").write_text(DOCUMENT)
+    (source / "docs" / "further.md").write_text("# Further\n\nText.\n")
+    argv = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", str(paths.ROOT / "docs/site"), str(source), str(site)]
+    subprocess.run(argv, check=True)
+    return {
+        "check": check,
+        "matrix": place / "matrix.html",
+        "reproduction": campaign.folder / "report" / "index.html",
+        "documentation": site / "docs" / "index.html",
+    }
 
 
 def has_faults(driver: webdriver.Chrome, name: str, width: int) -> list[str]:
@@ -81,12 +141,13 @@ def test_p348_every_page_of_the_service(
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
-def test_p348_reports_of_runs_and_campaigns(
+def test_p348_reports_and_documentation(
     chrome: webdriver.Chrome,
     site: Site,
     measured: tuple[CampaignFolder, Plan],
     request: pytest.FixtureRequest,
     tmp_path: Path,
+    written: dict[str, Path],
 ) -> None:
     width: int = request.node.callspec.params["chrome"]["width"]
     assert site.url
@@ -94,15 +155,17 @@ def test_p348_reports_of_runs_and_campaigns(
     collected: Any = collect.Collected(collect.gather(run), collect.stored(run))
     plan, where = measured[1], measured[0]
     of_all = dataset.collect(plan, where)
-    made: dict[str, Callable[[], Path]] = {
-        "report": lambda: html.build({run: collected}, run / "report" / "index.html", "page_load over geo"),
-        "campaign": lambda: page.write(
+    made = {
+        "report": html.build({run: collected}, run / "report" / "index.html", "page_load over geo"),
+        "campaign": page.write(
             plan, where, of_all, host_effect.effects(of_all.frame), conclusions.of_paper(plan, where, of_all).judged
         ),
+        **written,
     }
     faults = []
-    for name, make in made.items():
-        chrome.get(make().as_uri())
-        until(lambda: chrome.find_elements(By.CSS_SELECTOR, "[data-figure] svg"), "the first plot")
+    for name, path in made.items():
+        chrome.get(path.as_uri())
+        if chrome.find_elements(By.CSS_SELECTOR, "[data-figure]"):
+            until(lambda: chrome.find_elements(By.CSS_SELECTOR, "[data-figure] svg"), "the first plot")
         faults += has_faults(chrome, name, width)
     assert not faults, "\n".join(faults)
