@@ -41,7 +41,7 @@ def records(*samples: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, 
     }  # fmt: skip
 
 
-def test_p299_percentiles_are_of_all_packets_of_the_run_and_not_of_its_intervals() -> None:
+def test_p300_percentiles_are_of_all_packets_of_the_run_and_not_of_its_intervals() -> None:
     many = counters(**{**TIMES, "queue_p99_ms": 1.0}, waits_us=[(1000, 990)])
     few = counters(**{**TIMES, "queue_p99_ms": 500.0}, waits_us=[(400_000, 8), (500_000, 2)])
     found = records((many, counters()), (few, counters()))
@@ -52,7 +52,7 @@ def test_p299_percentiles_are_of_all_packets_of_the_run_and_not_of_its_intervals
     assert list(series.columns["link_queue_p99_ms"]) == [1.0, 500.0]
 
 
-def test_p299_fifos_and_terminals_have_records_with_their_labels() -> None:
+def test_p300_fifos_and_terminals_have_records_with_their_labels() -> None:
     two = [fifo("EF", [(1000, 99), (5000, 1)]), fifo("BE", [(90_000, 1)], dropped_packets=3, queue_bytes=1500)]
     down = counters(of(1, **TIMES, waits_us=[]), of(2, **TIMES, fifos=two, queue_bytes=1500), **TIMES)
     up = counters(fifos=[fifo("EF", [(2000, 4)])], superframes=4, slots_requested=40, slots_assigned=60, **TIMES)
@@ -71,7 +71,7 @@ def test_p299_fifos_and_terminals_have_records_with_their_labels() -> None:
     assert found["link_slots_requested_mean", "return"] == 10.0
 
 
-def test_p329_fifos_of_terminals_are_added_up_by_name() -> None:
+def test_p330_fifos_of_terminals_are_added_up_by_name() -> None:
     first = [fifo("EF", [(1000, 10)], queue_bytes=100), fifo("BE", [(2000, 1)], dropped_packets=1)]
     second = [fifo("EF", [(9000, 30)], queue_bytes=300, queue_packets=2)]
     down = counters(of(1, **TIMES, fifos=first), of(2, **TIMES, fifos=second), **TIMES)
@@ -88,7 +88,7 @@ def test_p329_fifos_of_terminals_are_added_up_by_name() -> None:
     assert ("fifo_sent_packets", "return", "EF") not in found
 
 
-def test_p299_a_queue_that_nothing_leaves_is_a_failed_sample() -> None:
+def test_p300_a_queue_that_nothing_leaves_is_a_failed_sample() -> None:
     stuck = counters(of(1, **TIMES, queue_bytes=3000), queue_bytes=3000, **TIMES)
     lines = [one for one in made((stuck, counters())) if isinstance(one, Record) and one.status == "failed"]
     failed = {(one.metric, one.labels.get("stat", "")) for one in lines if "none left it" in one.reason}
@@ -97,7 +97,7 @@ def test_p299_a_queue_that_nothing_leaves_is_a_failed_sample() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 70_000_000), st.integers(1, 1000)), min_size=1, max_size=50))
-def test_p299_a_percentile_is_that_of_all_packets(waits: list[tuple[int, int]]) -> None:
+def test_p300_a_percentile_is_that_of_all_packets(waits: list[tuple[int, int]]) -> None:
     times = Times()
     times.add(waits, 0)
     every = sorted(time_us for time_us, packets in waits for _ in range(packets))

@@ -75,7 +75,7 @@ def test_everything_that_ships_has_one_line(kind: shipped.Kind) -> None:
     assert all(line and "\n" not in line for line in found.values())
 
 
-def test_p352_papers_are_those_that_can_be_repeated() -> None:
+def test_p353_papers_are_those_that_can_be_repeated() -> None:
     assert shipped.shipped("papers").keys() == paper.CLOCKS.keys()
 
 

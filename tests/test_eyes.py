@@ -71,7 +71,7 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_p287_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: int, tmp_path: Path) -> None:
+def test_p288_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: int, tmp_path: Path) -> None:
     on_air("shared", seed, tmp_path)
     got: dict[str, list[bytes]] = {}
     label_of: dict[str, str] = {}
@@ -141,7 +141,7 @@ def test_tshark_reads_the_plans_between_the_packets(seed: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_p321_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(seed: int, tmp_path: Path) -> None:
+def test_p322_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(seed: int, tmp_path: Path) -> None:
     on_air("network", seed, tmp_path)
     plans: dict[int, dict[int, int]] = {}
     named = ("superframe_count", "frame.assign_offset", "frame.assign_id8")

@@ -10,7 +10,7 @@ from tools import first_figure
 from tools.first_figure import DEMO, INSTALL, Round
 
 
-def test_p350_installation_and_demo_are_timed_apart() -> None:
+def test_p351_installation_and_demo_are_timed_apart() -> None:
     now, ran = [0.0], []
 
     def run(command: str) -> int:
@@ -34,7 +34,7 @@ def test_p350_installation_and_demo_are_timed_apart() -> None:
     ],
     ids=["in time", "out of calibration", "too late", "failed"],
 )
-def test_p350_the_median_counts_and_a_round_that_failed_fails_all(demos: list[tuple[float, int]], status: int) -> None:
+def test_p351_the_median_counts_and_a_round_that_failed_fails_all(demos: list[tuple[float, int]], status: int) -> None:
     found = first_figure.summary([Round(20.0, demo_s, code) for demo_s, code in demos])
     assert found["status"] == status
     assert (found["median"] is None) == (1 in [code for _, code in demos])

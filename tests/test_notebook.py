@@ -15,7 +15,7 @@ from satlab.common import paths
 NOTEBOOK = paths.ROOT / "docs" / "notebooks" / "records.ipynb"
 
 
-def test_p350_the_notebook_runs_over_an_export(
+def test_p351_the_notebook_runs_over_an_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = example_run.write(tmp_path, Example(loads={"h1": 4, "h3": 4}, duration_s=6.0))

@@ -69,7 +69,7 @@ def rate_kbps(topology: Path, modcod: str, baud: float) -> float:
 
 
 @pytest.mark.parametrize("layout", SEVERAL_LAYOUTS)
-def test_p290_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_rates(
+def test_p291_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_rates(
     tmp_path: Path, layout: str
 ) -> None:
     folder = write_several(tmp_path / "lab", layout)
@@ -173,7 +173,7 @@ def test_errors_of_a_timeline_name_the_user_s_file(tmp_path: Path) -> None:
     assert "satlab-link-" not in said
 
 
-def test_p342_an_import_keeps_the_profiles_and_terminals_of_further_gateways(tmp_path: Path) -> None:
+def test_p343_an_import_keeps_the_profiles_and_terminals_of_further_gateways(tmp_path: Path) -> None:
     done = profile_import.run(paths.PROFILES / "geo-spots", tmp_path / "spots")
     assert {"profile_gw6.xml", "profile_st4.xml"} < {file.name for file in done.target.iterdir()}
     assert "gw6: id 6, " in "\n".join(done.lines())

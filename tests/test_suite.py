@@ -144,7 +144,7 @@ def test_alone(): pass
 """
 
 
-def test_p374_what_is_long_begins_before_other_tests_of_its_kind(tmp_path: Path) -> None:
+def test_p287_what_is_long_begins_before_other_tests_of_its_kind(tmp_path: Path) -> None:
     (tmp_path / "test_long.py").write_text(LONG)
     said = pytest_of(tmp_path, "--collect-only", "-q", "-o", "markers=net long alone")
     assert re.findall(r"::test_(\w+)", said) == ["pure", "long", "short", "alone"], said

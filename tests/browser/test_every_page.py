@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each page of the service, reports, and documentation: no script errors, contrast, keyboard, and 390 pixels of width."""
+"""Each page of the service, reports, documents: no script errors, contrast, keyboard, and 390 pixels of width."""
 
 import subprocess
 import sys
@@ -119,7 +119,7 @@ def has_faults(driver: webdriver.Chrome, name: str, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
-def test_p348_every_page_of_the_service(
+def test_p349_every_page_of_the_service(
     chrome: webdriver.Chrome, site: Site, pages: list[tuple[str, str]], request: pytest.FixtureRequest
 ) -> None:
     width: int = request.node.callspec.params["chrome"]["width"]
@@ -141,7 +141,7 @@ def test_p348_every_page_of_the_service(
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
-def test_p348_reports_and_documentation(
+def test_p349_reports_and_documentation(
     chrome: webdriver.Chrome,
     site: Site,
     measured: tuple[CampaignFolder, Plan],

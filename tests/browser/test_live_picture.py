@@ -86,7 +86,7 @@ def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, sit
     assert any(name.startswith("capacity: 19.6 Mbit/s") for name in names)
 
 
-def test_p354_new_figures_do_not_come_between_a_press_and_its_release(
+def test_p355_new_figures_do_not_come_between_a_press_and_its_release(
     chrome: webdriver.Chrome, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site.listeners, "period_s", 0.1)
@@ -101,7 +101,7 @@ def test_p354_new_figures_do_not_come_between_a_press_and_its_release(
     until(lambda: "hop=forward" in chrome.current_url, "the click")
 
 
-def test_p317_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver.Chrome, site: Site) -> None:
+def test_p318_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver.Chrome, site: Site) -> None:
     start(chrome, site)
     until(lambda: "CPU 83 %" in text(chrome), "the CPU time of a node, in the picture")
     keep_picture(chrome, "live-programs")

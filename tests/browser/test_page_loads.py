@@ -260,7 +260,7 @@ def test_netlog_and_keys_of_an_observed_load_are_stored(observed: Job) -> None:
     assert "QUIC_CLIENT_TRAFFIC_SECRET_0" in keys.read_text() or "CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
 
 
-def test_p320_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
+def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
     if not (shutil.which("tshark") and shutil.which("dumpcap")):
         pytest.skip("needs tshark")
     with web_server(pair, "h3", "-p", "article"):

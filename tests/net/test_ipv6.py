@@ -75,7 +75,7 @@ def test_p201_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPl
     assert "2001:2:0:1204::2" in (result.folder / "raw" / "jobs.jsonl").read_text()
 
 
-def test_p293_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
+def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         settings = {"pep": "none", "duration": "4"}
@@ -92,7 +92,7 @@ def test_p293_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
-def test_p294_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(both: Lab, direction: str, tmp_path: Path) -> None:
+def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(both: Lab, direction: str, tmp_path: Path) -> None:
     """Its first packets have 1200 bytes (RFC 9000, section 14.1); larger ones are tried, and too long ones are lost."""
     for node in ("st", "gw"):
         argv = [*both.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]

@@ -50,7 +50,7 @@ print(len(received), received.decode().strip())
 
 
 @pytest.mark.parametrize(("scenario", "more"), [("tcp", {"duration": "3"}), ("web_tcp", {"protocol": "h1"})])
-def test_p303_connections_over_ipv6_are_split_in_a_run(
+def test_p304_connections_over_ipv6_are_split_in_a_run(
     as_planned: AsPlanned, scenario: str, more: dict[str, str]
 ) -> None:
     def attempt(runs: Path) -> RunResult:
@@ -144,7 +144,7 @@ def path6(lab_id: str, satlink: Path, tmp_path: Path) -> Iterator[Path6]:
     lab.down(lab_id)
 
 
-def test_p304_legs_of_tcp_find_the_mtu_of_their_path(path6: Path6) -> None:
+def test_p305_legs_of_tcp_find_the_mtu_of_their_path(path6: Path6) -> None:
     """No leg's endpoint has the address of the proxy: ICMP errors are about connections of client and server."""
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("haproxy is not installed")
@@ -157,7 +157,7 @@ def test_p304_legs_of_tcp_find_the_mtu_of_their_path(path6: Path6) -> None:
     assert path6.connections() == [1, 1]
 
 
-def test_p304_legs_of_quic_find_the_mtu_of_their_path(path6: Path6) -> None:
+def test_p305_legs_of_quic_find_the_mtu_of_their_path(path6: Path6) -> None:
     for node in PROXIES:
         path6.proxy(node, "quic")
     program, at = str(paths.PROGRAMS / "satperf"), f"[{path6.server}]:{PORT}"

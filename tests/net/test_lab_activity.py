@@ -67,7 +67,7 @@ def lab_id() -> Iterator[str]:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
-def test_p317_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> None:
+def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> None:
     sampler = Sampler(lab_id)
     assert sampler.sample() is None, "nothing to compare with"
     samples: list[Document] = []
@@ -86,7 +86,7 @@ def test_p317_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> 
 
 
 @pytest.mark.skipif(not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built")
-def test_p347_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Path) -> None:
+def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Path) -> None:
     """quinn directly, quiche through satpep: the senders, and both legs of the proxy. Receivers are not shown."""
     made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
     trust = ("--cert", str(made.server_cert), "--key", str(made.server_key))

@@ -306,7 +306,7 @@ def test_missing_programs_and_taken_ports_are_reported(chain: Chain, tmp_path: P
     assert "port 5500 is in use" in log
 
 
-def test_p303_what_a_proxy_cannot_split_is_refused_before_it_starts(chain: Chain) -> None:
+def test_p304_what_a_proxy_cannot_split_is_refused_before_it_starts(chain: Chain) -> None:
     for engine, client, server, said in (
         ("haproxy", CLIENT, "2001:2:0:1204::2", "different IP versions"),
         ("pepsal", "2001:2:0:1201::2", "2001:2:0:1204::2", "pepsal knows IPv4 alone"),

@@ -15,7 +15,7 @@ from satlab.netlab.lab import Lab
 pytestmark = pytest.mark.net
 
 
-def test_p328_packets_of_both_terminals_cross_a_return_link_with_random_access(lab_id: str, satlink: Path) -> None:
+def test_p329_packets_of_both_terminals_cross_a_return_link_with_random_access(lab_id: str, satlink: Path) -> None:
     options = LinkOptions(profile="geo-aloha")
     up = Lab.up(lab_id, options.topology(), options.request(), satlink=satlink)
     try:

@@ -16,7 +16,7 @@ from satlab.netlab.lab import Lab
 pytestmark = pytest.mark.net
 
 
-def test_p306_packets_cross_an_scpc_return_link(lab_id: str, satlink: Path) -> None:
+def test_p307_packets_cross_an_scpc_return_link(lab_id: str, satlink: Path) -> None:
     options = LinkOptions(profile="geo-scpc")
     up = Lab.up(lab_id, options.topology(), options.request(), satlink=satlink)
     try:

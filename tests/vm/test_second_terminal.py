@@ -35,7 +35,7 @@ def packets_of_terminals(lab: VmLab) -> list[int]:
     return [sum(one[number]["out_packets"] for one in samples) for number in range(2)]
 
 
-def test_p292_each_host_is_provisioned_and_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
+def test_p293_each_host_is_provisioned_and_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
     print(f"boot {provisioned.boot_s:.0f} s, site.yml {provisioned.play_s:.0f} s")
     assert {"st-2", "client-2"} < set(provisioned.recap)
     assert all(r.failed == r.unreachable == 0 and r.changed > 0 for r in provisioned.recap.values())
@@ -44,7 +44,7 @@ def test_p292_each_host_is_provisioned_and_a_second_run_changes_nothing(provisio
     assert changed == dict.fromkeys(changed, 0)
 
 
-def test_p292_echoes_of_the_second_client_cross_the_link_as_packets_of_its_terminal(lab: VmLab) -> None:
+def test_p293_echoes_of_the_second_client_cross_the_link_as_packets_of_its_terminal(lab: VmLab) -> None:
     before = packets_of_terminals(lab)
     server = lab.topology.address_of(Role.SERVER)
     said = lab.output("client-2", "ping", "-n", "-c", str(ECHOES), "-i", "0.5", "-W", "5", server).decode()
@@ -56,7 +56,7 @@ def test_p292_echoes_of_the_second_client_cross_the_link_as_packets_of_its_termi
     assert wait(lambda: packets_of_terminals(lab)[1] - before[1] >= ECHOES, 30)
 
 
-def test_p292_both_clients_transfer_at_the_same_time(lab: VmLab, tmp_path: Path) -> None:
+def test_p293_both_clients_transfer_at_the_same_time(lab: VmLab, tmp_path: Path) -> None:
     prepared = vm_run.prepare(paths.SCENARIOS / "fairness.json", {"duration": "8"}, lab)
     outcome = vm_run.execute(prepared, tmp_path, ProgressLog(quiet=True), threading.Event(), 300)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
@@ -65,7 +65,7 @@ def test_p292_both_clients_transfer_at_the_same_time(lab: VmLab, tmp_path: Path)
     assert set(terminals.clients(lab.topology)) <= entities
 
 
-def test_p292_opensand_has_a_process_on_each_st(provisioned: Provisioned, lab: VmLab) -> None:
+def test_p293_opensand_has_a_process_on_each_st(provisioned: Provisioned, lab: VmLab) -> None:
     own = ("--limit", "emulator", "--tags", "always,opensand")
     provisioned.inventory("opensand")
     provisioned.play("site.yml", *own)

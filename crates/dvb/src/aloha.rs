@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p322_what_is_alone_in_a_slot_is_decoded() {
+    fn p323_what_is_alone_in_a_slot_is_decoded() {
         let frame = [vec![0], vec![1], vec![1], vec![2], vec![]];
         let expected = [Some(0), None, None, Some(2), None];
         for receiver in [Receiver::Diversity, Receiver::Cancelling] {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn p322_a_replica_is_enough_and_the_first_one_counts() {
+    fn p323_a_replica_is_enough_and_the_first_one_counts() {
         let frame = [vec![3, 1], vec![1, 2], vec![2, 1]];
         let expected = [Some(3), None, None];
         assert_eq!(decode(4, &frame, Receiver::Diversity), expected);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn p323_decoded_bursts_are_taken_out_of_their_slots() {
+    fn p324_decoded_bursts_are_taken_out_of_their_slots() {
         // 0 is alone in slot 0; without it 1 is alone in slot 1, and then 2 in slot 2.
         let frame = [vec![0, 1], vec![1, 2], vec![2, 3], vec![3, 4], vec![3, 4]];
         let expected = [Some(0), Some(1), Some(2), None, None];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn p324_windows_grow_by_the_multiple_up_to_their_most_and_shrink_by_their_algorithm() {
+    fn p325_windows_grow_by_the_multiple_up_to_their_most_and_shrink_by_their_algorithm() {
         let windows = |algorithm| {
             let mut backoff = Backoff::new(algorithm, 16, 4);
             let grown = [0.99, 0.99, 0.99].map(|fraction| backoff.fail(fraction));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn p296_names_are_those_of_the_queues_that_there_are() {
+    fn p297_names_are_those_of_the_queues_that_there_are() {
         let of = |name: &str, profile: &Profile| {
             names(&parse(&example(name).to_string()).unwrap(), profile)
         };
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn p297_names_are_short_plain_and_differ() {
+    fn p298_names_are_short_plain_and_differ() {
         let mut qos = profile("geo").gw_qos;
         let long = "x".repeat(1000);
         let given = ["a b\"}\n", "a_b\"}\n", "", &long, &long];

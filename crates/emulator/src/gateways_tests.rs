@@ -60,7 +60,7 @@ fn test_t51_packets_go_by_the_gateway_of_their_spot_whatever_their_addresses() {
 }
 
 #[test]
-fn p343_spots_have_carriers_of_their_own() {
+fn p344_spots_have_carriers_of_their_own() {
     let (config, profile) = of_spots(json!([{"netns": "/run/netns/gw-2", "tun": "sat0", "id": 6}]));
     let [mut forward, _] = served(&config, &profile).unwrap();
     let mut bytes = [0; 2];
@@ -90,7 +90,7 @@ fn p343_spots_have_carriers_of_their_own() {
 }
 
 #[test]
-fn p343_gateways_are_those_of_the_named_terminals() {
+fn p344_gateways_are_those_of_the_named_terminals() {
     let gateway = |id: u8| json!({"netns": format!("/run/netns/gw{id}"), "tun": "sat0", "id": id});
     for (gateways, said) in [
         (json!([]), "ST 4 belongs to GW 6, which is not named"),
@@ -111,7 +111,7 @@ fn p343_gateways_are_those_of_the_named_terminals() {
 }
 
 #[test]
-fn p345_a_change_of_gateway_is_refused_by_its_field() {
+fn p346_a_change_of_gateway_is_refused_by_its_field() {
     let mut value = example("geo-spots");
     let set = json!({"direction": "both", "terminal": 1, "gateway": 6});
     value["timeline"] = json!({"starts": "at-once", "steps": [{"at_s": 1, "set": set}]});

@@ -13,7 +13,7 @@ const GSE: usize = 4;
 const HEADER: usize = 15;
 
 #[test]
-fn p321_frames_of_a_lab_name_the_terminals_that_asked_for_slots() {
+fn p322_frames_of_a_lab_name_the_terminals_that_asked_for_slots() {
     let config = parse(&example("geo-dama").to_string()).unwrap();
     let profile = profile::load(&config.profile).unwrap();
     let (mut forward, mut back) = carriers(&terminals(&config, &profile)).unwrap();

@@ -430,7 +430,7 @@ fn longest_delay(served: &mut Served, offer: impl Fn(Nanos, &mut Served)) -> Nan
 }
 
 #[test]
-fn p288_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
+fn p289_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
         // Allowed: a frame in progress, one of plans and its own, of 3.3 ms each in the most robust MODCOD; two superframes.
@@ -453,7 +453,7 @@ fn p288_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
 }
 
 #[test]
-fn p288_packets_of_any_content_for_a_terminal_do_not_delay_another() {
+fn p289_packets_of_any_content_for_a_terminal_do_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
         let link = || fresh(&config, &profile, direction);
@@ -490,7 +490,7 @@ fn p288_packets_of_any_content_for_a_terminal_do_not_delay_another() {
 }
 
 #[test]
-fn p289_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
+fn p290_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
     let (config, profile) = of_count("geo", 4);
     let [mut forward, _] = served(&config, &profile).unwrap();
     let packets = [0, 1, 2, 3].map(packet_for);

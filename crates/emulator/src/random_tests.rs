@@ -52,7 +52,7 @@ fn run(
 }
 
 #[test]
-fn p327_the_plan_of_random_access_is_that_of_its_sa_frames() {
+fn p328_the_plan_of_random_access_is_that_of_its_sa_frames() {
     let schema = include_str!("../../../schemas/link-plan.schema.json");
     let (config, profile) = aloha(|_| {});
     let plan = serde_json::to_value(plan(&config, &profile).unwrap()).unwrap();
@@ -84,7 +84,7 @@ fn p327_the_plan_of_random_access_is_that_of_its_sa_frames() {
 }
 
 #[test]
-fn p327_what_random_access_does_not_have_is_refused_by_name() {
+fn p328_what_random_access_does_not_have_is_refused_by_name() {
     let refused = |edit: fn(&mut Value)| {
         let (config, profile) = aloha(edit);
         links::check(&config, &profile)
@@ -97,7 +97,7 @@ fn p327_what_random_access_does_not_have_is_refused_by_name() {
 }
 
 #[test]
-fn p328_terminals_of_a_lab_contend_and_all_their_packets_come() {
+fn p329_terminals_of_a_lab_contend_and_all_their_packets_come() {
     let (config, profile) = aloha(two);
     let [forward, mut back] = served(&config, &profile).unwrap();
     assert!(matches!(forward, Served::Forward(..)));
@@ -123,7 +123,7 @@ fn p328_terminals_of_a_lab_contend_and_all_their_packets_come() {
 }
 
 #[test]
-fn p328_a_terminal_alone_is_a_direction_of_its_own() {
+fn p329_a_terminal_alone_is_a_direction_of_its_own() {
     let (config, profile) = aloha(|_| {});
     let [_, back, ..] = links::links(&config, &profile);
     let mut back = Served::of_one(back, &Assignments::default()).unwrap();

@@ -49,7 +49,7 @@ fn is_near(found: f64, expected: f64) -> bool {
 }
 
 #[test]
-fn p306_the_rate_of_an_scpc_carrier_is_that_of_its_frames() {
+fn p307_the_rate_of_an_scpc_carrier_is_that_of_its_frames() {
     let schema = include_str!("../../../schemas/link-plan.schema.json");
     let (config, profile) = scpc(|_| {});
     let plan = serde_json::to_value(plan(&config, &profile).unwrap()).unwrap();
@@ -79,7 +79,7 @@ fn p306_the_rate_of_an_scpc_carrier_is_that_of_its_frames() {
 }
 
 #[test]
-fn p306_a_saturated_scpc_carrier_carries_what_its_plan_says() {
+fn p307_a_saturated_scpc_carrier_carries_what_its_plan_says() {
     let (config, profile) = scpc(|_| {});
     let [_, back, ..] = links(&config, &profile);
     assert_eq!((&back.demand, &back.classes), (&None, &None));
@@ -95,7 +95,7 @@ fn p306_a_saturated_scpc_carrier_carries_what_its_plan_says() {
 }
 
 #[test]
-fn p306_its_modcod_follows_what_the_gateway_receives() {
+fn p307_its_modcod_follows_what_the_gateway_receives() {
     let (config, profile) = scpc(|_| {});
     let [_, back, ..] = links(&config, &profile);
     let mut link = Link::new(back).unwrap();
@@ -122,7 +122,7 @@ fn packets_after(link: &mut Link, from: u64) -> usize {
 }
 
 #[test]
-fn p307_what_an_scpc_carrier_does_not_have_is_refused_by_name() {
+fn p308_what_an_scpc_carrier_does_not_have_is_refused_by_name() {
     let refused = |edit: fn(&mut Value)| {
         let (config, profile) = scpc(edit);
         check(&config, &profile)

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn p302_packets_to_a_terminal_itself_are_for_it() {
+    fn p303_packets_to_a_terminal_itself_are_for_it() {
         let all = [3, 4].map(|host| Further {
             own: [
                 Subnet::parse(&format!("198.18.2.{host}/32")),

@@ -293,7 +293,7 @@ mod tests {
     };
 
     #[test]
-    fn p325_slots_lie_in_their_superframe_and_do_not_overlap() {
+    fn p326_slots_lie_in_their_superframe_and_do_not_overlap() {
         let frame = SaFrame::new(&carrier(12), &ACCESS).unwrap();
         assert_eq!((frame.length, frame.slots), (79_500_000, 3 * 49));
         let starts: Vec<_> = (0..frame.slots).map(|slot| frame.start(slot)).collect();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn p325_a_packet_takes_the_bursts_that_rle_needs() {
+    fn p326_a_packet_takes_the_bursts_that_rle_needs() {
         for id in [3, 12, 22] {
             let frame = SaFrame::new(&carrier(id), &ACCESS).unwrap();
             for length in (20..1600).chain([4000]) {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn p325_what_is_lost_goes_again_first_and_then_for_good() {
+    fn p326_what_is_lost_goes_again_first_and_then_for_good() {
         let mut sending = Sending::new(ACCESS);
         sending.add(vec![7; 10], 2);
         sending.add(vec![8; 20], 1);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn p325_settings_that_no_carrier_can_have_are_refused() {
+    fn p326_settings_that_no_carrier_can_have_are_refused() {
         let faulty = |edit: fn(&mut RandomAccess)| {
             let mut access = ACCESS;
             edit(&mut access);

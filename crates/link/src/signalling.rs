@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn p321_a_frame_names_the_terminals_of_the_newest_plan_before_it() {
+    fn p322_a_frame_names_the_terminals_of_the_newest_plan_before_it() {
         let mut plans = plans_from(30, 4);
         let assignments = Assignments::default();
         plans.hear(assignments.clone());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn p321_a_burst_has_the_slot_in_which_it_starts() {
+    fn p322_a_burst_has_the_slot_in_which_it_starts() {
         let waveform = dvb::rcs2::Waveform::by_id(12);
         let carrier = dama::Carrier {
             symbol_rate: 1_000_000,

@@ -55,7 +55,7 @@ fn plans(tables: &[Vec<u8>]) -> BTreeMap<u64, Vec<u8>> {
 }
 
 #[test]
-fn p321_every_burst_is_in_a_slot_that_a_plan_on_air_names_for_its_terminal() {
+fn p322_every_burst_is_in_a_slot_that_a_plan_on_air_names_for_its_terminal() {
     for seed in 0..3 {
         let (_, frames, bursts) = on_air::network(seed);
         let tables: Vec<_> = decode(&frames)

@@ -55,7 +55,7 @@ fn line() -> LinkConfig {
 }
 
 #[test]
-fn p295_a_known_queue_has_the_known_times_of_waiting() {
+fn p296_a_known_queue_has_the_known_times_of_waiting() {
     let mut link = Link::new(line()).unwrap();
     for _ in 0..200 {
         link.push(0, &packet(0, 1500));
@@ -79,7 +79,7 @@ fn p295_a_known_queue_has_the_known_times_of_waiting() {
 }
 
 #[test]
-fn p295_classes_have_figures_of_their_own() {
+fn p296_classes_have_figures_of_their_own() {
     let mut link = Link::new(LinkConfig {
         classes: Some(two_classes()),
         queue: Queue::drop_tail(60_000),
@@ -105,7 +105,7 @@ fn p295_classes_have_figures_of_their_own() {
 }
 
 #[test]
-fn p295_each_terminal_of_a_shared_carrier_has_its_fifos() {
+fn p296_each_terminal_of_a_shared_carrier_has_its_fifos() {
     let terminal = |modcod| LinkConfig {
         classes: Some(two_classes()),
         ..config(forward(10_000_000, modcod))
@@ -179,7 +179,7 @@ proptest! {
     /// Whatever comes: each packet left, was dropped or waits, in a queue that was replaced, too; and each that left has
     /// a time, no longer than the link has run.
     #[test]
-    fn p295_no_packet_is_without_a_figure(
+    fn p296_no_packet_is_without_a_figure(
         aqm in disciplines(),
         packets in 2..40_u64,
         gaps in prop::collection::vec((0..3_000_000_u64, any::<bool>(), 40..1500_usize), 1..200),

@@ -84,7 +84,7 @@ fn throughput(load: f64, replicas: usize, receiver: Receiver) -> f64 {
 }
 
 #[test]
-fn p322_slotted_aloha_has_the_throughput_of_its_formula() {
+fn p323_slotted_aloha_has_the_throughput_of_its_formula() {
     for load in [0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0] {
         let expected = load * f64::exp(-load);
         for receiver in [Receiver::Diversity, Receiver::Cancelling] {
@@ -98,7 +98,7 @@ fn p322_slotted_aloha_has_the_throughput_of_its_formula() {
 }
 
 #[test]
-fn p323_two_replicas_with_cancelling_carry_more_than_slotted_aloha() {
+fn p324_two_replicas_with_cancelling_carry_more_than_slotted_aloha() {
     for load in [0.2, 0.3, 0.4, 0.5, 0.6] {
         let aloha = throughput(load, 1, Receiver::Diversity);
         let diversity = throughput(load, 2, Receiver::Diversity);
@@ -116,7 +116,7 @@ fn p323_two_replicas_with_cancelling_carry_more_than_slotted_aloha() {
 }
 
 #[test]
-fn p325_saturated_terminals_get_what_the_formula_says() {
+fn p326_saturated_terminals_get_what_the_formula_says() {
     for count in [20, 64, 150] {
         let mut shared = shared(ONCE, count);
         let (mut out, mut came) = (Vec::new(), 0);
@@ -144,7 +144,7 @@ fn p325_saturated_terminals_get_what_the_formula_says() {
 }
 
 #[test]
-fn p325_a_terminal_alone_loses_nothing_and_waits_for_its_frame() {
+fn p326_a_terminal_alone_loses_nothing_and_waits_for_its_frame() {
     for (receiver, replicas) in [(Receiver::Diversity, 1), (Receiver::Cancelling, 3)] {
         let access = RandomAccess {
             max_packets: 8,
@@ -187,7 +187,7 @@ fn p325_a_terminal_alone_loses_nothing_and_waits_for_its_frame() {
 }
 
 #[test]
-fn p326_delay_and_goodput_of_a_terminal_alone_are_predicted() {
+fn p327_delay_and_goodput_of_a_terminal_alone_are_predicted() {
     for (receiver, replicas, length) in [
         (Receiver::Diversity, 1, 100),
         (Receiver::Diversity, 2, 900),
@@ -225,7 +225,7 @@ fn p326_delay_and_goodput_of_a_terminal_alone_are_predicted() {
 }
 
 #[test]
-fn p325_retransmissions_bring_what_collided() {
+fn p326_retransmissions_bring_what_collided() {
     let access = RandomAccess {
         max_packets: 4,
         max_retries: 30,
@@ -258,7 +258,7 @@ fn p325_retransmissions_bring_what_collided() {
 }
 
 #[test]
-fn p325_an_outage_of_one_terminal_is_not_that_of_another() {
+fn p326_an_outage_of_one_terminal_is_not_that_of_another() {
     let mut config = [config(ONCE, 0), config(ONCE, 1)];
     for it in &mut config {
         it.reception = Some(Reception::gate(15.0));
@@ -285,7 +285,7 @@ fn p325_an_outage_of_one_terminal_is_not_that_of_another() {
 }
 
 #[test]
-fn p325_links_that_cannot_have_random_access_are_refused() {
+fn p326_links_that_cannot_have_random_access_are_refused() {
     let own = config(ONCE, 0);
     assert_eq!(Link::new(own.clone()).err(), Some(LinkError::RandomAccess));
     let plain = LinkConfig {
@@ -324,7 +324,7 @@ proptest! {
 
     /// Every packet comes once, is dropped, lost or waits; the same seeds have the same events.
     #[test]
-    fn p325_every_packet_is_accounted_for_and_none_comes_twice(
+    fn p326_every_packet_is_accounted_for_and_none_comes_twice(
         access in settings(),
         count in 1..20_usize,
         arrivals in proptest::collection::vec((0..30_000_000_u64, 0..20_usize, 24..1500_usize, 1..20_usize), 1..80),

@@ -322,7 +322,7 @@ fn machines_are_read_of_what_satlink_does_not_carry() {
 /// Several gateways and spots as the deployment tool lays them out: a folder for each entity. The first terminal's gateway is not
 /// the one with the lowest id.
 #[test]
-fn p342_folders_of_several_gateways_are_read_with_the_spots_of_their_terminals() {
+fn p343_folders_of_several_gateways_are_read_with_the_spots_of_their_terminals() {
     let spots = shipped("geo-spots");
     let flat = load(&spots).unwrap_or_else(|faults| panic!("{faults}"));
     let dir = TempDir::new().unwrap();

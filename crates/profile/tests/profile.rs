@@ -252,7 +252,7 @@ const SECOND: (&str, &str) = (
 );
 
 #[test]
-fn p306_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
+fn p307_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
     let profile = load_edited(&SCPC).unwrap_or_else(|faults| panic!("{faults}"));
     let back = &profile.return_link;
     assert!(!profile.is_on_demand());
@@ -280,7 +280,7 @@ fn p306_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
 }
 
 #[test]
-fn p307_what_an_scpc_carrier_cannot_be_is_refused_by_name() {
+fn p308_what_an_scpc_carrier_cannot_be_is_refused_by_name() {
     let faults = load_edited(&SCPC[..1]).unwrap_err().to_string();
     for said in [
         "dama_enabled: true is not supported by satlink 0.1 where the return carrier of ST 1 is SCPC",
@@ -323,7 +323,7 @@ const ALOHA: [Edit; 8] = [
 ];
 
 #[test]
-fn p327_a_carrier_with_random_access_is_read() {
+fn p328_a_carrier_with_random_access_is_read() {
     let profile = load_edited(&ALOHA).unwrap_or_else(|faults| panic!("{faults}"));
     let expected = profile::RandomAccess {
         superframes: 3,
@@ -350,7 +350,7 @@ fn p327_a_carrier_with_random_access_is_read() {
 }
 
 #[test]
-fn p327_what_random_access_cannot_be_is_refused_by_name() {
+fn p328_what_random_access_cannot_be_is_refused_by_name() {
     let refused = |edits: &[Edit], said: &str| {
         let faults = load_edited(edits).unwrap_err().to_string();
         assert!(faults.contains(said), "{said}: {faults}");

@@ -240,7 +240,7 @@ fn several_carriers_of_one_group_are_refused_and_rates_of_each_group_are_summed(
 }
 
 #[test]
-fn p341_a_terminal_sees_the_gateway_and_carriers_of_its_spot() {
+fn p342_a_terminal_sees_the_gateway_and_carriers_of_its_spot() {
     let profile = profile::load(&shipped("geo-spots")).unwrap_or_else(|it| panic!("{it}"));
     let gateways: Vec<_> = profile.gateways.iter().map(|it| it.host.id).collect();
     assert_eq!((gateways, profile.gw.id), (vec![0, 6], 0));
@@ -267,7 +267,7 @@ fn p341_a_terminal_sees_the_gateway_and_carriers_of_its_spot() {
 }
 
 #[test]
-fn p341_each_gateway_is_listed_and_has_a_spot() {
+fn p342_each_gateway_is_listed_and_has_a_spot() {
     let of = |name: &str, from: &str, to: &str| {
         let dir = copied("geo-spots");
         let path = dir.path().join(name);
@@ -322,7 +322,7 @@ fn copied(name: &str) -> TempDir {
 }
 
 #[test]
-fn p345_what_a_satellite_would_have_to_do_is_refused_by_element() {
+fn p346_what_a_satellite_would_have_to_do_is_refused_by_element() {
     let path = |name: &str| format!("frequency_plan/spots/item[2]/assignments/{name}");
     for (name, from, to, remedy) in [
         (

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn p296_percentiles_are_by_rank_over_all_fifos() {
+    fn p297_percentiles_are_by_rank_over_all_fifos() {
         let fifos = [
             fifo(50, 0, &[(1000, 50)]),
             fifo(50, 0, &[(500, 45), (9000, 4), (80_000, 1)]),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn p296_fifos_without_packets_are_left_out_and_names_are_those_of_the_profile() {
+    fn p297_fifos_without_packets_are_left_out_and_names_are_those_of_the_profile() {
         let names = ["EF".to_owned()];
         let last = [fifo(5, 0, &[]), fifo(7, 7, &[])];
         let now = [fifo(6, 0, &[(1000, 1)]), fifo(7, 7, &[]), fifo(0, 2, &[])];

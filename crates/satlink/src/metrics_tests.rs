@@ -237,7 +237,7 @@ fn queues() -> Vec<(usize, Snapshot)> {
 }
 
 #[test]
-fn p296_queues_have_their_times_and_fifos_their_names_in_the_schema_s_form() {
+fn p297_queues_have_their_times_and_fifos_their_names_in_the_schema_s_form() {
     let names = ["EF", "BE"].map(str::to_owned).to_vec();
     let mut out = Vec::new();
     let output = Output {

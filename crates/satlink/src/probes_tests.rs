@@ -262,7 +262,7 @@ fn requests_are_the_terminal_s_and_the_gateway_s() {
 }
 
 #[test]
-fn p330_each_fifo_has_its_own_figures_where_there_are_classes() {
+fn p331_each_fifo_has_its_own_figures_where_there_are_classes() {
     let dir = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../opensand-profiles/geo-dama"

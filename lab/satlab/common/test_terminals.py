@@ -109,7 +109,7 @@ def test_other_further_terminals_are_refused_with_what_to_write(
     assert any(fault.place.endswith(place) and reason in fault.reason for fault in caught.value.faults)
 
 
-def test_p344_a_spot_has_a_gateway_and_a_satellite_network_of_its_own() -> None:
+def test_p345_a_spot_has_a_gateway_and_a_satellite_network_of_its_own() -> None:
     profile = [terminals.ProfileTerminal(4), terminals.ProfileTerminal(5, 6), terminals.ProfileTerminal(7, 6)]
     assert (terminals.gateways(profile), terminals.spots(profile)) == ((6,), (1, 2, 2))
     found = terminals.with_terminals(HERE, 4, terminals.spots(profile))
@@ -124,7 +124,7 @@ def test_p344_a_spot_has_a_gateway_and_a_satellite_network_of_its_own() -> None:
     assert found.node_of(Role.GW) == "gw"
 
 
-def test_p344_packets_between_spots_go_over_both_gateways() -> None:
+def test_p345_packets_between_spots_go_over_both_gateways() -> None:
     plan = routes(terminals.with_terminals(HERE, 2, (2,)))
     via = {node: {str(route.destination): route.interface for route in plan[node]} for node in plan}
     # Two hops over a satellite: each gateway's own, with the network behind them in between.
@@ -136,7 +136,7 @@ def test_p344_packets_between_spots_go_over_both_gateways() -> None:
     assert via["proxy-gw"]["198.18.1.0/24"] == "lan0"
 
 
-def test_p344_what_a_spot_needs_is_free_in_lab_yml() -> None:
+def test_p345_what_a_spot_needs_is_free_in_lab_yml() -> None:
     spot = terminals.with_terminals(HERE, 2, (2,))
     with pytest.raises(ConfigError, match=r"spot 2 needs 198\.18\.162\.0/24"):
         terminals.with_terminals(spot, 2, (2,))

@@ -50,7 +50,7 @@ def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
         ("web_quic", {"pep": "quic-h3-capable"}),
     ],
 )
-def test_p303_proxies_have_addresses_of_ipv6_on_both_sides(name: str, given: dict[str, str]) -> None:
+def test_p304_proxies_have_addresses_of_ipv6_on_both_sides(name: str, given: dict[str, str]) -> None:
     found = loaded(name)
     bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
     over_ipv6.check(bound)
@@ -68,7 +68,7 @@ def test_pages_are_loaded_over_ipv6(name: str) -> None:
     assert loads
 
 
-def test_p305_each_address_of_a_scenario_may_be_of_the_other_version() -> None:
+def test_p306_each_address_of_a_scenario_may_be_of_the_other_version() -> None:
     both = LAB.model_copy(update={"ipv6": True})
     ends = {"server_ip": "2001:2:0:1204::2", "client_ip": "2001:2:0:1201::2"}
     for name, given in (("bulk_tcp", {"duration": "5"}), ("tcp", {"pep": "haproxy"})):
@@ -86,7 +86,7 @@ def test_p305_each_address_of_a_scenario_may_be_of_the_other_version() -> None:
 
 
 @pytest.mark.parametrize(("name", "given"), [("quic", {"pep": "none"}), ("page_load", {"protocol": "h3"})])
-def test_p293_quic_and_pages_without_proxies_have_addresses_of_ipv6(name: str, given: dict[str, str]) -> None:
+def test_p294_quic_and_pages_without_proxies_have_addresses_of_ipv6(name: str, given: dict[str, str]) -> None:
     found = loaded(name)
     bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
     over_ipv6.check(bound)

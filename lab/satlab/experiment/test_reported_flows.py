@@ -30,7 +30,7 @@ def shown(reporter: Reporter, *lines: dict[str, Any], now: float = NOW) -> list[
     return list(reporter.flows(now))
 
 
-def test_p347_a_sender_s_last_interval_is_shown_until_its_end() -> None:
+def test_p348_a_sender_s_last_interval_is_shown_until_its_end() -> None:
     reporter = SatperfLines()
     assert shown(reporter, START) == []
     assert shown(reporter, INTERVAL | {"cwnd_bytes": 1}, INTERVAL) == [SHOWN]
@@ -39,7 +39,7 @@ def test_p347_a_sender_s_last_interval_is_shown_until_its_end() -> None:
     assert shown(reporter, START, INTERVAL) == [SHOWN], "the next connection of the server"
 
 
-def test_p347_what_a_receiver_or_a_stack_does_not_know_is_not_shown() -> None:
+def test_p348_what_a_receiver_or_a_stack_does_not_know_is_not_shown() -> None:
     assert shown(SatperfLines(), START | {"role": "receiver"}, INTERVAL) == []
     assert shown(SatperfLines(), START, INTERVAL | {"cwnd_bytes": None}) == []
     (flow,) = shown(SatperfLines(), START, INTERVAL | {"in_flight_bytes": None})
@@ -53,7 +53,7 @@ def test_lines_of_several_connections_at_once_are_of_none() -> None:
     assert shown(reporter, SUMMARY, START, INTERVAL) == [SHOWN]
 
 
-def test_p347_a_proxy_has_both_legs_of_each_connection() -> None:
+def test_p348_a_proxy_has_both_legs_of_each_connection() -> None:
     leg = {"cwnd_bytes": 15_000, "rtt_ms": 40.0}
     line = {"unix_s": NOW - 1, "connection": 3, "client_side": leg, "server_side": leg | {"rtt_ms": 600.0}}
     flows = shown(SatpepLines(), line | {"connection": 2, "unix_s": NOW - 60}, line)

@@ -106,7 +106,7 @@ def test_further_terminals_have_their_ids_of_the_profile() -> None:
         further(4)
 
 
-def test_p344_gateways_of_spots_have_their_ids_of_the_profile() -> None:
+def test_p345_gateways_of_spots_have_their_ids_of_the_profile() -> None:
     found = (ProfileTerminal(4, 6), ProfileTerminal(5))
     topology = with_terminals(load(), 3, spots(found))
     request = LinkRequest(profile=Path("/profiles/geo"), terminals=found)
@@ -171,7 +171,7 @@ def test_plan_is_read(tmp_path: Path) -> None:
     assert LinkPlan.model_validate_json(plan.to_json()) == plan
 
 
-def test_p306_the_plan_of_an_scpc_return_link_is_read(tmp_path: Path) -> None:
+def test_p307_the_plan_of_an_scpc_return_link_is_read(tmp_path: Path) -> None:
     scpc = PLAN | {"return": _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM, "demand": None}}
     jsonschema.validate(scpc, schema("link-plan"))
     plan = plan_link(config(), program(tmp_path, stdout=json.dumps(scpc)))

@@ -64,7 +64,7 @@ def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_give
         LinkOptions().profile_terminals(tmp_path / "missing")
 
 
-def test_p345_opensand_with_terminals_of_several_gateways_is_refused_by_name() -> None:
+def test_p346_opensand_with_terminals_of_several_gateways_is_refused_by_name() -> None:
     further = {"entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04"}
     files = {"path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml"}
     found = Description.model_validate(description(further={"st4": further | files | {"gateway": 6}}))

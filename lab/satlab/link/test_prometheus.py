@@ -19,7 +19,7 @@ def test_p192_each_terminal_has_a_label(tmp_path: Path) -> None:
     assert "terminal" not in prometheus.render("x", {**sample, "forward": FIGURES})
 
 
-def test_p298_each_fifo_has_its_name_as_a_label() -> None:
+def test_p299_each_fifo_has_its_name_as_a_label() -> None:
     fifo = {"fifo": "EF", "queue_bytes": 7, "queue_p99_ms": 1.5, "sent_packets": 2, "queue_p50_ms": None}
     of = [{"terminal": 2, "queue_p99_ms": 9.5, "fifos": [fifo]}]
     back = {**FIGURES, "queue_p95_ms": 4.5, "slots_requested": 12, "fifos": [{**fifo, "fifo": "BE"}]}
@@ -35,7 +35,7 @@ def test_p298_each_fifo_has_its_name_as_a_label() -> None:
     assert len(names) == len(set(names))
 
 
-def test_p298_a_sample_of_any_length_is_found(tmp_path: Path) -> None:
+def test_p299_a_sample_of_any_length_is_found(tmp_path: Path) -> None:
     waits = [[number, 1] for number in range(4000)]
     fifos = [{"fifo": str(number), "waits_us": waits} for number in range(30)]
     line = json.dumps({"type": "sample", "t_unix_s": 1.0, "forward": {"fifos": fifos}})

@@ -39,7 +39,7 @@ def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> 
     assert shares.terminal_rows([row("run_ok", 1.0)]) == []
 
 
-def test_p300_each_direction_and_each_fifo_has_a_line() -> None:
+def test_p301_each_direction_and_each_fifo_has_a_line() -> None:
     def queue(direction: str) -> list[Row]:
         own = {"direction": direction}
         times = [row(f"link_queue_{stat}_ms", ms, **own) for stat, ms in (("p50", 2.0), ("p95", 30.0), ("p99", 1234.5))]
@@ -64,7 +64,7 @@ def test_p300_each_direction_and_each_fifo_has_a_line() -> None:
     assert shares.queue_rows([*wire, row("run_ok", 1.0)]) == []
 
 
-def test_p329_fifos_of_all_terminals_have_a_line_before_theirs() -> None:
+def test_p330_fifos_of_all_terminals_have_a_line_before_theirs() -> None:
     times = [row("link_queue_p50_ms", 2.0, direction=direction) for direction in ("forward", "return")]
     own = {"direction": "forward", "fifo": "EF"}
     fifos = [row("fifo_sent_packets", 5, **own, terminal="1"), row("fifo_sent_packets", 9, **own)]

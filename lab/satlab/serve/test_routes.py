@@ -60,7 +60,7 @@ def test_an_account_is_asked_for_and_approved(anonymous: TestClient, admin: Test
     assert [user["username"] for user in admin.get("/login/users/").json()] == ["admin", "runner", "viewer"]
 
 
-def test_p349_the_api_describes_its_routes_to_those_who_have_an_account(
+def test_p350_the_api_describes_its_routes_to_those_who_have_an_account(
     viewer: TestClient, anonymous: TestClient
 ) -> None:
     refused(anonymous.get("/openapi.json"), 403)

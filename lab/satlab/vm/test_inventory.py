@@ -275,7 +275,7 @@ def test_satlink_serves_each_terminal_s_tunnel(two: Topology) -> None:
     assert provision.link_config(topology.load(), LinkOptions(profile="geo-terminals")).terminals == ()
 
 
-def test_p345_terminals_of_several_gateways_are_refused_by_name(two: Topology) -> None:
+def test_p346_terminals_of_several_gateways_are_refused_by_name(two: Topology) -> None:
     with pytest.raises(ConfigError, match="terminals of GW 6, too, and the VM lab has one gateway"):
         provision.link_config(two, LinkOptions(profile="geo-spots"))
     with pytest.raises(ConfigError, match="terminals of GW 6"):

@@ -18,7 +18,7 @@ def ping(context: Context) -> dict[str, Any]:
     return dict(context.catalog.scenarios("satlab")["ping"])
 
 
-def test_p351_a_changed_scenario_is_stored_as_a_new_version(runner: TestClient, context: Context) -> None:
+def test_p352_a_changed_scenario_is_stored_as_a_new_version(runner: TestClient, context: Context) -> None:
     page = runner.get(f"/ui{EDIT}").text
     shown = html.unescape(page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0])
     assert json.loads(shown) == ping(context)
@@ -30,7 +30,7 @@ def test_p351_a_changed_scenario_is_stored_as_a_new_version(runner: TestClient, 
     assert "<b>mine" not in runner.get(f"/ui{EDIT}").text
 
 
-def test_p351_another_name_makes_another_scenario_unless_it_is_taken(runner: TestClient, context: Context) -> None:
+def test_p352_another_name_makes_another_scenario_unless_it_is_taken(runner: TestClient, context: Context) -> None:
     copy = json.dumps(ping(context) | {"name": "ping-mine"})
     assert post(runner, EDIT, document=copy).headers["location"] == "/ui/scenarios/satlab/ping-mine"
     assert "ping-mine" in context.catalog.scenarios("satlab")
@@ -47,7 +47,7 @@ def test_p351_another_name_makes_another_scenario_unless_it_is_taken(runner: Tes
     ],
     ids=["unknown job", "path", "no name"],
 )
-def test_p351_what_is_wrong_is_shown_and_not_stored(
+def test_p352_what_is_wrong_is_shown_and_not_stored(
     change: dict[str, Any], said: str, runner: TestClient, context: Context
 ) -> None:
     before = ping(context)
@@ -60,13 +60,13 @@ def test_p351_what_is_wrong_is_shown_and_not_stored(
 
 
 @pytest.mark.parametrize("document", ["", "[]", "{", '{"name": NaN}', "[" * 100_000])
-def test_p351_what_is_not_a_scenario_is_refused(document: str, runner: TestClient, context: Context) -> None:
+def test_p352_what_is_not_a_scenario_is_refused(document: str, runner: TestClient, context: Context) -> None:
     before = ping(context)
     assert post(runner, EDIT, document=document).status_code == 400
     assert ping(context) == before
 
 
-def test_p351_viewers_and_strangers_edit_nothing(viewer: TestClient, anonymous: TestClient) -> None:
+def test_p352_viewers_and_strangers_edit_nothing(viewer: TestClient, anonymous: TestClient) -> None:
     for client in (viewer, anonymous):
         assert client.get(f"/ui{EDIT}").status_code == 403
         assert post(client, EDIT, document="{}").status_code == 403

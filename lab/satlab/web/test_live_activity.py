@@ -28,7 +28,7 @@ SAMPLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_p317_flows_and_programs_have_a_line_each() -> None:
+def test_p318_flows_and_programs_have_a_line_each() -> None:
     found = live_activity.of({"activity": SAMPLE}, ended=False)
     assert found.flows.rows[0] == (
         "server", "kernel", "198.18.4.2:443", "198.18.1.2:40000", "bbr", "1,234", "601", "1,080", "2.5",
@@ -38,7 +38,7 @@ def test_p317_flows_and_programs_have_a_line_each() -> None:
         assert all(len(row) == len(table.columns) for row in table.rows)
 
 
-def test_p347_what_a_source_does_not_say_is_shown_as_unknown() -> None:
+def test_p348_what_a_source_does_not_say_is_shown_as_unknown() -> None:
     found = live_activity.of({"activity": SAMPLE}, ended=False)
     assert found.flows.rows[1] == (
         "proxy-gw", "satpep", UNKNOWN, "client side of connection 1", UNKNOWN, "12", "580", UNKNOWN, UNKNOWN,

@@ -24,7 +24,7 @@ def sample(forward: dict[str, Any] | None, back: dict[str, Any] | None) -> dict[
     return {"type": "sample", "t_unix_s": 1.0, "forward": forward, "return": back}
 
 
-def test_p301_terminals_and_fifos_have_a_line_each() -> None:
+def test_p302_terminals_and_fifos_have_a_line_each() -> None:
     queues = Queues()
     fifos = [{"fifo": "EF", "queue_bytes": 500, "queue_p50_ms": 2.0, "dropped_packets": 3}]
     of = [figures(terminal=1), figures(terminal=2, fifos=fifos, modcod_id=4)]
@@ -45,14 +45,14 @@ def test_p301_terminals_and_fifos_have_a_line_each() -> None:
     assert queues.rows()[3][3:9] == ("", "0.0", "", "", "", "6")
 
 
-def test_p301_one_terminal_with_one_queue_has_none() -> None:
+def test_p302_one_terminal_with_one_queue_has_none() -> None:
     queues = Queues()
     queues.add(sample(figures(), figures()))
     queues.add(sample(None, None))
     assert queues.rows() == []
 
 
-def test_p301_lines_are_limited() -> None:
+def test_p302_lines_are_limited() -> None:
     queues = Queues()
     for number in range(1000):
         fifos = [{"fifo": str(number), "queue_bytes": 1, "dropped_packets": 0}]
@@ -60,14 +60,14 @@ def test_p301_lines_are_limited() -> None:
     assert len(queues.rows()) == MOST_LINES
 
 
-def test_p301_curves_of_a_run_have_them() -> None:
+def test_p302_curves_of_a_run_have_them() -> None:
     curves = Curves()
     fifos = [{"fifo": "EF", "queue_bytes": 1000, "dropped_packets": 1}]
     curves.add(sample(counters(fifos=fifos), counters()))
     assert [row[:3] for row in curves.queues.rows()][1] == ("forward", "all", "EF")
 
 
-def test_p301_the_page_of_a_run_has_the_table_while_it_runs(
+def test_p302_the_page_of_a_run_has_the_table_while_it_runs(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
     number = launch(runner)

@@ -60,7 +60,7 @@ def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
     assert path.lines == ("round trip about 783 ms", "583 ms without queues")
 
 
-def test_p347_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
+def test_p348_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
     windows = ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB", "client: cwnd 1 kB")
     activity = Activity({}, windows=windows)
     curves = curves_of(out_bytes=122_000, modcod_id=1)

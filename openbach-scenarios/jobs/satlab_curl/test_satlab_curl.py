@@ -83,7 +83,7 @@ def test_other_urls_are_refused(tmp_path: Path, url: str) -> None:
     assert run(tmp_path, url)[0] == 2
 
 
-def test_p303_addresses_of_ipv6_get_brackets(tmp_path: Path) -> None:
+def test_p304_addresses_of_ipv6_get_brackets(tmp_path: Path) -> None:
     code, document = run(tmp_path, "http://::1/", "-t", "5")
     assert document["url"] == "http://[::1]/"
     assert (code, document["requests"][0]["status"]) in ((0, "ok"), (1, "failed")), (

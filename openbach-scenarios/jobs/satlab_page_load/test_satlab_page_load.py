@@ -311,7 +311,7 @@ def test_nothing_but_the_page_leaves_the_browser(protocol: str) -> None:
     assert expected <= set(arguments)
 
 
-def test_p293_a_host_s_name_is_mapped_to_an_address_of_ipv6(tmp_path: Path) -> None:
+def test_p294_a_host_s_name_is_mapped_to_an_address_of_ipv6(tmp_path: Path) -> None:
     page = replace(target(), server=IPv6Address("2001:2:0:1204::2"))
     arguments = job.browser_arguments(page, tmp_path, sandbox=True)
     assert "--host-resolver-rules=MAP kepler.satlab.test [2001:2:0:1204::2],MAP * ~NOTFOUND" in arguments

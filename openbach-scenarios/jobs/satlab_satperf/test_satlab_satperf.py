@@ -66,7 +66,7 @@ def test_what_is_asked_for_reaches_satperf_and_its_lines_are_kept(tmp_path: Path
     assert statistics[1]["handshake_ms"] == 609.5
 
 
-def test_p293_addresses_of_ipv6_have_brackets(tmp_path: Path) -> None:
+def test_p294_addresses_of_ipv6_have_brackets(tmp_path: Path) -> None:
     job = begin(tmp_path, "client", "2001:2:0:1204::2", "kepler.satlab.test", "-t", "5")
     assert job.wait(30) == 0
     assert "--connect [2001:2:0:1204::2]:4433 " in (tmp_path / "argv").read_text()

@@ -75,7 +75,7 @@ def test_interfaces_are_measured_by_their_addresses(job: ModuleType, monkeypatch
         job.measured_interfaces(job.parser().parse_args(["-n", "203.0.113.0/24"]).network)
 
 
-def test_p303_connections_of_both_ip_versions_are_judged(job: ModuleType) -> None:
+def test_p304_connections_of_both_ip_versions_are_judged(job: ModuleType) -> None:
     requested = {"client": job.Side("reno"), "server": job.Side("cubic")}
     interfaces = {"2001:2:0:1201::2": "lan0", "198.18.1.2": "lan0", "2001:2:0:1204::2": "inet0"}
     seen = job.Watch(frozenset({"lan0", "inet0"}), {"lan0": "client"}, requested, interfaces)
@@ -89,7 +89,7 @@ def test_p303_connections_of_both_ip_versions_are_judged(job: ModuleType) -> Non
     assert "uses reno, not cubic" in seen.fault()
 
 
-def test_p303_routes_of_both_ip_versions_are_set(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p304_routes_of_both_ip_versions_are_set(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = {
         ("ip", "-o", "route"): "198.18.4.0/24 via 198.18.2.1 dev lan1 congctl cubic\n",
         ("ip", "-6", "-o", "route"): (

@@ -142,7 +142,7 @@ def test_udp_table_is_read_by_address_and_port() -> None:
     assert not job.udp_bound(table, IPv4Address("198.18.4.3"), 443)
 
 
-def test_p293_addresses_of_ipv6_are_listened_on_and_found(page_request: Any) -> None:
+def test_p294_addresses_of_ipv6_are_listened_on_and_found(page_request: Any) -> None:
     address = IPv6Address("2001:2:0:1204::2")
     request = with_field(page_request, bind=address, port=80, protocol="h1")
     assert "listen [2001:2:0:1204::2]:80;" in job.nginx_config(request)

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p330_packets_and_bytes_of_a_fifo_add_up() {
+    fn p331_packets_and_bytes_of_a_fifo_add_up() {
         let queue = Queue {
             packets: 2,
             ..Queue::drop_tail(10_000)

@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn p295_a_time_is_right_within_its_stated_error(ns in 0..68_000_000_000_u64) {
+        fn p296_a_time_is_right_within_its_stated_error(ns in 0..68_000_000_000_u64) {
             let exact_us = ns as f64 / 1e3;
             let found = waited(&[ns]);
             let error_us = (f64::from(found[0].0) - exact_us).abs();
@@ -119,7 +119,7 @@ mod tests {
         }
 
         #[test]
-        fn p295_every_packet_is_counted(times in prop::collection::vec(any::<u64>(), 0..200)) {
+        fn p296_every_packet_is_counted(times in prop::collection::vec(any::<u64>(), 0..200)) {
             let counted: u32 = waited(&times).iter().map(|it| it.1).sum();
             prop_assert_eq!(counted as usize, times.len());
         }
