@@ -93,7 +93,7 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
     slack = LOSS_DEVIATIONS * math.sqrt(high * (1 - high) / probe.packets) + LOSS_SLACK
     measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
     # The queue counts on after the receiver's end: neither number is a part of the other.
-    counts = f"{probe.lost_packets} of {probe.packets} missed; the full queue dropped {probe.queue_drops}"
+    counts = f"{probe.lost_packets} of {probe.packets} missed; the queue dropped {probe.queue_drops}"
     return check("forward_loss_ratio", "", p, measured, max(0.0, low - slack), high + slack, note or counts)
 
 

@@ -37,6 +37,8 @@ FLOW_DEADLINE_S = 25.0
 """Time of a flow beyond its length: start, handshake, report."""
 LISTEN_DEADLINE_S = 5.0
 DRAIN_DEADLINE_S = 10.0
+DROPS_AT_HEAD = ("codel", "fq-codel")
+"""Queue disciplines that drop a packet when it leaves the queue, not when it enters."""
 END_S = 5.0
 
 
@@ -132,7 +134,7 @@ def probe_link(
 ) -> Probe:
     """Measure RTT, then the saturated forward rate and its losses. Takes about `PROBE_S` + 13 RTT.
 
-    `metrics` count the packets that the full queue drops; None where no satlink is on the path.
+    `metrics` count the packets that the queue drops; None where no satlink is on the path.
     """
     notes: dict[str, str] = {}
     result: dict[str, Any] = {}
@@ -148,12 +150,13 @@ def probe_link(
         _drain(shell, path, expectation(plan, emulator).rtt_high_ms)
     received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
     packets = int(received.get("packets", 0))
+    at_head = plan.forward.queue_discipline in DROPS_AT_HEAD
     return Probe(
         rtt=rtt,
         rate_bps=steady_rate_bps(result),
         packets=packets,
         lost_packets=int(received.get("lost_packets", 0)),
-        queue_drops=metrics.forward_drops(samples_before, packets) if metrics else 0,
+        queue_drops=metrics.forward_drops(samples_before, packets, at_head=at_head) if metrics else 0,
         notes=notes,
     )
 

@@ -29,17 +29,20 @@ class MetricsFile:
     def samples(self) -> list[dict[str, Any]]:
         return [line for line in self.lines() if line["type"] == "sample"]
 
-    def forward_drops(self, since: int, packets: int) -> int:
-        """Return how many of the first `packets` after sample number `since` the full forward queue dropped.
+    def forward_drops(self, since: int, packets: int, *, at_head: bool = False) -> int:
+        """Return how many of the first `packets` after sample number `since` the forward queue dropped.
 
         A receiver counts losses up to the last packet that reached it, so later drops do not count. The
-        drops of one sample count as spread evenly over it.
+        drops of one sample count as spread evenly over the packets that entered the queue meanwhile, or
+        that passed its head where it drops there (CoDel, RFC 8289 section 5.5). It is empty at first.
         """
-        drops, left = 0.0, packets
+        drops, left, waiting = 0.0, packets, 0
         for counters in (sample["forward"] for sample in self.samples()[since:] if sample["forward"]):
-            entered = counters["in_packets"]
-            drops += counters["dropped_packets"] * (min(entered, left) / entered if entered else 1)
-            left = max(0, left - entered)
+            reached = counters["in_packets"]
+            if at_head:
+                reached, waiting = reached + waiting - counters["queue_packets"], counters["queue_packets"]
+            drops += counters["dropped_packets"] * (min(reached, left) / reached if reached > 0 else 1)
+            left = max(0, left - max(0, reached))
         return round(drops)
 
     def largest_release_error_us(self, since_unix_s: float) -> float:

@@ -174,7 +174,7 @@ def test_losses_of_opensand_s_defects_come_with_load_and_are_not_judged() -> Non
 def test_a_queue_that_dropped_more_than_was_missed_is_noted_as_such() -> None:
     """The queue's count goes on after the receiver's: no part of 440 is 493."""
     check = calibrate.before(PLAN, probe(packets=5248, lost_packets=440, queue_drops=493))[-1]
-    assert check.note == "440 of 5248 missed; the full queue dropped 493"
+    assert check.note == "440 of 5248 missed; the queue dropped 493"
 
 
 def test_what_was_not_measured_is_named_with_its_reason() -> None:

@@ -25,7 +25,7 @@ PLAN = cast(
     SimpleNamespace(
         rtt_ms=SimpleNamespace(configured=580, min=581.0, mean=581.5, max=582.0),
         return_=SimpleNamespace(demand=None),
-        forward=SimpleNamespace(udp_goodput_bps=19e6, rate_bps=19.6e6),
+        forward=SimpleNamespace(udp_goodput_bps=19e6, rate_bps=19.6e6, queue_discipline="drop-tail"),
     ),
 )
 PATH = ProbePath("proxy-st", "server", "192.0.2.1")
@@ -203,6 +203,21 @@ def test_drops_count_among_the_packets_that_the_receiver_knows_of(
     figures = [{"in_packets": entered, "dropped_packets": dropped} for entered, dropped in counts]
     append(path, {"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"})
     assert MetricsFile(path).forward_drops(since, packets) == drops
+
+
+@pytest.mark.parametrize(("packets", "drops"), [(0, 0), (60, 0), (110, 10), (160, 20), (300, 24)])
+def test_drops_at_the_head_of_a_queue_are_of_packets_that_entered_earlier(
+    packets: int, drops: int, tmp_path: Path
+) -> None:
+    """CoDel drops what has waited: 60 of the first 100 packets pass the head in their interval, 100 in the next."""
+    path = tmp_path / "link.jsonl"
+    counts = [(100, 0, 40), (100, 20, 40), (0, 4, 0)]
+    figures = [
+        {"in_packets": entered, "dropped_packets": dropped, "queue_packets": waiting}
+        for entered, dropped, waiting in counts
+    ]
+    append(path, {"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"})
+    assert MetricsFile(path).forward_drops(0, packets, at_head=True) == drops
 
 
 # --- what programs print --------------------------------------------------------------------------------------------

@@ -81,6 +81,9 @@ def test_the_plan_is_that_of_the_wire(plan: LinkPlan) -> None:
     assert (found.forward.queue_bytes, found.forward.bdp_bytes) == (75_000, 75_000)
     assert found.rtt_ms.mean == pytest.approx(60 + 2 * 84 * 8 / 10_000)
     assert found.return_.demand is None
+    assert (found.forward.queue_discipline, found.return_.queue_discipline) == ("drop-tail", "drop-tail")
+    codel = wire(queue={"bytes": 75_000, "aqm": "codel"}).plan(plan)
+    assert codel.forward.queue_discipline == "codel"
 
 
 def test_queues_are_sampled_as_under_the_virtual_clock() -> None:

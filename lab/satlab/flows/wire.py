@@ -150,6 +150,7 @@ def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:
     limit = half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES)
     return {
         "rate_bps": rate_bps, "one_way_delay_ms": half.delay_ms, "queue_bytes": limit,
+        "queue_discipline": half.queue.get("aqm", "drop-tail"), "queue_ecn": half.queue.get("ecn", False),
         "bdp_bytes": round(rate_bps * rtt_ms / 8e3),
         "udp_goodput_bps": rate_bps * UDP_PAYLOAD_BYTES / PACKET_BYTES,
         "tcp_goodput_bps": rate_bps * TCP_PAYLOAD_BYTES / PACKET_BYTES,
