@@ -2,12 +2,12 @@
 """The documentation site's rules; `make lint` builds the whole site by them."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from satlab.common import paths
+from tests import sphinx_site
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,7 @@ def test_a_broken_link_fails(link: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("# Read me\n\nText.\n")
     (tmp_path / "docs/index.md").write_text(f"# Index\n\n[link]({link})\n")
-    argv = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", str(paths.ROOT / "docs/site")]
-    done = subprocess.run([*argv, str(tmp_path), str(tmp_path / "out")], capture_output=True, text=True, check=False)
+    done = sphinx_site.build(tmp_path, tmp_path / "out")
     assert (done.returncode == 0) is (not said) and said in done.stderr, done.stderr
     assert (tmp_path / "out/docs/index.html").is_file()
 

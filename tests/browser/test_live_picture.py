@@ -56,11 +56,15 @@ def pressed(driver: webdriver.Chrome, selector: str) -> bool:
     return True
 
 
-def headings(driver: webdriver.Chrome) -> list[str]:
-    """Return the titles of the curves, of one moment: the page replaces them while it is read."""
-    script = "return [...document.querySelectorAll('#curves h3')].map(e => e.innerText)"
-    found: list[str] = driver.execute_script(script)
+def texts(driver: webdriver.Chrome, selector: str) -> list[str]:
+    """Return what elements say, of one moment: the page replaces them while it is read."""
+    script = "return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)"
+    found: list[str] = driver.execute_script(script, selector)
     return found
+
+
+def headings(driver: webdriver.Chrome) -> list[str]:
+    return texts(driver, "#curves h3")
 
 
 def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, site: Site) -> None:
@@ -82,8 +86,7 @@ def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, sit
     until(lambda: clicked(chrome, "#wide-forward"), "a click on a picture that is not being replaced")
     until(lambda: "Dropped or lost (packets/s)" in headings(chrome), "curves of the hop")
     assert chrome.execute_script("return document.getElementById('wide-forward').ariaCurrent") == "true"
-    names = chrome.execute_script("return [...document.querySelectorAll('#curves .legend li')].map(e => e.innerText)")
-    assert any(name.startswith("capacity: 19.6 Mbit/s") for name in names)
+    assert any(name.startswith("capacity: 19.6 Mbit/s") for name in texts(chrome, "#curves .legend li"))
 
 
 def test_p355_new_figures_do_not_come_between_a_press_and_its_release(

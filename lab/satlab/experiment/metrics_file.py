@@ -41,8 +41,8 @@ class MetricsFile:
             reached = counters["in_packets"]
             if at_head:
                 reached, waiting = reached + waiting - counters["queue_packets"], counters["queue_packets"]
-            drops += counters["dropped_packets"] * (min(reached, left) / reached if reached > 0 else 1)
-            left = max(0, left - max(0, reached))
+            drops += counters["dropped_packets"] * (min(reached, left) / reached if reached else 1)
+            left = max(0, left - reached)
         return round(drops)
 
     def largest_release_error_us(self, since_unix_s: float) -> float:
