@@ -247,6 +247,16 @@ def test_hosts_that_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert "root lacks CAP_NET_ADMIN" in _refusal(["setpriv", "--bounding-set=-net_admin"], "netns.check_host()")
 
 
+def test_p153_a_tun_device_of_root_is_opened_to_jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    device = tmp_path / "tun"
+    monkeypatch.setattr(netns, "TUN_DEVICE", device)
+    with pytest.raises(HostError, match="jobs cannot open it"):
+        netns.open_tun_to_jobs()
+    device.touch(mode=0o600)
+    assert netns.open_tun_to_jobs() == device
+    assert device.stat().st_mode & 0o777 == 0o666
+
+
 def test_state_is_roots_alone(lab_id: str) -> None:
     with lab._locked(lab_id):
         for call in ("lab.list_labs()", f"lab.status({lab_id!r})"):

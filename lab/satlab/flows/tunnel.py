@@ -17,7 +17,7 @@ from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.flows.routing import ip
 from satlab.netlab.lab import Lab
-from satlab.netlab.netns import TUN_DEVICE
+from satlab.netlab.netns import open_tun_to_jobs
 from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 DEVICE = "fec0"
@@ -76,7 +76,7 @@ class Tunnel:
         argv += ["--code", self.options["code"], "--peer-timeout-s", str(PEER_TIMEOUT_S), *order]
         box = Sandbox(
             place=self.lab.place(self.nodes[side]),
-            mounts=(Mount(paths.SATFEC), Mount(TUN_DEVICE, writable=True)),
+            mounts=(Mount(paths.SATFEC), Mount(open_tun_to_jobs(), writable=True)),
             name=f"tunnel-{side}",
             limits=Limits(seconds=MOST_S),
             capabilities=("net_admin",),

@@ -14,7 +14,7 @@ from satlab.netlab import pki, privileges, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
 from satlab.netlab.layers import Layers
-from satlab.netlab.netns import TUN_DEVICE
+from satlab.netlab.netns import open_tun_to_jobs
 from satlab.netlab.sandbox import Limits, Mount, Sandbox, Usage
 
 
@@ -114,7 +114,7 @@ class LabHost:
         folder = self._sockets / number
         folder.mkdir(mode=0o700)
         privileges.chown(folder, self._uid)
-        return [Mount(TUN_DEVICE, writable=True), Mount(folder, "/var/run/wireguard", writable=True)]
+        return [Mount(open_tun_to_jobs(), writable=True), Mount(folder, "/var/run/wireguard", writable=True)]
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""

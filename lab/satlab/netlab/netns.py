@@ -14,6 +14,7 @@ Work inside a namespace is done by a short-lived thread that enters it (`setns(2
 
 import contextlib
 import os
+import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,7 @@ from satlab.netlab import batch
 from satlab.netlab.batch import TUN_QUEUE_PACKETS
 from satlab.netlab.privileges import FIRST_UID, UIDS
 
-TUN_DEVICE = Path("/dev/net/tun")
+TUN_DEVICE, TUN_MODE = Path("/dev/net/tun"), 0o666
 DEFAULT_CONGCTL = "cubic"
 """Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
 HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
@@ -116,6 +117,23 @@ def check_host() -> None:
     except OSError as error:
         hint = "load the module: modprobe tun; in a container, pass the device in"
         raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
+
+
+def open_tun_to_jobs() -> Path:
+    """Return the TUN device, which users without privileges may open: udev's mode of it (50-udev-default.rules).
+
+    In containers and on hosts without udev it is root's alone. A network interface needs CAP_NET_ADMIN, too.
+
+    Raises:
+        HostError: its mode cannot be changed.
+    """
+    try:
+        if stat.S_IMODE(TUN_DEVICE.stat().st_mode) & TUN_MODE != TUN_MODE:
+            TUN_DEVICE.chmod(TUN_MODE)
+    except OSError as error:
+        hint = f"run: chmod {TUN_MODE:o} {TUN_DEVICE}"
+        raise HostError(f"{TUN_DEVICE}: {error.strerror}: jobs cannot open it", hint) from error
+    return TUN_DEVICE
 
 
 def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None, carried: str | None = None) -> None:
