@@ -197,3 +197,11 @@ def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_ru
     assert wait(lambda: job.poll(time.monotonic()) is not None, 10)
     job.close()
     assert log.read_text().splitlines() == ["up", "child stopped", "job stopped", "after"]
+
+
+def test_p271_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.root").mkdir()
+    (tmp_path / "a.report").write_text('{"status": 7, "why": "of the killed one"}')
+    ended = sandboxed.start(Sandbox(), ["true"], {}, tmp_path / "a.log").poll(30)
+    assert ended is not None and (ended.status, ended.reason) == (0, "")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.log"]

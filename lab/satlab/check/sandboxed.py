@@ -123,7 +123,8 @@ def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log
     if why := sandbox.lacking(box.place, box.capabilities):
         raise NotStartedError(why)
     root, spec, report = (log.with_suffix(suffix) for suffix in (".root", ".sandbox", ".report"))
-    root.mkdir()
+    root.mkdir(exist_ok=True)  # the caller of an earlier one may have been killed
+    report.unlink(missing_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*box.argv(spec, root, report.resolve()), *argv],

@@ -65,7 +65,7 @@ class Seen:
     """What was seen of a flow; times in s since the run's time 0, amounts in bytes, RTT in ms.
 
     `payload` is what arrived of the application's data, `received` the UDP or TCP payload at the receiver. `moved_s`:
-    when packets from each further address of the client arrived.
+    when packets from each further address of the client arrived. `unread`: why `payload` could not be read.
     """
 
     library: str = ""
@@ -81,6 +81,7 @@ class Seen:
     lost_bytes: int = 0
     status: Status = "ok"
     reason: str = ""
+    unread: str = ""
     began_s: float | None = None
     moved_s: list[float] = field(default_factory=list)
     ended_s: float | None = None

@@ -71,7 +71,7 @@ def judge(seen: Seen, course: Course) -> None:
         reason = report.reason or "it ended before its time"
         seen.failed(f"the {side}: {reason}", min(course.gone_s or course.stop_s, course.stop_s))
     elif not seen.payload.end:
-        seen.failed("nothing arrived until the end", course.stop_s)
+        seen.failed(seen.unread or "nothing arrived until the end", course.stop_s)
     else:
         seen.ended_s = course.stop_s
         if asked is not None:
@@ -173,6 +173,8 @@ def _ngtcp2(seen: Seen, course: Course, measured: Measured) -> None:
             transfer = _qlog(place, side)
         except QlogError as error:
             seen.sources[name] = f"none: qlog of the {side}: {error}"
+            if side == place.receiver and seen.received_packets:
+                seen.unread = f"what arrived cannot be read: qlog of the {side}: {error}"
             continue
         later_s = _later_s(transfer, place, side, measured)
         if later_s is None:

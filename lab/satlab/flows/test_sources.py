@@ -148,11 +148,16 @@ def test_ngtcp2_is_read_from_both_qlog_files_by_the_packets_clock(tmp_path: Path
     assert seen.sources["window, RTT, losses"] == "qlog of the server"
 
 
-def test_a_flow_without_a_qlog_file_says_so(tmp_path: Path) -> None:
+def test_a_flow_whose_qlog_file_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = course(tmp_path, stack="ngtcp2")
     seen = sources.read(run, measured())
-    assert (seen.status, seen.reason) == ("failed", "nothing arrived until the end")
+    assert (seen.status, seen.reason) == ("failed", "what arrived cannot be read: qlog of the client: no file")
     assert seen.sources["payload"] == "none: qlog of the client: no file"
+    silent = Measured(ZERO, {side: {4433: AtInterface()} for side in ("server", "client")}, {})
+    assert sources.read(run, silent).reason == "nothing arrived until the end"
+    qlog(tmp_path, "client", [])
+    monkeypatch.setattr("satlab.check.trace.qlog.MAX_FILE_BYTES", 10)
+    assert sources.read(run, measured()).reason.endswith("it has more than 0 MiB")
 
 
 def test_datagrams_are_counted_from_packets(tmp_path: Path) -> None:
