@@ -172,9 +172,10 @@ def _ngtcp2(seen: Seen, course: Course, measured: Measured) -> None:
         try:
             transfer = _qlog(place, side)
         except QlogError as error:
-            seen.sources[name] = f"none: qlog of the {side}: {error}"
+            why = f"qlog of the {side}: {error}"
+            seen.sources[name] = f"none: {why}"
             if side == place.receiver and seen.received_packets:
-                seen.unread = f"what arrived cannot be read: qlog of the {side}: {error}"
+                seen.unread = f"what arrived cannot be read: {why}"
             continue
         later_s = _later_s(transfer, place, side, measured)
         if later_s is None:
