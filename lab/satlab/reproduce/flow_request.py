@@ -4,7 +4,7 @@
 import random
 from typing import Any
 
-from satlab.reproduce.paper import Cell, Flows, Paper, Stretch
+from satlab.reproduce.paper import Cell, Flows, Link, Paper, Stretch
 
 BIN_MS = 100
 
@@ -16,8 +16,7 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
     back_mbps = cell.return_mbps or link.return_mbps or link.rate_mbps
     loss = {} if cell.loss is None else {"loss": paper.losses[cell.loss]}
     half = {"rate_mbps": link.rate_mbps, "delay_ms": link.rtt_ms / 2, "queue": dict(paper.queues[cell.queue]), **loss}
-    queued = round(paper.return_queue_bdp * back_mbps * link.rtt_ms * 125)
-    back = {"rate_mbps": back_mbps, "delay_ms": link.rtt_ms / 2, "queue": {"bytes": queued}}
+    back = {"rate_mbps": back_mbps, "delay_ms": link.rtt_ms / 2, "queue": _return_queue(paper, cell, link, back_mbps)}
     timeline = [] if cell.link else _timeline(paper, cell, duration_s)
     phases = [at for at in paper.phases_s if at < duration_s]
     fec = {} if cell.fec is None else {"fec": {"code": cell.fec, "hold_ms": paper.fec_hold_ms}}
@@ -32,6 +31,15 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
         "wire": {"forward": half, "return": back, "timeline": timeline},
         "flows": _flows(paper, cell, number, [step["at_s"] for step in timeline] if cell.migrate else []),
     }
+
+
+def _return_queue(paper: Paper, cell: Cell, link: Link, back_mbps: float) -> dict[str, Any]:
+    """Return the queue of the return direction. A BDP of the forward queue is one of the forward rate."""
+    limit = cell.return_queue or paper.return_queue
+    if limit != "forward":
+        return {"bytes": round(limit * back_mbps * link.rtt_ms * 125)}
+    queue = dict(paper.queues[cell.queue])
+    return {"bytes": round(queue["bdp"] * link.rate_mbps * link.rtt_ms * 125)} if "bdp" in queue else queue
 
 
 def _flows(paper: Paper, cell: Cell, number: int, migrations: list[float]) -> list[dict[str, Any]]:

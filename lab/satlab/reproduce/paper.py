@@ -9,7 +9,7 @@ import csv
 import itertools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -34,6 +34,8 @@ LAB_S = 15.0
 """A lab's start, calibration and end, and the figures of its run, take about so long."""
 SPEED = 20
 """The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
+ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
+"""Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of the forward one."""
 Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "tcp"]
 Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
 
@@ -103,6 +105,7 @@ class Cell(Strict):
     link: str | None = None
     return_mbps: float | None = Field(default=None, gt=0)
     queue: str
+    return_queue: ReturnQueue | None = None
     loss: str | None = None
     fec: str | None = None
     hystart: bool | None = None
@@ -232,7 +235,7 @@ class Paper(Strict):
     phases: tuple[str, ...]
     links: Mapping[str, Link]
     path: tuple[Stretch, ...]
-    return_queue_bdp: float = Field(default=10, gt=0)
+    return_queue: ReturnQueue = 10
     fec_hold_ms: int = Field(default=0, ge=0)
     assumptions: tuple[Assumption, ...]
     queues: Mapping[str, Mapping[str, Any]]

@@ -135,6 +135,18 @@ def test_changes_of_the_link_are_those_of_the_cell() -> None:
     assert (moved["flows"][0]["migrate_s"], moved["wire"]["timeline"][0]["waiting"]) == ([90], "drop")
 
 
+def test_the_return_queue_is_that_of_the_paper_of_the_cell_or_the_forward_one() -> None:
+    about = paper.load("seed-000")
+
+    def queued(cell: str) -> Any:
+        found = about.select([cell], quick=False)[0]
+        return flow_request.request(about, found, 1)["wire"]["return"]["queue"]
+
+    assert queued("c1/0/none/2/0.2/cubic") == {"bytes": 1_500_000}, "20 Mbit/s and 600 ms, as the forward one"
+    assert queued("a1/terr/0.5/0/cubic") == {"bytes": 125_000}
+    assert queued("c1/0/own/0.2/cubic") == {"bytes": 15_000}, "one BDP of the upstream rate"
+
+
 def test_an_entry_has_a_cell_for_each_combination() -> None:
     each = {"up": [1, 2.5], "policy": [{"acks": 2, "name": "every"}]}
     cells = paper.expand({"id": "c1/{acks}/{up}", "each": each, "rate": "{up}", "flows": [{"count": "{acks}"}]})
