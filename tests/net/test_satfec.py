@@ -156,6 +156,22 @@ def test_without_a_code_losses_stay(pair: Pair) -> None:
     assert 480 * 0.92 - 8 <= pings(pair) <= 480 * 0.92 + 8
 
 
+def test_redundancy_follows_the_losses_between_two_hosts(pair: Pair) -> None:
+    """Runs of 24 datagrams need S(2,100): S(5,100), with which an end begins, repairs 18 packets."""
+    client, server = pair.tunnel("--code=adaptive", "--hold-ms=5000")
+    pair.drop(24, 400)
+    pings(pair, 1000)
+    change = server.wait_for("code")
+    assert (change["code"], change["reason"]) == ("2,100", "report"), change
+    assert 10 <= change["burst_packets"] <= 24, change
+    assert pings(pair, 1000) >= 1000 - 24, "a run at the very end has no repair packets behind it"
+    summary = server.end()
+    assert summary["code"] == "2,100"
+    assert summary["reports_received"] > 5
+    assert client.wait_for("counters")["recovered"] > 30
+    assert {line["code"] for line in client.lines("code")} <= {"2,100"}, "nothing is lost on the way to the server"
+
+
 def test_bulk_data_crosses_in_packets_of_the_mtu(pair: Pair) -> None:
     """TCP in both directions; no datagram is longer than the MTU and 40 bytes."""
     client, server = pair.tunnel("--code=5,100")
@@ -225,7 +241,18 @@ def test_what_cannot_work_is_named(pair: Pair) -> None:
     pair.tunnel()
     taken = pair.start("client", f"--listen={WIRE['client']}:5801")
     failed(taken, 2, "cannot be used multiple times")
-    failed(pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, or none")
+    failed(pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, none or adaptive")
+
+
+def test_an_end_of_another_version_is_named(pair: Pair) -> None:
+    client = pair.start("client")
+    client.wait_for("ready")
+    older = (
+        "import socket;s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM);"
+        f"s.bind(('{WIRE['server']}',{PORT}));s.sendto(b'\\x80SFEC\\x01'+bytes(19)+b'\\x01',('{WIRE['client']}',{PORT}))"
+    )
+    run(*pair.inside("server", "python3", "-c", older))
+    failed(client, 1, "the other end speaks version 1 of the tunnel, this one version 2")
 
 
 def test_a_path_that_becomes_narrower_is_answered(pair: Pair) -> None:
@@ -339,9 +366,10 @@ def jobs(pair: Pair) -> Iterator[dict[str, Job]]:
                 each.stop()
 
 
-def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair: Pair) -> None:
+@pytest.mark.parametrize("code", ["5,100", "adaptive"])
+def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair: Pair, code: str) -> None:
     before = state(pair)
-    found = {role: job(pair, role, "5,100") for role in WIRE}
+    found = {role: job(pair, role, code) for role in WIRE}
     for each in found.values():
         each.ready()
     assert "dev fec0" in run(*pair.inside("client", "ip", "route", "get", WIRE["server"]))
@@ -350,7 +378,7 @@ def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair
     assert state(pair) == before
     for each in found.values():
         stored = each.stored()
-        assert (stored["code"], stored["fault"]) == ("5,100", "")
+        assert (stored["code"], stored["fault"]) == (code, "")
         summary = stored["report"][-1]
         assert summary["type"] == "summary"
         assert summary["sources_received"] >= 10

@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use fec::{Code, Delivery};
+use fec::{Delivery, Protection};
 
 /// A repair frame's symbol and its identifiers, UDP and IPv4: what a packet grows by at most, bytes.
 pub const OVERHEAD: u16 = 12 + 8 + 20;
@@ -39,9 +39,10 @@ pub struct Options {
     /// Mark of the outer datagrams, by which rules keep them out of the tunnel (0: none)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub mark: u32,
-    /// Code of what this end sends: none, or K,Z: one repair frame after K packets over the last Z (up to 1024)
-    #[arg(long, value_name = "CODE", default_value = "none", value_parser = code)]
-    pub code: CodeOption,
+    /// Code of what this end sends: none; K,Z: one repair frame after K packets over the last Z (up to 1024); or adaptive: what the
+    /// losses need that the other end reports, of 50,100 to 2,100
+    #[arg(long, value_name = "CODE", default_value = "none", value_parser = protection)]
+    pub code: Protection,
     /// When packets leave the tunnel
     #[arg(long, value_enum, default_value = "in-order")]
     pub deliver: Order,
@@ -62,18 +63,9 @@ pub struct Options {
 const EXIT_STATUSES: &str = "Exit status: 0 ended by SIGTERM or SIGINT, 1 the other end is silent or does not fit, \
 2 usage, 3 the host cannot do it.";
 
-/// A code, or none. (clap takes `Option` for an option that may be left out.)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CodeOption(pub Option<Code>);
-
-fn code(text: &str) -> Result<CodeOption, String> {
-    match text {
-        "none" => Ok(CodeOption(None)),
-        _ => match text.parse() {
-            Ok(code) => Ok(CodeOption(Some(code))),
-            Err(error) => Err(format!("{error}, or none")),
-        },
-    }
+fn protection(text: &str) -> Result<Protection, String> {
+    text.parse()
+        .map_err(|error| format!("{error}, none or adaptive"))
 }
 
 impl Options {
@@ -139,9 +131,11 @@ mod tests {
 
     #[test]
     fn codes_are_read_and_faults_named() {
-        assert_eq!(parse(&[]).unwrap().code.0, None);
-        let code = parse(&["--code=5,100"]).unwrap().code.0.unwrap();
-        assert_eq!((code.step(), code.window()), (5, 100));
+        for text in ["none", "5,100", "adaptive"] {
+            let options = parse(&["--code", text]).unwrap();
+            assert_eq!(options.code.to_string(), text);
+        }
+        assert_eq!(parse(&[]).unwrap().code, Protection::None);
         let error = parse(&["--code=0,100"]).unwrap_err().to_string();
         assert!(error.contains("needs 1 <= K <= Z <= 1024"), "{error}");
         for wrong in ["--mtu=500", "--hold-ms=0", "--code=5", "--peer-timeout-s=0"] {

@@ -10,6 +10,7 @@ use fec::Nanos;
 use linux::Signals;
 use thiserror::Error;
 
+use crate::hello;
 use crate::icmp;
 use crate::options::{OVERHEAD, Options};
 use crate::report::{Counters, Line, Report};
@@ -48,6 +49,12 @@ pub enum RunError {
         peer: String,
         /// How long.
         seconds: u64,
+    },
+    /// The ends speak different versions of the tunnel's frames.
+    #[error("the other end speaks version {theirs} of the tunnel, this one version {own}", own = hello::VERSION)]
+    OtherVersion {
+        /// The peer's.
+        theirs: u8,
     },
     /// The ends have different MTUs.
     #[error("the other end has an MTU of {theirs} bytes, this one of {own}")]
@@ -143,7 +150,7 @@ pub fn run(options: &Options, signals: &Signals, report: &Report) -> Result<(), 
     sys::drop_privileges().map_err(host("privileges"))?;
     let parameters = Parameters {
         session,
-        code: options.code.0,
+        protection: options.code,
         delivery: options.delivery(),
         mtu: options.mtu,
         peer_timeout: options.peer_timeout_s * 1_000_000_000,
@@ -151,10 +158,7 @@ pub fn run(options: &Options, signals: &Signals, report: &Report) -> Result<(), 
     report.line(&Line::Ready {
         version: env!("CARGO_PKG_VERSION"),
         device: options.device.clone(),
-        code: options
-            .code
-            .0
-            .map_or("none".into(), |code| code.to_string()),
+        code: options.code.to_string(),
         mtu: options.mtu,
     });
     let mut tunnel = Tunnel {
@@ -267,6 +271,11 @@ impl Tunnel {
         for event in self.session.events() {
             match event {
                 Event::Connected { peer_window } => report.line(&Line::Connected { peer_window }),
+                Event::Code {
+                    code,
+                    report: heard,
+                } => report.line(&Line::of_code(code, heard)),
+                Event::OtherVersion(theirs) => return Err(RunError::OtherVersion { theirs }),
                 Event::OtherMtu(theirs) => {
                     let own = options.mtu;
                     return Err(RunError::OtherMtu { theirs, own });

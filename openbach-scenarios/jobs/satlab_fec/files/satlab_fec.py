@@ -185,7 +185,8 @@ def record(request: Request, argv: list[str], fault: str) -> None:
         "fault": fault,
     }
     counted: dict[str, Any] = next((line for line in reversed(report) if line["type"] in ("counters", "summary")), {})
-    names = ("sources_received", "repairs_received", "recovered", "lost", "recovery_delay_mean_ms")
+    names = ("sources_received", "repairs_received", "recovered", "lost", "recovery_delay_mean_ms", "repairs_sent",
+             "code_changes")  # fmt: skip
     if counted:
         collect_agent.send_stat(collect_agent.now(), **{name: counted[name] for name in names})
     path = request.scratch / "fec.json"
@@ -209,9 +210,9 @@ def tail(errors: Path) -> str:
 
 
 def code(text: str) -> str:
-    """Accept none or K,Z; satfec checks the numbers."""
-    if not re.fullmatch(r"none|[1-9]\d{0,3},[1-9]\d{0,3}", text):
-        raise argparse.ArgumentTypeError("is neither none nor K,Z")
+    """Accept none, adaptive or K,Z; satfec checks the numbers."""
+    if not re.fullmatch(r"none|adaptive|[1-9]\d{0,3},[1-9]\d{0,3}", text):
+        raise argparse.ArgumentTypeError("is neither none, adaptive nor K,Z")
     return text
 
 
@@ -230,7 +231,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("own_ip", type=IPv4Address, help="address of this node that the peer knows")
     options.add_argument("peer_ip", type=IPv4Address, help="the node of the other end")
-    options.add_argument("code", type=code, help="none, or K,Z: one repair packet after K packets over the last Z")
+    options.add_argument("code", type=code, help="none; K,Z: one repair packet after K packets over the last Z; or adaptive")
     options.add_argument("-l", "--port", type=number(1, 65535), default=5800, help="UDP port of both ends")
     options.add_argument("-o", "--deliver", choices=("immediate", "in-order"), default="in-order")
     options.add_argument("-w", "--hold-ms", type=number(1, 10000), default=200, help="in order: longest wait, ms")
