@@ -19,7 +19,7 @@ const BEYOND: u64 = 20;
 /// Packets that wait for late ones before they are judged: bits of `Losses::seen`.
 const JUDGED_BEHIND: u64 = u32::BITS as u64;
 
-/// What a receiver tells its sender of the last 10 s.
+/// What a receiver reports to its sender of the last 10 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Number of the report, modulo 2^16.

@@ -23,10 +23,10 @@ pub struct Hello {
     pub wants_reports: bool,
 }
 
-/// Why a content is no greeting of ours.
+/// Why a content cannot be taken for a greeting of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelloError {
-    /// It is no greeting.
+    /// Something else.
     Foreign,
     /// The greeting of another version of the tunnel.
     Version(u8),

@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::options::Transport;
+use crate::ports::Passed;
 use crate::session::{Dropped, Session};
 
 /// Lines that wait for the writer at most.
@@ -29,6 +31,8 @@ pub enum Line {
         code: String,
         /// Longest packet, bytes.
         mtu: u16,
+        /// What carries frames to the other end.
+        transport: Transport,
     },
     /// Both ends have heard each other.
     Connected {
@@ -122,6 +126,10 @@ pub struct Counters {
     dropped_foreign: u64,
     /// Packets that were longer than the path takes.
     dropped_too_long: u64,
+    /// Frames for which the QUIC connection had no room, or was not there any more.
+    dropped_outer: u64,
+    /// QUIC connections so far.
+    outer_connections: u64,
     /// Datagrams and packets that the host did not take.
     send_errors: u64,
 }
@@ -129,7 +137,7 @@ pub struct Counters {
 impl Counters {
     /// The counts of a session and of its I/O.
     #[must_use]
-    pub fn of(session: &Session, too_long: u64, send_errors: u64) -> Self {
+    pub fn of(session: &Session, passed: Passed) -> Self {
         let sent = session.sender().sent();
         let seen = session.receiver().map(fec::Receiver::counters);
         let seen = seen.unwrap_or_default();
@@ -164,8 +172,10 @@ impl Counters {
             dropped_unconnected: unconnected,
             dropped_unexpected: unexpected,
             dropped_foreign: foreign,
-            dropped_too_long: too_long,
-            send_errors,
+            dropped_too_long: passed.too_long,
+            dropped_outer: passed.outer.dropped,
+            outer_connections: passed.outer.connections,
+            send_errors: passed.send_errors,
         }
     }
 }

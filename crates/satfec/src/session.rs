@@ -168,6 +168,8 @@ impl Session {
             (Ok(Frame::Foreign(..)) | Err(_), _) => self.dropped.foreign += 1,
             (Ok(Frame::Report(_)), _) | (Ok(_), None) => self.dropped.unexpected += 1,
             (Ok(_), Some(receiver)) => {
+                // Greetings may wait behind data.
+                self.heard = now;
                 // Its frames are frames: this was just seen.
                 let _ = receiver.receive(now, datagram, |packet| output.deliver(packet));
             }

@@ -163,6 +163,24 @@ fn test_t53_reports_that_were_not_asked_for_are_counted() {
     assert_eq!((ends[0].reports(), ends[0].dropped().unexpected), (0, 1));
 }
 
+/// In the queue of a connection with congestion control greetings may wait behind much data.
+#[test]
+fn a_peer_that_sends_data_is_not_silent() {
+    let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+    second(&mut ends, &mut wires, 0);
+    ends[1].events();
+    for now in (1000..9000).step_by(10).map(|ms| ms * MS) {
+        ends[0].push(now, b"packet", &mut wires[0]);
+        for datagram in std::mem::take(&mut wires[0].sent) {
+            ends[1].receive(now, &datagram, &mut wires[1]);
+        }
+        ends[1].timeout(now, &mut wires[1]);
+    }
+    assert_eq!(ends[1].events(), []);
+    ends[1].timeout(14_000 * MS, &mut wires[1]);
+    assert_eq!(ends[1].events(), [Event::Silent]);
+}
+
 #[test]
 fn data_without_a_greeting_and_foreign_datagrams_are_counted() {
     let mut alone = end(1);
