@@ -106,7 +106,7 @@ fn without_losses_it_comes_down_to_the_least_redundant_code() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     /// A period of bursts that the ladder repairs is followed within four reports of the first burst; once they end, the
     /// sender is back at the least redundant code after the period of a report and the calm. The rung repairs the burst.
