@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
+from satlab.netlab import pki
 from tests.pepchain import DEADLINE_S, run
 from tests.polling import until
 
@@ -71,6 +74,7 @@ class Pair:
 
     folder: Path
     started: list[End] = field(default_factory=list)
+    made_keys: dict[str, pki.Pki] = field(default_factory=dict)
 
     def node(self, role: str) -> str:
         return f"satfec-{os.getpid()}-{role}"
@@ -90,12 +94,29 @@ class Pair:
         self.started.append(end)
         return end
 
-    def tunnel(self, *argv: str) -> tuple[End, End]:
-        """Start both ends, connected."""
-        ends = self.start("client", *argv), self.start("server", *argv)
+    def tunnel(self, *argv: str, control: str = "") -> tuple[End, End]:
+        """Start both ends, connected; with `control`, over QUIC."""
+        quic = self.quic(control) if control else {"client": (), "server": ()}
+        ends = self.start("client", *quic["client"], *argv), self.start("server", *quic["server"], *argv)
         for end in ends:
             end.wait_for("connected")
         return ends
+
+    def keys(self, name: str = "pki") -> pki.Pki:
+        """Return certificates that the server can show, of an authority for each name."""
+        if name not in self.made_keys:
+            made = pki.create(self.folder / name, ["satfec.test"], [ip_address(WIRE["server"])], datetime.now(UTC))
+            self.made_keys[name] = made
+        return self.made_keys[name]
+
+    def quic(self, control: str) -> dict[str, tuple[str, ...]]:
+        """Return the options of each end of a QUIC connection."""
+        keys = self.keys()
+        both = ("--transport=quic", f"--congestion-control={control}")
+        return {
+            "client": (*both, f"--ca={keys.ca_cert}"),
+            "server": (*both, f"--cert={keys.server_cert}", f"--key={keys.server_key}"),
+        }
 
     def drop(self, burst: int, period: int) -> None:
         """Let the client lose datagrams."""
@@ -156,6 +177,23 @@ def test_without_a_code_losses_stay(pair: Pair) -> None:
     assert 480 * 0.92 - 8 <= pings(pair) <= 480 * 0.92 + 8
 
 
+def test_redundancy_follows_the_losses_between_two_hosts(pair: Pair) -> None:
+    """Runs of 24 datagrams need S(2,100): S(5,100), with which an end begins, repairs 18 packets."""
+    client, server = pair.tunnel("--code=adaptive", "--hold-ms=5000")
+    pair.drop(24, 400)
+    pings(pair, 1000)
+    change = server.wait_for("code")
+    assert (change["code"], change["reason"]) == ("2,100", "report"), change
+    assert 10 <= change["burst_packets"] <= 24, change
+    assert pings(pair, 1000) >= 1000 - 24, "a run at the very end has no repair packets behind it"
+    summary = server.end()
+    assert summary["code"] == "2,100"
+    assert summary["reports_received"] > 5
+    assert client.wait_for("counters")["recovered"] > 30
+    codes = {line["code"] for line in client.lines("code")}
+    assert "2,100" not in codes, "nothing is lost on the way to the server"
+
+
 def test_bulk_data_crosses_in_packets_of_the_mtu(pair: Pair) -> None:
     """TCP in both directions; no datagram is longer than the MTU and 40 bytes."""
     client, server = pair.tunnel("--code=5,100")
@@ -173,6 +211,89 @@ def test_bulk_data_crosses_in_packets_of_the_mtu(pair: Pair) -> None:
     assert sent["repairs_sent"] == pytest.approx(sent["sources_sent"] / 5, rel=0.05)
     assert sent["source_bytes_sent"] / sent["sources_sent"] <= 1405
     assert client.wait_for("counters")["malformed"] == 0
+
+
+CONTROLS = ("off", "cubic")
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_runs_of_lost_quic_packets_are_repaired(pair: Pair, control: str) -> None:
+    """Frames that waited for the window share a packet, so a lost one takes several: S(2,100) repairs 48 in a row."""
+    client, server = pair.tunnel("--code=2,100", "--hold-ms=5000", control=control)
+    pair.drop(8, 200)
+    assert pings(pair) == 480
+    sent = server.end()
+    assert (sent["outer_connections"], sent["dropped_outer"], sent["send_errors"]) == (1, 0, 0)
+    seen = client.wait_for("counters")
+    assert seen["recovered"] > 10, seen
+    assert seen["lost"] == 0, seen
+    assert client.wait_for("ready")["transport"] == "quic"
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_bulk_data_crosses_a_quic_connection(pair: Pair, control: str) -> None:
+    """Packets of 1,400 bytes fit into datagrams on a wire of 1,500."""
+    client, server = pair.tunnel("--code=5,100", control=control)
+    listener = subprocess.Popen(
+        pair.inside("server", "iperf3", "-s", "-1", "-B", INSIDE["server"]), stdout=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: "5201" in run(*pair.inside("server", "ss", "-ltn")), "iperf3")
+        text = run(*pair.inside("client", "iperf3", "-c", INSIDE["server"], "-n", "5M", "-R", "-J"))
+    finally:
+        listener.kill()
+        listener.wait()
+    assert json.loads(text)["end"]["sum_received"]["bytes"] >= 5_000_000
+    sent = server.end()
+    assert sent["dropped_too_long"] == 0
+    seen = client.wait_for("counters")
+    assert (seen["malformed"], seen["dropped_foreign"]) == (0, 0)
+
+
+def test_an_end_of_a_quic_connection_is_killed_and_starts_anew(pair: Pair) -> None:
+    client, server = pair.tunnel("--peer-timeout-s=4", control="cubic")
+    server.process.kill()
+    server.process.wait()
+    argv = pair.inside("server", "ping", "-c", "1", "-W", "1", INSIDE["client"])
+    assert subprocess.run(argv, capture_output=True, check=False).returncode != 0, "nothing passes without the tunnel"
+    failed(client, 1, "was silent for 4 s")
+    client, server = pair.tunnel(control="off")
+    for role, end in (("client", client), ("server", server)):
+        assert pings(pair, 10) == 10
+        end.process.kill()
+        end.process.wait()
+        pair.start(role, *pair.quic("off")[role]).wait_for("connected")
+        until(lambda: pings(pair, 5) == 5, "both ends hear each other")
+
+
+def test_what_cannot_work_with_quic_is_named(pair: Pair) -> None:
+    """Options and files that are missing, another authority, another name."""
+    failed(pair.start("server", "--transport=quic"), 2, "needs --ca, or --cert and --key")
+    failed(pair.start("server", "--transport=quic", "--ca=/nonexistent"), 3, "/nonexistent: no certificate")
+    ends = pair.quic("cubic")
+    pair.start("server", *ends["server"])
+    other = f"--ca={pair.keys('other').ca_cert}"
+    failed(pair.start("client", *ends["client"][:2], other), 1, f"no QUIC connection with {WIRE['server']}:{PORT}")
+    failed(pair.start("client", *ends["client"], "--server-name=other.test"), 1, "certificate")
+    pair.start("client", *ends["client"], "--server-name=satfec.test").wait_for("connected")
+
+
+def test_a_path_that_is_or_becomes_too_narrow_for_quic_is_named(pair: Pair) -> None:
+    ends = pair.quic("off")
+    failed(
+        pair.start("client", *ends["client"], "--mtu=1430"),
+        3,
+        "the path takes 1500 bytes, and packets of 1430 bytes need 1508",
+    )
+    client, server = pair.tunnel("--code=none", control="off")
+    for role in WIRE:
+        run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1280")
+    argv = pair.inside("server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"])
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "mtu = 1202" in done.stdout + done.stderr or "mtu=1202" in done.stdout + done.stderr
+    assert server.wait_for("path_mtu")["packet_bytes"] == 1202
+    assert pings(pair, 10) == 10
+    assert client.process.poll() is None
 
 
 def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
@@ -225,7 +346,18 @@ def test_what_cannot_work_is_named(pair: Pair) -> None:
     pair.tunnel()
     taken = pair.start("client", f"--listen={WIRE['client']}:5801")
     failed(taken, 2, "cannot be used multiple times")
-    failed(pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, or none")
+    failed(pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, none or adaptive")
+
+
+def test_an_end_of_another_version_is_named(pair: Pair) -> None:
+    client = pair.start("client")
+    client.wait_for("ready")
+    older = (
+        "import socket;s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM);"
+        f"s.bind(('{WIRE['server']}',{PORT}));s.sendto(b'\\x80SFEC\\x01'+bytes(19)+b'\\x01',('{WIRE['client']}',{PORT}))"
+    )
+    run(*pair.inside("server", "python3", "-c", older))
+    failed(client, 1, "the other end speaks version 1 of the tunnel, this one version 2")
 
 
 def test_a_path_that_becomes_narrower_is_answered(pair: Pair) -> None:
@@ -339,9 +471,13 @@ def jobs(pair: Pair) -> Iterator[dict[str, Job]]:
                 each.stop()
 
 
-def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair: Pair) -> None:
+@pytest.mark.parametrize(("code", "transport"), [("5,100", "udp"), ("adaptive", "udp"), ("adaptive", "quic")])
+def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(
+    pair: Pair, code: str, transport: str
+) -> None:
     before = state(pair)
-    found = {role: job(pair, role, "5,100") for role in WIRE}
+    outer = {role: ("-t", transport if transport == "udp" else f"quic-{role}", "-c", "off") for role in WIRE}
+    found = {role: job(pair, role, code, *outer[role], "--pki", str(pair.keys().folder)) for role in WIRE}
     for each in found.values():
         each.ready()
     assert "dev fec0" in run(*pair.inside("client", "ip", "route", "get", WIRE["server"]))
@@ -350,10 +486,11 @@ def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair
     assert state(pair) == before
     for each in found.values():
         stored = each.stored()
-        assert (stored["code"], stored["fault"]) == ("5,100", "")
+        assert (stored["code"], stored["fault"]) == (code, "")
         summary = stored["report"][-1]
         assert summary["type"] == "summary"
         assert summary["sources_received"] >= 10
+        assert summary["outer_connections"] == (transport == "quic")
         assert '"recovered"' in (each.raw / "stats.jsonl").read_text()
     assert reaches(pair), "without the tunnel packets pass as before"
 

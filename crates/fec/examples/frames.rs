@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Frame::Repair { id, symbol } => {
                 decoder.repair(id, symbol, &mut recovered);
             }
-            Frame::Foreign(..) => {}
+            Frame::Report(_) | Frame::Foreign(..) => {}
         }
     }
     for position in recovered {

@@ -39,6 +39,11 @@ impl Code {
         Ok(Self { step, window })
     }
 
+    /// A code of the ladder of adaptive redundancy.
+    pub(crate) const fn on_ladder(step: u16) -> Self {
+        Self { step, window: 100 }
+    }
+
     /// Source packets from one repair packet to the next, `k`.
     #[must_use]
     pub const fn step(self) -> u16 {

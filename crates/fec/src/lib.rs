@@ -5,21 +5,27 @@
 //! frames; [`Encoder`] and [`Decoder`] are the code without framing and timers.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod adaptation;
 mod code;
 mod coefficients;
 mod decoder;
 mod encoder;
 pub mod gf256;
+mod losses;
+mod protection;
 mod receiver;
 mod sender;
 mod sys;
 mod tinymt;
 mod wire;
 
+pub use adaptation::LADDER;
 pub use code::{Code, CodeError};
 pub use coefficients::coefficients;
 pub use decoder::{Arrival, Decoder, Recovered};
 pub use encoder::Encoder;
+pub use losses::{LONGEST_BURST, Report};
+pub use protection::Protection;
 pub use receiver::{Counters, Delivery, Receiver};
 pub use sender::{Sender, Sent};
 pub use tinymt::TinyMt32;

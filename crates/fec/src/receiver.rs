@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The receiving half of a tunnel: packets of frames, at once or in their order.
 
-use crate::wire::{Frame, RepairId, WireError, parse};
+use crate::losses::{INTERVAL, Losses};
+use crate::wire::{Frame, RepairId, WireError, parse, put_report};
 use crate::{Arrival, Decoder, Nanos};
 
 /// When a packet leaves.
@@ -41,6 +42,8 @@ pub struct Counters {
     pub recovery_delay_sum: Nanos,
     /// The longest of them.
     pub recovery_delay_max: Nanos,
+    /// Reports made.
+    pub reports: u64,
 }
 
 /// Makes packets of frames. Memory: that of its [`Decoder`], and 8 bytes for each of its slots.
@@ -54,6 +57,9 @@ pub struct Receiver {
     next: u64,
     counters: Counters,
     recovered: Vec<u64>,
+    losses: Losses,
+    /// When the next report is due, if the sender wants some.
+    next_report: Option<Nanos>,
 }
 
 impl Receiver {
@@ -61,14 +67,24 @@ impl Receiver {
     #[must_use]
     pub fn new(window: usize, delivery: Delivery) -> Self {
         let decoder = Decoder::new(window, 0);
+        let start = decoder.window().start;
         Self {
-            next: decoder.window().start,
+            next: start,
             noticed: vec![0; window.max(1)],
             decoder,
             delivery,
             counters: Counters::default(),
             recovered: Vec::new(),
+            losses: Losses::new(start),
+            next_report: None,
         }
+    }
+
+    /// The same with reports from now on.
+    #[must_use]
+    pub fn with_reports(mut self, now: Nanos) -> Self {
+        self.next_report = Some(now.saturating_add(INTERVAL));
+        self
     }
 
     /// What was seen so far.
@@ -103,14 +119,33 @@ impl Receiver {
         match frame {
             Frame::Source { esi, packet } => self.source(now, esi, packet, &mut deliver),
             Frame::Repair { id, symbol } => self.repair(now, id, symbol, &mut deliver),
-            Frame::Foreign(..) => {}
+            Frame::Report(_) | Frame::Foreign(..) => {}
         }
         Ok(frame)
     }
 
-    /// When [`Self::timeout`] has something to do.
+    /// When [`Self::timeout`] or [`Self::report`] has something to do.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Nanos> {
+        self.blocked_until()
+            .into_iter()
+            .chain(self.next_report)
+            .min()
+    }
+
+    /// Makes the frame of a report, if one is due.
+    pub fn report(&mut self, now: Nanos) -> Option<Vec<u8>> {
+        let due = self.next_report.filter(|due| *due <= now)?;
+        // After a standstill there is one report, not all that were due.
+        self.next_report = Some(due.max(now.saturating_sub(INTERVAL)) + INTERVAL);
+        self.counters.reports += 1;
+        let mut frame = Vec::new();
+        put_report(self.losses.report(now), &mut frame);
+        Some(frame)
+    }
+
+    /// When the packets behind a gap have waited long enough.
+    fn blocked_until(&self) -> Option<Nanos> {
         let Delivery::InOrder { hold } = self.delivery else {
             return None;
         };
@@ -120,7 +155,7 @@ impl Receiver {
 
     /// Abandons packets whose deadline has passed.
     pub fn timeout(&mut self, now: Nanos, mut deliver: impl FnMut(&[u8])) {
-        while self.next_timeout().is_some_and(|due| due <= now) {
+        while self.blocked_until().is_some_and(|due| due <= now) {
             self.pass(self.next + 1, &mut deliver);
             self.deliver_in_order(&mut deliver);
         }
@@ -128,6 +163,7 @@ impl Receiver {
 
     fn source(&mut self, now: Nanos, esi: u32, packet: &[u8], deliver: &mut impl FnMut(&[u8])) {
         let position = self.decoder.position(esi);
+        self.losses.source(now, position);
         self.make_room(now, position + 1, deliver);
         let arrival = self.decoder.source(esi, packet, &mut self.recovered);
         match arrival {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The sending half of a tunnel: frames of packets, and repair frames for the end of a stream.
 
-use crate::{Code, Encoder, Nanos};
+use crate::adaptation::Adaptation;
+use crate::{Code, Encoder, Nanos, Protection, Report};
 
 /// The tail of a stream is covered no earlier and no later than this after its last packet.
 const TAIL: std::ops::RangeInclusive<Nanos> = 1_000_000..=100_000_000;
@@ -30,6 +31,7 @@ pub struct Sent {
 #[derive(Debug)]
 pub struct Sender {
     encoder: Encoder,
+    adaptation: Option<Adaptation>,
     last: Option<Nanos>,
     /// Mean distance of two packets.
     distance: Nanos,
@@ -40,9 +42,18 @@ pub struct Sender {
 impl Sender {
     /// A sender of a new stream, whose first packet has number 0.
     #[must_use]
-    pub fn new(code: Option<Code>) -> Self {
+    pub fn new(protection: impl Into<Protection>) -> Self {
+        let (code, adaptation) = match protection.into() {
+            Protection::None => (None, None),
+            Protection::Fixed(code) => (Some(code), None),
+            Protection::Adaptive => {
+                let adaptation = Adaptation::new();
+                (Some(adaptation.code()), Some(adaptation))
+            }
+        };
         Self {
             encoder: Encoder::new(code, 0),
+            adaptation,
             last: None,
             distance: 0,
             sent: Sent::default(),
@@ -62,9 +73,15 @@ impl Sender {
         self.encoder.code()
     }
 
-    /// Changes the code from the next packet on.
-    pub fn set_code(&mut self, code: Option<Code>) {
-        self.encoder.set_code(code);
+    /// How often an adaptive sender has changed its code.
+    #[must_use]
+    pub fn code_changes(&self) -> u64 {
+        self.adaptation.as_ref().map_or(0, Adaptation::changes)
+    }
+
+    /// Takes what the receiver reports. Only an adaptive sender heeds it.
+    pub fn report(&mut self, now: Nanos, report: Report) {
+        self.adapt(|it| it.report(now, report));
     }
 
     /// Makes the frames of a packet of 1 to [`crate::MAX_PACKET`] bytes: its source frame, and a repair frame if one is due.
@@ -87,16 +104,31 @@ impl Sender {
     /// When [`Self::timeout`] has something to do.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Nanos> {
+        let silence = self.adaptation.as_ref().and_then(Adaptation::next_timeout);
+        self.tail().into_iter().chain(silence).min()
+    }
+
+    /// Covers the tail of the stream, if it is time to, and notes missing reports.
+    pub fn timeout(&mut self, now: Nanos, send: impl FnMut(&[u8])) {
+        if self.tail().is_some_and(|due| due <= now) && self.repair(send) {
+            self.sent.tail_repairs += 1;
+        }
+        self.adapt(|it| it.timeout(now));
+    }
+
+    /// When the tail is to be covered.
+    fn tail(&self) -> Option<Nanos> {
         let step = u64::from(self.encoder.code()?.step());
         let last = self.last.filter(|_| self.encoder.uncovered() > 0)?;
         let wait = (2 * step * self.distance).clamp(*TAIL.start(), *TAIL.end());
         Some(last.saturating_add(wait))
     }
 
-    /// Covers the tail of the stream, if it is time to.
-    pub fn timeout(&mut self, now: Nanos, send: impl FnMut(&[u8])) {
-        if self.next_timeout().is_some_and(|due| due <= now) && self.repair(send) {
-            self.sent.tail_repairs += 1;
+    /// The code that follows from something new is in force from the next packet on.
+    fn adapt(&mut self, hears: impl FnOnce(&mut Adaptation)) {
+        if let Some(adaptation) = &mut self.adaptation {
+            hears(adaptation);
+            self.encoder.set_code(Some(adaptation.code()));
         }
     }
 

@@ -3,16 +3,19 @@
 //!
 //! A source packet is the packet and behind it its Explicit Source FEC Payload ID. A repair packet is the Repair FEC
 //! Payload ID and one repair symbol. Trailing bytes of a repair symbol that no packet of its window reaches are zero, and
-//! are not sent. The other kinds are the caller's: 0x80 to 0xff.
+//! are not sent. A report of losses goes the other way. The other kinds are the caller's: 0x80 to 0xff.
 
 use crate::MAX_PACKET;
+use crate::losses::{LONGEST_BURST, Report};
 
 const SOURCE: u8 = 0;
 const REPAIR: u8 = 1;
+const REPORT: u8 = 2;
 /// First kind that is left to the caller.
 const FOREIGN: u8 = 0x80;
 const ESI_BYTES: usize = 4;
 const REPAIR_ID_BYTES: usize = 8;
+const REPORT_BYTES: usize = 11;
 /// Flow identifier and length in front of a packet in its source symbol (ADUI, RFC 8681 section 3.3).
 const ADUI_BYTES: usize = 3;
 const FLOW: u8 = 0;
@@ -47,6 +50,8 @@ pub enum Frame<'a> {
         /// The symbol.
         symbol: &'a [u8],
     },
+    /// What the receiver of our packets has seen of their losses.
+    Report(Report),
     /// A frame of the caller: its kind and content.
     Foreign(u8, &'a [u8]),
 }
@@ -60,6 +65,9 @@ pub enum WireError {
     /// The frame ends before its identifier does, or its packet is empty or longer than [`MAX_PACKET`].
     #[error("wrong length of a frame")]
     Length,
+    /// A report contradicts itself or has a burst above [`LONGEST_BURST`].
+    #[error("a report that cannot be")]
+    Report,
 }
 
 /// Reads a frame.
@@ -89,6 +97,7 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, WireError> {
             let id = RepairId::parse(*id);
             Ok(Frame::Repair { id, symbol })
         }
+        REPORT => parse_report(rest).map(Frame::Report),
         FOREIGN.. => Ok(Frame::Foreign(kind, rest)),
         _ => Err(WireError::Kind),
     }
@@ -105,6 +114,30 @@ pub(crate) fn put_source(esi: u32, packet: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn put_repair(id: RepairId, out: &mut Vec<u8>) {
     out.push(REPAIR);
     out.extend_from_slice(&id.bytes());
+}
+
+/// Appends a frame of a report: number, received, lost, burst.
+pub(crate) fn put_report(report: Report, out: &mut Vec<u8>) {
+    out.push(REPORT);
+    out.extend_from_slice(&report.number.to_be_bytes());
+    out.extend_from_slice(&report.received.to_be_bytes());
+    out.extend_from_slice(&report.lost.to_be_bytes());
+    out.push(report.burst);
+}
+
+fn parse_report(bytes: &[u8]) -> Result<Report, WireError> {
+    let bytes: [u8; REPORT_BYTES] = bytes.try_into().map_err(|_| WireError::Length)?;
+    let [n0, n1, r0, r1, r2, r3, l0, l1, l2, l3, burst] = bytes;
+    let report = Report {
+        number: u16::from_be_bytes([n0, n1]),
+        received: u32::from_be_bytes([r0, r1, r2, r3]),
+        lost: u32::from_be_bytes([l0, l1, l2, l3]),
+        burst,
+    };
+    let is_possible = burst <= LONGEST_BURST
+        && u32::from(burst) <= report.lost
+        && (burst == 0) == (report.lost == 0);
+    is_possible.then_some(report).ok_or(WireError::Report)
 }
 
 impl RepairId {
@@ -163,6 +196,37 @@ mod tests {
         put_repair(id, &mut bytes);
         assert_eq!(bytes, [1, 0xab, 0xcd, 0xf0, 100, 0xff, 0xff, 0xff, 0xf0]);
         assert_eq!(symbol_of(b"abc"), b"\x00\x00\x03abc");
+    }
+
+    #[test]
+    fn reports_that_cannot_be_are_refused() {
+        for (received, lost, burst, is_read) in [
+            (0, 0, 0, true),
+            (u32::MAX, u32::MAX, 72, true),
+            (10, 5, 5, true),
+            (10, 5, 6, false),
+            (10, 0, 1, false),
+            (10, 5, 0, false),
+            (10, 500, 73, false),
+        ] {
+            let report = Report {
+                number: 0xfffe,
+                received,
+                lost,
+                burst,
+            };
+            let mut bytes = Vec::new();
+            put_report(report, &mut bytes);
+            let expected = if is_read {
+                Ok(Frame::Report(report))
+            } else {
+                Err(WireError::Report)
+            };
+            assert_eq!(parse(&bytes), expected);
+            assert_eq!(parse(&bytes[..11]), Err(WireError::Length));
+            bytes.push(0);
+            assert_eq!(parse(&bytes), Err(WireError::Length));
+        }
     }
 
     proptest! {

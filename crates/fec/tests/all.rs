@@ -4,5 +4,6 @@
 
 mod common;
 
+mod adaptation;
 mod bursts;
 mod tunnel;

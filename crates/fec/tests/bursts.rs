@@ -4,9 +4,9 @@
 
 use crate::common;
 
-use common::{MS, Tunnel, code};
-use fec::{Code, Delivery, Nanos};
-use link::{Carrier, GilbertElliott, Link, LinkConfig, Loss, LossModel, LossUnit, Queue, Stage};
+use common::{Channel, FRAME, MS, Tunnel, code, dvb, optical};
+use fec::{Code, Delivery, Sender};
+use link::LossModel;
 
 const CODES: [(u16, u16); 4] = [(10, 100), (5, 100), (2, 100), (3, 20)];
 
@@ -62,56 +62,18 @@ fn bursts_longer_than_the_repair_frames_of_a_window_always_leak() {
     }
 }
 
-/// 1,428 bytes on the wire at 12 Mbit/s.
-const FRAME: Nanos = 952_000;
 const PACKETS: u64 = 150_000;
 
 /// Share of packets that are not there in the end, of packets of 1,400 bytes that fill 12 Mbit/s with their repair frames.
 fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
-    let losses = vec![Loss {
-        model: model.clone(),
-        unit: LossUnit::Packet,
-    }];
-    let config = LinkConfig {
-        losses,
-        ..LinkConfig::new(Carrier::Wire, 0, Queue::drop_tail(1 << 20), seed)
-    };
-    let mut link = Link::new(config).unwrap();
-    let mut tunnel = match code {
-        Some(code) => Tunnel::new(code, Delivery::Immediate),
-        None => Tunnel::new(common::code(1, 1), Delivery::Immediate),
-    };
-    tunnel.sender.set_code(code);
-    let mut released = Vec::new();
-    let mut is_lost = |frame: u64| {
-        let now = frame * FRAME;
-        link.push(now, &[0; 20]);
-        std::iter::from_fn(|| link.pop(now, &mut released)).count() == 0
-    };
+    let mut channel = Channel::new(Some(model), seed);
+    let mut tunnel = Tunnel::new(common::code(1, 100), Delivery::Immediate);
+    tunnel.sender = Sender::new(code);
     for number in 0..PACKETS {
-        tunnel.push(tunnel.frames * FRAME, number, |frame, _| is_lost(frame));
+        let now = tunnel.frames * FRAME;
+        tunnel.push(now, number, |frame, _| channel.loses(frame));
     }
     1.0 - tunnel.out.len() as f64 / PACKETS as f64
-}
-
-fn optical() -> LossModel {
-    LossModel::GilbertElliott(GilbertElliott {
-        p: 0.01,
-        r: 0.167,
-        good: 0.0,
-        bad: 1.0,
-        step: Some(MS),
-        shortest: 10 * MS,
-    })
-}
-
-/// One burst of 15.5 ms each 273 ms.
-fn dvb() -> LossModel {
-    LossModel::Bursts {
-        period: 273 * MS,
-        duration: 15_500_000,
-        first: 50 * MS,
-    }
 }
 
 /// In percent, within 0.3 points of an ideal decoder: elimination over the whole stream with random coefficients, another

@@ -5,7 +5,9 @@
 use crate::common;
 
 use common::{MS, Tunnel, code, number, packet};
-use fec::{Arrival, Code, Decoder, Delivery, Encoder, Frame, Receiver, Sender, parse};
+use fec::{
+    Arrival, Code, Decoder, Delivery, Encoder, Frame, LADDER, Protection, Receiver, Sender, parse,
+};
 use proptest::prelude::*;
 
 const HOLD: Delivery = Delivery::InOrder { hold: 50 * MS };
@@ -75,11 +77,19 @@ fn swallow(frames: &[Vec<u8>], is_in_order: bool) {
     } else {
         Delivery::Immediate
     };
-    let mut receiver = Receiver::new(32, delivery);
+    let mut receiver = Receiver::new(32, delivery).with_reports(0);
+    let mut sender = Sender::new(Protection::Adaptive);
     for (at, frame) in frames.iter().enumerate() {
-        let now = at as u64 * MS;
-        let _ = receiver.receive(now, frame, |packet| assert!(!packet.is_empty()));
+        let now = at as u64 * 50 * MS;
+        let taken = receiver.receive(now, frame, |packet| assert!(!packet.is_empty()));
+        if let Ok(Frame::Report(report)) = taken {
+            sender.report(now, report);
+        }
+        assert!(LADDER.contains(&sender.code().unwrap()));
         receiver.timeout(now, |_| {});
+        if let Some(report) = receiver.report(now) {
+            assert!(matches!(parse(&report), Ok(Frame::Report(_))));
+        }
         assert!(receiver.missing() <= 32);
     }
     let counters = receiver.counters();
@@ -93,7 +103,7 @@ fn corpus_is_taken_without_panic() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         files += 1;
-        for size in [1, 9, 13, 40] {
+        for size in [1, 9, 12, 13, 40] {
             let frames: Vec<_> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
             swallow(&frames, false);
             swallow(&frames, true);

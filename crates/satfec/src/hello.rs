@@ -4,8 +4,9 @@
 /// Kind of its frame.
 pub const KIND: u8 = 0x80;
 const MAGIC: [u8; 4] = *b"SFEC";
-const VERSION: u8 = 1;
-const BYTES: usize = 25;
+/// Since 2: `wants_reports`, and reports of losses.
+pub const VERSION: u8 = 2;
+const BYTES: usize = 26;
 
 /// What an end says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,17 @@ pub struct Hello {
     pub window: u16,
     /// Longest packet in its tunnel, bytes.
     pub mtu: u16,
+    /// Its redundancy follows the losses that the peer reports.
+    pub wants_reports: bool,
+}
+
+/// Why a content cannot be taken for a greeting of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HelloError {
+    /// Something else.
+    Foreign,
+    /// The greeting of another version of the tunnel.
+    Version(u8),
 }
 
 impl Hello {
@@ -31,24 +43,39 @@ impl Hello {
         frame.extend_from_slice(&self.peer.to_be_bytes());
         frame.extend_from_slice(&self.window.to_be_bytes());
         frame.extend_from_slice(&self.mtu.to_be_bytes());
+        frame.push(u8::from(self.wants_reports));
         frame
     }
 
-    /// Reads the content of a frame of this kind; `None` if it is none of ours, or of another version.
-    #[must_use]
-    pub fn parse(content: &[u8]) -> Option<Self> {
-        let content: &[u8; BYTES] = content.try_into().ok()?;
-        let rest = content.strip_prefix(&MAGIC)?.strip_prefix(&[VERSION])?;
+    /// Reads the content of a frame of this kind.
+    ///
+    /// # Errors
+    /// It is none of ours, or of another version.
+    pub fn parse(content: &[u8]) -> Result<Self, HelloError> {
+        match content.strip_prefix(&MAGIC) {
+            Some([version, ..]) if *version != VERSION => Err(HelloError::Version(*version)),
+            Some([_, fields @ ..]) => Self::fields(fields).ok_or(HelloError::Foreign),
+            _ => Err(HelloError::Foreign),
+        }
+    }
+
+    fn fields(bytes: &[u8]) -> Option<Self> {
+        let rest: &[u8; BYTES - 5] = bytes.try_into().ok()?;
         let (session, rest) = rest.split_first_chunk()?;
         let (peer, rest) = rest.split_first_chunk()?;
         let (window, rest) = rest.split_first_chunk()?;
+        let (mtu, reports) = rest.split_first_chunk()?;
         let hello = Self {
             session: u64::from_be_bytes(*session),
             peer: u64::from_be_bytes(*peer),
             window: u16::from_be_bytes(*window),
-            mtu: u16::from_be_bytes(rest.try_into().ok()?),
+            mtu: u16::from_be_bytes(*mtu),
+            wants_reports: reports == [1],
         };
-        (hello.session != 0 && hello.window <= fec::Code::MAX_WINDOW).then_some(hello)
+        let is_possible = hello.session != 0
+            && hello.window <= fec::Code::MAX_WINDOW
+            && (hello.wants_reports || reports == [0]);
+        is_possible.then_some(hello)
     }
 }
 
@@ -57,14 +84,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn an_older_greeting_is_named_by_its_version() {
+        let older = [&b"SFEC\x01"[..], &[7; 20]].concat();
+        assert_eq!(Hello::parse(&older), Err(HelloError::Version(1)));
+        let newer = [&b"SFEC\x03"[..], &[7; 80]].concat();
+        assert_eq!(Hello::parse(&newer), Err(HelloError::Version(3)));
+        for none in [&b"SFEC"[..], b"SFEC\x02", b"SFED\x01", b""] {
+            assert_eq!(Hello::parse(none), Err(HelloError::Foreign));
+        }
+    }
+
     proptest! {
         #[test]
-        fn it_round_trips(session in 1..u64::MAX, peer: u64, window in 0..=1024_u16, mtu: u16) {
-            let hello = Hello { session, peer, window, mtu };
+        fn it_round_trips(session in 1..u64::MAX, peer: u64, window in 0..=1024_u16, mtu: u16, wants_reports: bool) {
+            let hello = Hello { session, peer, window, mtu, wants_reports };
             let frame = hello.frame();
             prop_assert_eq!(frame[0], KIND);
-            prop_assert_eq!(Hello::parse(&frame[1..]), Some(hello));
-            prop_assert_eq!(Hello::parse(&frame), None);
+            prop_assert_eq!(Hello::parse(&frame[1..]), Ok(hello));
+            prop_assert_eq!(Hello::parse(&frame), Err(HelloError::Foreign));
         }
 
         #[test]

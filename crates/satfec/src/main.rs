@@ -39,7 +39,10 @@ fn carry(options: &Options) -> Result<(), Failure> {
 
 fn status(error: &RunError) -> u8 {
     match error {
-        RunError::Silent { .. } | RunError::OtherMtu { .. } => 1,
+        RunError::Silent { .. }
+        | RunError::OtherMtu { .. }
+        | RunError::OtherVersion { .. }
+        | RunError::Refused { .. } => 1,
         RunError::Host { .. } | RunError::PathMtu { .. } => 3,
     }
 }
@@ -49,6 +52,8 @@ fn hint(error: &RunError) -> &'static str {
         RunError::Silent { .. } => {
             "start satfec there, with --peer and --listen exchanged; or a longer --peer-timeout-s"
         }
+        RunError::Refused { .. } => "see --ca and --server-name here, --cert and --key there",
+        RunError::OtherVersion { .. } => "use satfec of the same release at both ends",
         RunError::OtherMtu { .. } => "use the same --mtu at both ends",
         RunError::PathMtu { .. } => "use a smaller --mtu at both ends",
         RunError::Host { .. } => "satfec needs CAP_NET_ADMIN, and a free address and device name",

@@ -2,11 +2,49 @@
 //! The command line.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 
-use fec::{Code, Delivery};
+use fec::{Delivery, Protection};
+use serde::Serialize;
 
-/// A repair frame's symbol and its identifiers, UDP and IPv4: what a packet grows by at most, bytes.
-pub const OVERHEAD: u16 = 12 + 8 + 20;
+use crate::control::Control;
+use crate::quic;
+
+/// A repair frame's symbol and its identifiers: what a packet grows by at most, bytes.
+pub const FRAMING: u16 = 12;
+/// UDP and IPv4, bytes.
+const HEADERS: u16 = 8 + 20;
+
+/// What carries frames to the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// A UDP datagram each
+    Udp,
+    /// DATAGRAM frames of one QUIC connection (RFC 9221)
+    Quic,
+}
+
+impl Transport {
+    /// What a packet grows by on the way, at most, bytes.
+    #[must_use]
+    pub fn overhead(self) -> u16 {
+        match self {
+            Self::Udp => FRAMING + HEADERS,
+            Self::Quic => FRAMING + quic::OVERHEAD + HEADERS,
+        }
+    }
+
+    /// MTU that a path needs for packets of so many bytes.
+    #[must_use]
+    pub fn need(self, mtu: u16) -> u16 {
+        let least = match self {
+            Self::Udp => 0,
+            Self::Quic => quic::LEAST_PAYLOAD + HEADERS,
+        };
+        least.max(mtu + self.overhead())
+    }
+}
 
 /// How packets leave the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -39,21 +77,40 @@ pub struct Options {
     /// Mark of the outer datagrams, by which rules keep them out of the tunnel (0: none)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub mark: u32,
-    /// Code of what this end sends: none, or K,Z: one repair frame after K packets over the last Z (up to 1024)
-    #[arg(long, value_name = "CODE", default_value = "none", value_parser = code)]
-    pub code: CodeOption,
+    /// Code of what this end sends: none; K,Z: one repair frame after K packets over the last Z (up to 1024); or adaptive: what the
+    /// losses need that the other end reports, of 50,100 to 2,100
+    #[arg(long, value_name = "CODE", default_value = "none", value_parser = protection)]
+    pub code: Protection,
     /// When packets leave the tunnel
     #[arg(long, value_enum, default_value = "in-order")]
     pub deliver: Order,
     /// In order: longest wait for a missing packet, ms (1 to 10000)
     #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub hold_ms: u64,
-    /// Longest packet in the tunnel, bytes (576 to 9000); outside it is 40 more
+    /// Longest packet in the tunnel, bytes (576 to 9000); outside it is 40 more, with quic 78
     #[arg(long, value_name = "BYTES", default_value_t = 1400, value_parser = clap::value_parser!(u16).range(576..=9000))]
     pub mtu: u16,
     /// End if the other end is silent this long, s (1 to 3600)
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub peer_timeout_s: u64,
+    /// What carries frames to the other end, at both ends the same
+    #[arg(long, value_enum, default_value = "udp")]
+    pub transport: Transport,
+    /// quic: what limits the datagrams in flight [default: cubic]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub congestion_control: Option<Control>,
+    /// quic, the server's end: certificate chain, PEM
+    #[arg(long, value_name = "PEM", requires = "key", conflicts_with = "ca")]
+    pub cert: Option<PathBuf>,
+    /// quic, the server's end: private key, PKCS 8 in PEM
+    #[arg(long, value_name = "PEM", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// quic, the client's end: authority that must have signed the other end's certificate, PEM
+    #[arg(long, value_name = "PEM")]
+    pub ca: Option<PathBuf>,
+    /// quic, the client's end: name in that certificate [default: the address in --peer]
+    #[arg(long, value_name = "NAME", requires = "ca")]
+    pub server_name: Option<String>,
     /// Time between two lines of counters, ms (10 to 60000)
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub interval_ms: u64,
@@ -62,18 +119,9 @@ pub struct Options {
 const EXIT_STATUSES: &str = "Exit status: 0 ended by SIGTERM or SIGINT, 1 the other end is silent or does not fit, \
 2 usage, 3 the host cannot do it.";
 
-/// A code, or none. (clap takes `Option` for an option that may be left out.)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CodeOption(pub Option<Code>);
-
-fn code(text: &str) -> Result<CodeOption, String> {
-    match text {
-        "none" => Ok(CodeOption(None)),
-        _ => match text.parse() {
-            Ok(code) => Ok(CodeOption(Some(code))),
-            Err(error) => Err(format!("{error}, or none")),
-        },
-    }
+fn protection(text: &str) -> Result<Protection, String> {
+    text.parse()
+        .map_err(|error| format!("{error}, none or adaptive"))
 }
 
 impl Options {
@@ -97,10 +145,24 @@ impl Options {
         if inside.is_some_and(|(own, peer)| [own, peer].contains(self.peer.ip())) {
             faults.push("--peer: is an address in the tunnel, which would carry itself");
         }
+        faults.extend(self.transport_fault());
         if faults.is_empty() {
             Ok(())
         } else {
             Err(faults.join("\n"))
+        }
+    }
+
+    fn transport_fault(&self) -> Option<&'static str> {
+        let has_tls = self.cert.is_some() || self.ca.is_some();
+        match self.transport {
+            Transport::Quic if !has_tls => {
+                Some("--transport quic: needs --ca, or --cert and --key, one at each end")
+            }
+            Transport::Udp if has_tls || self.congestion_control.is_some() => {
+                Some("--cert, --ca, --congestion-control: need --transport quic")
+            }
+            _ => None,
         }
     }
 
@@ -139,14 +201,33 @@ mod tests {
 
     #[test]
     fn codes_are_read_and_faults_named() {
-        assert_eq!(parse(&[]).unwrap().code.0, None);
-        let code = parse(&["--code=5,100"]).unwrap().code.0.unwrap();
-        assert_eq!((code.step(), code.window()), (5, 100));
+        for text in ["none", "5,100", "adaptive"] {
+            let options = parse(&["--code", text]).unwrap();
+            assert_eq!(options.code.to_string(), text);
+        }
+        assert_eq!(parse(&[]).unwrap().code, Protection::None);
         let error = parse(&["--code=0,100"]).unwrap_err().to_string();
         assert!(error.contains("needs 1 <= K <= Z <= 1024"), "{error}");
         for wrong in ["--mtu=500", "--hold-ms=0", "--code=5", "--peer-timeout-s=0"] {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_end_of_a_quic_connection_is_its_client_or_its_server() {
+        let fault = |more: &[&str]| parse(more).unwrap().check().err();
+        assert_eq!(fault(&["--transport=quic", "--ca=ca.crt"]), None);
+        let server = ["--transport=quic", "--cert=a", "--key=b"];
+        assert_eq!(fault(&server), None);
+        assert!(fault(&["--transport=quic"]).is_some());
+        assert!(fault(&["--ca=ca.crt"]).is_some());
+        assert!(fault(&["--congestion-control=off"]).is_some());
+        for wrong in [&["--cert=a"][..], &["--cert=a", "--key=b", "--ca=c"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(Transport::Udp.need(1400), 1440);
+        assert_eq!(Transport::Quic.need(1400), 1478);
+        assert_eq!(Transport::Quic.need(600), 1228);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::options::Transport;
+use crate::ports::Passed;
 use crate::session::{Dropped, Session};
 
 /// Lines that wait for the writer at most.
@@ -29,11 +31,24 @@ pub enum Line {
         code: String,
         /// Longest packet, bytes.
         mtu: u16,
+        /// What carries frames to the other end.
+        transport: Transport,
     },
     /// Both ends have heard each other.
     Connected {
         /// Packets that the peer's repair frames cover; 0: it has no code.
         peer_window: u16,
+    },
+    /// An adaptive end sends with another code from now on.
+    Code {
+        /// It.
+        code: String,
+        /// Why.
+        reason: Reason,
+        /// What the peer reported, 0 to 1.
+        loss_ratio: f64,
+        /// What the peer reported, packets.
+        burst_packets: u8,
     },
     /// The path takes shorter datagrams than the tunnel needs: senders were asked for shorter packets.
     PathMtu {
@@ -54,6 +69,29 @@ pub enum Line {
         /// Lines that could not be written.
         lines_dropped: u64,
     },
+}
+
+/// Why a code changes.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// What the peer reported.
+    Report,
+    /// Reports of the peer are missing.
+    Silence,
+}
+
+impl Line {
+    /// The line of a change; without a report for want of one.
+    #[must_use]
+    pub fn of_code(code: fec::Code, report: Option<fec::Report>) -> Self {
+        Self::Code {
+            code: code.to_string(),
+            reason: report.map_or(Reason::Silence, |_| Reason::Report),
+            loss_ratio: report.map_or(0.0, fec::Report::loss_ratio),
+            burst_packets: report.map_or(0, |it| it.burst),
+        }
+    }
 }
 
 /// Counts since the start, or since the peer started anew.
@@ -78,11 +116,20 @@ pub struct Counters {
     malformed: u64,
     recovery_delay_mean_ms: f64,
     recovery_delay_max_ms: f64,
+    /// Code in force; empty without one.
+    code: String,
+    code_changes: u64,
+    reports_sent: u64,
+    reports_received: u64,
     dropped_unconnected: u64,
     dropped_unexpected: u64,
     dropped_foreign: u64,
     /// Packets that were longer than the path takes.
     dropped_too_long: u64,
+    /// Frames for which the QUIC connection had no room, or was not there any more.
+    dropped_outer: u64,
+    /// QUIC connections so far.
+    outer_connections: u64,
     /// Datagrams and packets that the host did not take.
     send_errors: u64,
 }
@@ -90,7 +137,7 @@ pub struct Counters {
 impl Counters {
     /// The counts of a session and of its I/O.
     #[must_use]
-    pub fn of(session: &Session, too_long: u64, send_errors: u64) -> Self {
+    pub fn of(session: &Session, passed: Passed) -> Self {
         let sent = session.sender().sent();
         let seen = session.receiver().map(fec::Receiver::counters);
         let seen = seen.unwrap_or_default();
@@ -118,11 +165,17 @@ impl Counters {
             malformed: seen.malformed,
             recovery_delay_mean_ms: ms(seen.recovery_delay_sum) / seen.recovered.max(1) as f64,
             recovery_delay_max_ms: ms(seen.recovery_delay_max),
+            code: (session.sender().code()).map_or_else(String::new, |code| code.to_string()),
+            code_changes: session.sender().code_changes(),
+            reports_sent: seen.reports,
+            reports_received: session.reports(),
             dropped_unconnected: unconnected,
             dropped_unexpected: unexpected,
             dropped_foreign: foreign,
-            dropped_too_long: too_long,
-            send_errors,
+            dropped_too_long: passed.too_long,
+            dropped_outer: passed.outer.dropped,
+            outer_connections: passed.outer.connections,
+            send_errors: passed.send_errors,
         }
     }
 }

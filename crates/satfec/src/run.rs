@@ -2,18 +2,18 @@
 //! The loop around a session: device, socket, clock, lines of output.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::UdpSocket;
+use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use fec::Nanos;
 use linux::Signals;
 use thiserror::Error;
 
-use crate::icmp;
-use crate::options::{OVERHEAD, Options};
+use crate::hello;
+use crate::options::Options;
+use crate::ports::Ports;
 use crate::report::{Counters, Line, Report};
-use crate::session::{Event, Output, Parameters, Session};
+use crate::session::{Event, Parameters, Session};
 use crate::sys;
 
 /// Datagrams or packets that are read before the other side has its turn.
@@ -49,6 +49,20 @@ pub enum RunError {
         /// How long.
         seconds: u64,
     },
+    /// The ends speak different versions of the tunnel's frames.
+    #[error("the other end speaks version {theirs} of the tunnel, this one version {own}", own = hello::VERSION)]
+    OtherVersion {
+        /// The peer's.
+        theirs: u8,
+    },
+    /// Both ends cannot have a QUIC connection.
+    #[error("no QUIC connection with {peer}: {why}")]
+    Refused {
+        /// Its address.
+        peer: String,
+        /// Why.
+        why: String,
+    },
     /// The ends have different MTUs.
     #[error("the other end has an MTU of {theirs} bytes, this one of {own}")]
     OtherMtu {
@@ -59,78 +73,9 @@ pub enum RunError {
     },
 }
 
-fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
+pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
     let what = what.into();
     move |error| RunError::Host { what, error }
-}
-
-/// Device and socket, as a session's output.
-struct Ports {
-    tun: File,
-    socket: UdpSocket,
-    /// A datagram was longer than the path takes.
-    is_too_long: bool,
-    too_long: u64,
-    send_errors: u64,
-}
-
-impl Output for Ports {
-    fn send(&mut self, datagram: &[u8]) {
-        match self.socket.send(datagram) {
-            Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => self.is_too_long = true,
-            // A refused datagram reports an earlier one: nobody listens there yet, or any more.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(_) => self.send_errors += 1,
-        }
-    }
-
-    fn deliver(&mut self, packet: &[u8]) {
-        // The device rejects anything but an IP packet, and drops when its reader is slow: both are losses of the network.
-        if self.tun.write(packet).is_err() {
-            self.send_errors += 1;
-        }
-    }
-}
-
-impl Ports {
-    fn open(options: &Options) -> Result<Self, RunError> {
-        let socket = UdpSocket::bind(options.listen)
-            .map_err(host(format!("--listen {}", options.listen)))?;
-        let connected = sys::prepare(&socket, options.mark)
-            .and_then(|()| socket.connect(options.peer))
-            .and_then(|()| socket.set_nonblocking(true));
-        connected.map_err(host(format!("--peer {}", options.peer)))?;
-        let path = sys::path_mtu(&socket).map_err(host("path MTU"))?;
-        let (mtu, need) = (options.mtu, options.mtu + OVERHEAD);
-        if path < need {
-            return Err(RunError::PathMtu { path, mtu, need });
-        }
-        let addresses = options.address.zip(options.peer_address);
-        let tun = sys::make_tun(&options.device, addresses, mtu)
-            .map_err(host(format!("--device {}", options.device)))?;
-        Ok(Self {
-            tun,
-            socket,
-            is_too_long: false,
-            too_long: 0,
-            send_errors: 0,
-        })
-    }
-
-    /// Answers a packet that the path does not take; returns the longest that it does.
-    fn answer(&mut self, packet: &[u8]) -> Option<u16> {
-        if !std::mem::take(&mut self.is_too_long) {
-            return None;
-        }
-        self.too_long += 1;
-        let path = sys::path_mtu(&self.socket).ok()?;
-        let longest = path.saturating_sub(OVERHEAD);
-        if let Some(answer) = icmp::fragmentation_needed(packet, longest) {
-            self.deliver(&answer);
-        }
-        Some(longest)
-    }
 }
 
 /// Carries packets until a signal.
@@ -138,12 +83,13 @@ impl Ports {
 /// # Errors
 /// The host refuses something, the peer is silent or does not fit.
 pub fn run(options: &Options, signals: &Signals, report: &Report) -> Result<(), RunError> {
-    let ports = Ports::open(options)?;
+    let start = Instant::now();
+    let ports = Ports::open(options, start)?;
     let session = random().map_err(host("/dev/urandom"))?;
     sys::drop_privileges().map_err(host("privileges"))?;
     let parameters = Parameters {
         session,
-        code: options.code.0,
+        protection: options.code,
         delivery: options.delivery(),
         mtu: options.mtu,
         peer_timeout: options.peer_timeout_s * 1_000_000_000,
@@ -151,16 +97,14 @@ pub fn run(options: &Options, signals: &Signals, report: &Report) -> Result<(), 
     report.line(&Line::Ready {
         version: env!("CARGO_PKG_VERSION"),
         device: options.device.clone(),
-        code: options
-            .code
-            .0
-            .map_or("none".into(), |code| code.to_string()),
+        code: options.code.to_string(),
         mtu: options.mtu,
+        transport: options.transport,
     });
     let mut tunnel = Tunnel {
         session: Session::new(parameters, 0),
         ports,
-        start: Instant::now(),
+        start,
         interval: options.interval_ms * 1_000_000,
         next_line: 0,
         longest: options.mtu,
@@ -191,7 +135,7 @@ struct Tunnel {
     start: Instant,
     interval: Nanos,
     next_line: Nanos,
-    /// Longest packet that the path is known to take.
+    /// Longest packet that the path took when a line last said so.
     longest: u16,
     buffer: Vec<u8>,
 }
@@ -205,17 +149,18 @@ impl Tunnel {
         report: &Report,
     ) -> Result<&'static str, RunError> {
         loop {
-            let due = self.session.next_timeout().min(self.next_line);
-            let wait = Duration::from_nanos(due.saturating_sub(self.now()));
+            let wait = self.due().saturating_sub(self.now());
+            let wait = Duration::from_nanos(wait);
             sys::wait([&self.ports.tun, &self.ports.socket, signals], wait)
                 .map_err(host("waiting"))?;
             if let Ok(signal) = signals.take() {
                 return Ok(signal);
             }
             self.read_peer();
-            self.read_device(report)?;
+            self.read_device()?;
             let now = self.now();
             self.session.timeout(now, &mut self.ports);
+            self.ports.flush(Instant::now());
             if now >= self.next_line {
                 self.next_line = now + self.interval;
                 report.line(&Line::Counters(self.counters()));
@@ -228,45 +173,64 @@ impl Tunnel {
         self.start.elapsed().as_nanos() as Nanos
     }
 
+    /// When something is to be done without a packet.
+    fn due(&mut self) -> Nanos {
+        let outer = self.ports.next_timeout();
+        let since = |at: Instant| at.saturating_duration_since(self.start).as_nanos() as Nanos;
+        let own = self.session.next_timeout().min(self.next_line);
+        outer.map(since).into_iter().fold(own, Nanos::min)
+    }
+
     fn counters(&self) -> Counters {
-        Counters::of(&self.session, self.ports.too_long, self.ports.send_errors)
+        Counters::of(&self.session, self.ports.passed())
     }
 
     fn read_peer(&mut self) {
         for _ in 0..BATCH {
-            // Nothing more to read, or an error of an earlier datagram: the session notices a silent peer.
-            let Ok(length) = self.ports.socket.recv(&mut self.buffer) else {
+            let (instant, now) = (Instant::now(), self.now());
+            let session = &mut self.session;
+            let take = |frame: &[u8], ports: &mut Ports| session.receive(now, frame, ports);
+            if !self.ports.receive(instant, &mut self.buffer, take) {
                 return;
-            };
-            let now = self.now();
-            self.session
-                .receive(now, &self.buffer[..length], &mut self.ports);
+            }
         }
     }
 
-    fn read_device(&mut self, report: &Report) -> Result<(), RunError> {
+    fn read_device(&mut self) -> Result<(), RunError> {
         for _ in 0..BATCH {
-            let length = match self.ports.tun.read(&mut self.buffer) {
+            let length = match self.ports.read(&mut self.buffer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(host("the device")(error)),
             };
             let now = self.now();
             let packet = &self.buffer[..length];
-            self.session.push(now, packet, &mut self.ports);
-            if let Some(packet_bytes) = self.ports.answer(packet) {
-                if std::mem::replace(&mut self.longest, packet_bytes) != packet_bytes {
-                    report.line(&Line::PathMtu { packet_bytes });
-                }
+            if !self.ports.refuse(packet) {
+                self.session.push(now, packet, &mut self.ports);
+                self.ports.flush(Instant::now());
+                self.ports.answer(packet);
             }
         }
         Ok(())
     }
 
     fn note(&mut self, options: &Options, report: &Report) -> Result<(), RunError> {
+        let packet_bytes = self.ports.longest();
+        if std::mem::replace(&mut self.longest, packet_bytes) != packet_bytes {
+            report.line(&Line::PathMtu { packet_bytes });
+        }
+        if let Some(why) = self.ports.refusal() {
+            let (peer, why) = (options.peer.to_string(), why.to_owned());
+            return Err(RunError::Refused { peer, why });
+        }
         for event in self.session.events() {
             match event {
                 Event::Connected { peer_window } => report.line(&Line::Connected { peer_window }),
+                Event::Code {
+                    code,
+                    report: heard,
+                } => report.line(&Line::of_code(code, heard)),
+                Event::OtherVersion(theirs) => return Err(RunError::OtherVersion { theirs }),
                 Event::OtherMtu(theirs) => {
                     let own = options.mtu;
                     return Err(RunError::OtherMtu { theirs, own });

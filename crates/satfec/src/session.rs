@@ -5,9 +5,9 @@
 //! end that hears its own session sends packets. So no frame comes before there is a receiver for it, and an end that was
 //! started anew begins with a new stream in both directions.
 
-use fec::{Code, Delivery, Frame, Nanos, Receiver, Sender};
+use fec::{Code, Delivery, Frame, Nanos, Protection, Receiver, Report, Sender};
 
-use crate::hello::{self, Hello};
+use crate::hello::{self, Hello, HelloError};
 
 const MS: Nanos = 1_000_000;
 /// Time between two greetings, before and after the ends have heard each other.
@@ -24,6 +24,13 @@ pub trait Output {
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// An adaptive end has changed the code of what it sends.
+    Code {
+        /// From the next packet on.
+        code: Code,
+        /// What the peer reported; `None`: reports are missing.
+        report: Option<Report>,
+    },
     /// Both ends have heard each other; the peer's repair frames cover so many packets, 0: it has no code.
     Connected {
         /// Packets.
@@ -31,6 +38,8 @@ pub enum Event {
     },
     /// The peer has another MTU: an end of the tunnel.
     OtherMtu(u16),
+    /// The peer is of another version: an end of the tunnel.
+    OtherVersion(u8),
     /// The peer has been silent for too long: an end of the tunnel.
     Silent,
 }
@@ -40,8 +49,8 @@ pub enum Event {
 pub struct Parameters {
     /// Random, not 0.
     pub session: u64,
-    /// Code of what this end sends.
-    pub code: Option<Code>,
+    /// What this end adds to its packets.
+    pub protection: Protection,
     /// When packets leave the tunnel here.
     pub delivery: Delivery,
     /// Longest packet, bytes.
@@ -55,7 +64,7 @@ pub struct Parameters {
 pub struct Dropped {
     /// Packets from the device while the ends had not heard each other.
     pub unconnected: u64,
-    /// Datagrams of data from a peer that has not greeted.
+    /// Datagrams of data from a peer that has not greeted, and reports that were not asked for.
     pub unexpected: u64,
     /// Datagrams that are none of a tunnel, or of another version of it.
     pub foreign: u64,
@@ -70,6 +79,8 @@ pub struct Session {
     /// The peer's session.
     peer: u64,
     is_connected: bool,
+    /// Reports heard.
+    reports: u64,
     next_greeting: Nanos,
     /// When the peer was last heard, or the session began.
     heard: Nanos,
@@ -82,11 +93,12 @@ impl Session {
     #[must_use]
     pub fn new(parameters: Parameters, now: Nanos) -> Self {
         Self {
-            sender: Sender::new(parameters.code),
+            sender: Sender::new(parameters.protection),
             parameters,
             receiver: None,
             peer: 0,
             is_connected: false,
+            reports: 0,
             next_greeting: now,
             heard: now,
             dropped: Dropped::default(),
@@ -109,6 +121,12 @@ impl Session {
     #[must_use]
     pub fn dropped(&self) -> Dropped {
         self.dropped
+    }
+
+    /// Reports of the peer so far.
+    #[must_use]
+    pub fn reports(&self) -> u64 {
+        self.reports
     }
 
     /// The sending half.
@@ -134,14 +152,24 @@ impl Session {
 
     /// Takes a datagram of the peer.
     pub fn receive(&mut self, now: Nanos, datagram: &[u8], output: &mut impl Output) {
+        let is_adaptive = self.is_adaptive();
         match (fec::parse(datagram), &mut self.receiver) {
             (Ok(Frame::Foreign(hello::KIND, content)), _) => match Hello::parse(content) {
-                Some(hello) => self.greeted(now, &hello, output),
-                None => self.dropped.foreign += 1,
+                Ok(hello) => self.greeted(now, &hello, output),
+                Err(HelloError::Version(theirs)) => {
+                    self.is_other(now, Event::OtherVersion(theirs), output);
+                }
+                Err(HelloError::Foreign) => self.dropped.foreign += 1,
             },
+            (Ok(Frame::Report(report)), Some(_)) if is_adaptive => {
+                self.reports += 1;
+                self.adapt(Some(report), |it| it.report(now, report));
+            }
             (Ok(Frame::Foreign(..)) | Err(_), _) => self.dropped.foreign += 1,
-            (Ok(_), None) => self.dropped.unexpected += 1,
+            (Ok(Frame::Report(_)), _) | (Ok(_), None) => self.dropped.unexpected += 1,
             (Ok(_), Some(receiver)) => {
+                // Greetings may wait behind data.
+                self.heard = now;
                 // Its frames are frames: this was just seen.
                 let _ = receiver.receive(now, datagram, |packet| output.deliver(packet));
             }
@@ -167,40 +195,69 @@ impl Session {
         if now >= self.next_greeting {
             self.greet(now, output);
         }
-        self.sender.timeout(now, |frame| output.send(frame));
+        self.adapt(None, |it| it.timeout(now, |frame| output.send(frame)));
         if let Some(receiver) = &mut self.receiver {
+            if let Some(report) = receiver.report(now) {
+                output.send(&report);
+            }
             receiver.timeout(now, |packet| output.deliver(packet));
+        }
+    }
+
+    fn is_adaptive(&self) -> bool {
+        self.parameters.protection == Protection::Adaptive
+    }
+
+    /// Notes if the sender has another code after what it hears.
+    fn adapt(&mut self, report: Option<Report>, hears: impl FnOnce(&mut Sender)) {
+        let before = self.sender.code();
+        hears(&mut self.sender);
+        if let Some(code) = self.sender.code().filter(|code| Some(*code) != before) {
+            self.events.push(Event::Code { code, report });
         }
     }
 
     fn greet(&mut self, now: Nanos, output: &mut impl Output) {
         let Parameters {
-            session, code, mtu, ..
+            session,
+            protection,
+            mtu,
+            ..
         } = self.parameters;
         let hello = Hello {
             session,
             peer: self.peer,
-            window: code.map_or(0, Code::window),
+            window: protection.window(),
             mtu,
+            wants_reports: self.is_adaptive(),
         };
         output.send(&hello.frame());
         self.next_greeting = now + GREETING[usize::from(self.is_connected)];
     }
 
+    /// The peer does not fit; it is to learn it, too.
+    fn is_other(&mut self, now: Nanos, event: Event, output: &mut impl Output) {
+        self.greet(now, output);
+        self.events.push(event);
+    }
+
     fn greeted(&mut self, now: Nanos, hello: &Hello, output: &mut impl Output) {
         if hello.mtu != self.parameters.mtu {
-            // The peer is to learn it, too.
-            self.greet(now, output);
-            self.events.push(Event::OtherMtu(hello.mtu));
+            self.is_other(now, Event::OtherMtu(hello.mtu), output);
             return;
         }
         self.heard = now;
         if hello.session != self.peer {
             self.peer = hello.session;
             self.is_connected = false;
-            self.sender = Sender::new(self.parameters.code);
+            self.sender = Sender::new(self.parameters.protection);
             let window = 2 * usize::from(hello.window.max(1));
-            self.receiver = Some(Receiver::new(window, self.parameters.delivery));
+            let receiver = Receiver::new(window, self.parameters.delivery);
+            self.receiver = Some(if hello.wants_reports {
+                receiver.with_reports(now)
+            } else {
+                receiver
+            });
             self.greet(now, output);
         }
         if hello.peer == self.parameters.session && !self.is_connected {

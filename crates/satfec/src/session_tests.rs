@@ -20,9 +20,13 @@ impl Output for Wires {
 }
 
 fn end(session: u64) -> Session {
+    end_with(session, Code::new(2, 10).ok().into())
+}
+
+fn end_with(session: u64, protection: Protection) -> Session {
     let parameters = Parameters {
         session,
-        code: Code::new(2, 10).ok(),
+        protection,
         delivery: Delivery::Immediate,
         mtu: 1400,
         peer_timeout: 5000 * MS,
@@ -94,10 +98,87 @@ fn a_silent_peer_and_one_with_another_mtu_are_named() {
         peer: 1,
         window: 0,
         mtu: 1300,
+        wants_reports: false,
     };
     alone.receive(5000 * MS, &other.frame(), &mut wires);
     assert_eq!(alone.events(), [Event::OtherMtu(1300)]);
     assert!(!alone.is_connected());
+}
+
+#[test]
+fn a_peer_of_another_version_is_named_and_greeted() {
+    let mut alone = end(1);
+    let mut wires = Wires::default();
+    let older = [&b"\x80SFEC\x01"[..], &[1; 20]].concat();
+    alone.receive(0, &older, &mut wires);
+    assert_eq!(alone.events(), [Event::OtherVersion(1)]);
+    assert_eq!((wires.sent.len(), alone.dropped().foreign), (1, 0));
+    assert!(!alone.is_connected());
+}
+
+/// One direction is adaptive, the other is not: the losses of the first alone are reported.
+#[test]
+fn an_adaptive_end_follows_the_reports_of_the_peer_and_falls_back_in_silence() {
+    let mut ends = [end_with(1, Protection::Adaptive), end(2)];
+    let mut wires = [Wires::default(), Wires::default()];
+    second(&mut ends, &mut wires, 0);
+    ends[0].events();
+    let codes = |end: &mut Session| -> Vec<(u16, bool)> {
+        let events = end.events().into_iter();
+        let codes = events.filter_map(|event| match event {
+            Event::Code { code, report } => Some((code.step(), report.is_some())),
+            _ => None,
+        });
+        codes.collect()
+    };
+    for number in 0..2000_u64 {
+        let now = (1000 + number) * MS;
+        ends[0].push(now, &[1; 20], &mut wires[0]);
+        let is_lost = number % 600 < 30 && number >= 600;
+        for side in 0..2 {
+            ends[side].timeout(now, &mut wires[side]);
+            for datagram in std::mem::take(&mut wires[side].sent) {
+                if side == 1 || !is_lost {
+                    ends[1 - side].receive(now, &datagram, &mut wires[1 - side]);
+                }
+            }
+        }
+    }
+    assert_eq!(codes(&mut ends[0]), [(2, true)]);
+    assert!(ends[0].reports() >= 7 && ends[1].reports() == 0);
+    // The first run of 30 packets comes before the first report of one.
+    assert_eq!(ends[1].receiver().unwrap().counters().lost, 30);
+    // The peer goes away: the code stays, as it is above what a blind end needs.
+    ends[0].timeout(8500 * MS, &mut wires[0]);
+    assert_eq!(codes(&mut ends[0]), []);
+    assert_eq!(ends[0].sender().code().unwrap().step(), 2);
+}
+
+#[test]
+fn test_t53_reports_that_were_not_asked_for_are_counted() {
+    let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+    second(&mut ends, &mut wires, 0);
+    let report = [2, 0, 1, 0, 0, 0, 9, 0, 0, 0, 1, 1];
+    ends[0].receive(1000 * MS, &report, &mut wires[0]);
+    assert_eq!((ends[0].reports(), ends[0].dropped().unexpected), (0, 1));
+}
+
+/// In the queue of a connection with congestion control greetings may wait behind much data.
+#[test]
+fn a_peer_that_sends_data_is_not_silent() {
+    let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+    second(&mut ends, &mut wires, 0);
+    ends[1].events();
+    for now in (1000..9000).step_by(10).map(|ms| ms * MS) {
+        ends[0].push(now, b"packet", &mut wires[0]);
+        for datagram in std::mem::take(&mut wires[0].sent) {
+            ends[1].receive(now, &datagram, &mut wires[1]);
+        }
+        ends[1].timeout(now, &mut wires[1]);
+    }
+    assert_eq!(ends[1].events(), []);
+    ends[1].timeout(14_000 * MS, &mut wires[1]);
+    assert_eq!(ends[1].events(), [Event::Silent]);
 }
 
 #[test]

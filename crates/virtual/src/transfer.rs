@@ -161,7 +161,7 @@ impl Transfer {
                 let faults = self.stack.refuses(leg)?;
                 Some(format!("{end}: {faults}"))
             });
-        let fec = self.fec.as_ref().and_then(|it| it.code().err());
+        let fec = self.fec.as_ref().and_then(|it| it.protection().err());
         let programs = self.programs.as_ref().and_then(|it| self.refuses(it));
         rules
             .into_iter()

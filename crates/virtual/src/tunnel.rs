@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 
-use fec::{Code, Counters, Delivery, Nanos, Receiver, Sender};
+use fec::{Counters, Delivery, Frame, Nanos, Protection, Receiver, Sender};
 use serde::{Deserialize, Serialize};
 
 use crate::packet;
@@ -14,29 +14,26 @@ const PORT: u16 = 5800;
 /// Longest packet, bytes, as satfec's default; longer ones are lost.
 const MTU: usize = 1400;
 
-/// A tunnel with this code in both directions.
+/// A tunnel with this protection in both directions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelOptions {
-    /// `none`, or K,Z: one repair packet after K packets over the last Z.
+    /// `none`; K,Z: one repair packet after K packets over the last Z; or `adaptive`.
     pub code: String,
     /// Longest wait for a missing packet, ms; 0: packets leave as soon as they are known.
     pub hold_ms: u64,
 }
 
 impl TunnelOptions {
-    /// The code.
+    /// What is added to packets.
     ///
     /// # Errors
     /// The text is not a code, or the wait is above 10 s.
-    pub fn code(&self) -> Result<Option<Code>, String> {
+    pub fn protection(&self) -> Result<Protection, String> {
         if self.hold_ms > 10_000 {
             return Err("hold_ms: 0 to 10000".into());
         }
-        match self.code.as_str() {
-            "none" => Ok(None),
-            text => text.parse().map(Some).map_err(|it| format!("code: {it}")),
-        }
+        self.code.parse().map_err(|it| format!("code: {it}"))
     }
 }
 
@@ -53,17 +50,21 @@ impl Tunnel {
     /// The end at `own`; an invalid code is none.
     #[must_use]
     pub fn new(options: &TunnelOptions, own: SocketAddrV4, peer: SocketAddrV4) -> Self {
-        let code = options.code().unwrap_or_default();
+        let protection = options.protection().unwrap_or_default();
         let hold = options.hold_ms * 1_000_000;
         let delivery = match hold {
             0 => Delivery::Immediate,
             _ => Delivery::InOrder { hold },
         };
-        let window = 2 * usize::from(code.map_or(1, Code::window));
+        let window = 2 * usize::from(protection.window().max(1));
+        let receiver = Receiver::new(window, delivery);
         let at = |address: SocketAddrV4| SocketAddrV4::new(*address.ip(), PORT);
         Self {
-            sender: Sender::new(code),
-            receiver: Receiver::new(window, delivery),
+            sender: Sender::new(protection),
+            receiver: match protection {
+                Protection::Adaptive => receiver.with_reports(0),
+                _ => receiver,
+            },
             own: at(own),
             peer: at(peer),
         }
@@ -73,6 +74,12 @@ impl Tunnel {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.receiver.counters()
+    }
+
+    /// What this end has sent, and how often its code has changed.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
     }
 
     /// Takes a packet of the stack; its datagrams go to `out` as IP packets.
@@ -88,8 +95,12 @@ impl Tunnel {
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         if let Some(datagram) = packet::decode(packet) {
+            let payload = datagram.payload;
+            let frame = (self.receiver).receive(now, payload, |it| due.push(it.to_vec()));
             // Anything but a frame is counted.
-            let _ = (self.receiver).receive(now, datagram.payload, |it| due.push(it.to_vec()));
+            if let Ok(Frame::Report(report)) = frame {
+                self.sender.report(now, report);
+            }
         }
         due
     }
@@ -107,6 +118,8 @@ impl Tunnel {
         let mut due = Vec::new();
         let send = |frame: &[u8]| out.push_back(packet::encode(own, peer, None, frame));
         self.sender.timeout(now, send);
+        let report = self.receiver.report(now);
+        out.extend(report.map(|frame| packet::encode(own, peer, None, &frame)));
         self.receiver
             .timeout(now, |packet| due.push(packet.to_vec()));
         due

@@ -229,6 +229,35 @@ fn flows_share_a_tunnel_that_repairs_bursts() {
     }
 }
 
+/// S(5,100) before the first report; without losses S(50,100) after 10 s of reports; bursts of 25 packets need S(2,100).
+#[test]
+fn adaptive_redundancy_of_flows_is_the_same_in_every_run() {
+    let run = |name: &str, loss: Option<Value>, fec: &str| {
+        let mut file = spec(40.0, &[flow("a", "udp", "", 0.0)]);
+        let flow = file["flows"][0].as_object_mut().unwrap();
+        flow.remove("congestion_control");
+        flow.insert("rate_mbps".into(), 6.into());
+        file["fec"] = json!({"code": fec, "hold_ms": 200});
+        if let Some(loss) = loss {
+            file["wire"]["forward"]["loss"] = loss;
+        }
+        outcome(name, &file)["tunnel"][1].clone()
+    };
+    let bursts = json!({"model": "bursts", "period_ms": 500, "duration_ms": 30, "unit": "packet"});
+    let clean = run("adaptive-clean", None, "adaptive");
+    let lossy = run("adaptive-lossy", Some(bursts.clone()), "adaptive");
+    let count = |end: &Value, name: &str| end[name].as_u64().unwrap();
+    let share = |end: &Value| count(end, "repairs_sent") as f64 / count(end, "sources_sent") as f64;
+    assert_eq!(count(&clean, "code_changes"), 1);
+    assert!((0.02..0.08).contains(&share(&clean)), "{clean}");
+    assert_eq!(count(&lossy, "code_changes"), 1);
+    assert!((0.48..=0.5).contains(&share(&lossy)), "{lossy}");
+    assert_eq!(lossy, run("adaptive-again", Some(bursts), "adaptive"));
+    assert_eq!(run("fixed", None, "5,100")["code_changes"], 0);
+    let golden = [&clean, &lossy].map(|end| count(end, "repairs_sent"));
+    assert_eq!(golden, [1619, 12_164]);
+}
+
 #[test]
 fn a_flow_starts_with_what_was_saved_of_its_path() {
     let mut resumed = spec(20.0, &[flow("a", "quinn", "cubic", 0.0)]);

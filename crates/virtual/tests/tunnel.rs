@@ -110,6 +110,16 @@ fn the_code_hides_the_losses_of_a_moving_train_from_cubic() {
 }
 
 #[test]
+fn adaptive_redundancy_hides_the_losses_of_a_moving_train_from_cubic() {
+    let (fixed, _) = download(dvb_mobile(), Some("2,100"), 200);
+    let (adaptive, counters) = download(dvb_mobile(), Some("adaptive"), 200);
+    let counters = counters.unwrap();
+    assert!(adaptive < 1.1 * fixed, "{adaptive} {fixed}");
+    assert!(counters.reports > 20, "{counters:?}");
+    assert!(counters.recovered > 100, "{counters:?}");
+}
+
+#[test]
 fn a_tunnel_is_as_repeatable_as_the_clock() {
     let once = download(dvb_mobile(), Some("5,100"), 200);
     assert_eq!(once, download(dvb_mobile(), Some("5,100"), 200));

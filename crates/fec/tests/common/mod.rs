@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, dead_code)] // Helpers outside of #[test] functions; each test uses some.
 
 use fec::{Code, Counters, Delivery, Nanos, Receiver, Sender};
+use link::{Carrier, GilbertElliott, Link, LinkConfig, Loss, LossModel, LossUnit, Queue, Stage};
 
 pub const MS: Nanos = 1_000_000;
+/// 1,428 bytes on the wire at 12 Mbit/s.
+pub const FRAME: Nanos = 952_000;
 
 pub fn code(step: u16, window: u16) -> Code {
     Code::new(step, window).unwrap()
@@ -78,5 +81,57 @@ impl Tunnel {
 
     pub fn counters(&self) -> Counters {
         self.receiver.counters()
+    }
+}
+
+/// A wire of 12 Mbit/s that loses frames.
+pub struct Channel {
+    link: Link,
+    released: Vec<u8>,
+}
+
+impl Channel {
+    pub fn new(model: Option<&LossModel>, seed: u64) -> Self {
+        let unit = LossUnit::Packet;
+        let losses = model.map(|model| Loss {
+            model: model.clone(),
+            unit,
+        });
+        let config = LinkConfig {
+            losses: losses.into_iter().collect(),
+            ..LinkConfig::new(Carrier::Wire, 0, Queue::drop_tail(1 << 20), seed)
+        };
+        Self {
+            link: Link::new(config).unwrap(),
+            released: Vec::new(),
+        }
+    }
+
+    /// Whether a frame, the next one in time, is lost.
+    pub fn loses(&mut self, frame: u64) -> bool {
+        let now = frame * FRAME;
+        self.link.push(now, &[0; 20]);
+        std::iter::from_fn(|| self.link.pop(now, &mut self.released)).count() == 0
+    }
+}
+
+/// The optical losses of Petrou et al.
+pub fn optical() -> LossModel {
+    LossModel::GilbertElliott(GilbertElliott {
+        p: 0.01,
+        r: 0.167,
+        good: 0.0,
+        bad: 1.0,
+        step: Some(MS),
+        shortest: 10 * MS,
+    })
+}
+
+/// One burst of 15.5 ms each 273 ms.
+pub fn dvb() -> LossModel {
+    LossModel::Bursts {
+        period: 273 * MS,
+        duration: 15_500_000,
+        first: 50 * MS,
     }
 }

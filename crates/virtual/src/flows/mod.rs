@@ -36,5 +36,6 @@ pub fn run(spec: &Spec, satellite: Option<&(Config, Profile)>) -> Result<Outcome
     if let Some(error) = world.error.take() {
         return Err(error.into());
     }
-    Ok(outcome::outcome(spec, &world.records(), &history))
+    let tunnel = world.tunnel();
+    Ok(outcome::outcome(spec, &world.records(), &history, tunnel))
 }

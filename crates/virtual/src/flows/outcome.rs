@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::measured::{Measured, MeasuredFlow};
 use super::spec::{Kind, Spec};
 use super::statistics::{self, GroupStatistics, PhaseStatistics, QueueStatistics};
+use super::tunnels::TunnelTotals;
 use crate::outcome::{Direction, seconds};
 use crate::path::LinkHistory;
 
@@ -88,6 +89,9 @@ pub struct Outcome {
     groups: Vec<GroupStatistics>,
     queues: [QueueStatistics; 2],
     link: Links,
+    /// Ends of the tunnel in the simulation: client's side, server's side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tunnel: Option<[TunnelTotals; 2]>,
     /// What was out of calibration, on the real clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration: Option<Vec<String>>,
@@ -172,8 +176,12 @@ fn series(bins: &[Option<Counts>]) -> Series {
 }
 
 /// Puts the document of a simulation together.
-#[must_use]
-pub fn outcome(spec: &Spec, records: &[Record], history: &LinkHistory) -> Outcome {
+pub(super) fn outcome(
+    spec: &Spec,
+    records: &[Record],
+    history: &LinkHistory,
+    tunnel: Option<[TunnelTotals; 2]>,
+) -> Outcome {
     let queues = history.queues();
     let all = statistics::All::new(spec, records, &queues);
     let flows = spec.flows.iter().zip(records).enumerate();
@@ -185,6 +193,7 @@ pub fn outcome(spec: &Spec, records: &[Record], history: &LinkHistory) -> Outcom
         clock: "virtual",
         flows: flows.collect(),
         link: Links::Simulated(history.directions()),
+        tunnel,
         calibration: None,
         ..whole(spec, &all)
     }
@@ -222,6 +231,7 @@ fn whole(spec: &Spec, all: &statistics::All<'_>) -> Outcome {
         groups: all.groups(),
         queues: all.queues(),
         link: Links::Measured(Vec::new()),
+        tunnel: None,
         calibration: None,
     }
 }

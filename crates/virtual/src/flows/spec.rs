@@ -189,7 +189,7 @@ impl Spec {
         if clock == Clock::Real {
             self.real_faults(&mut faults);
         }
-        if let Some(Err(why)) = self.fec.as_ref().map(TunnelOptions::code) {
+        if let Some(Err(why)) = self.fec.as_ref().map(TunnelOptions::protection) {
             faults.push(format!("fec.{why}"));
         }
         if self.tcp_hystart.is_some() && !self.flows.iter().any(|it| it.stack == Kind::Tcp) {

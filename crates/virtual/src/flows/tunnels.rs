@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use link::Nanos;
+use serde::Serialize;
 
 use crate::path::Side;
 use crate::tunnel::{Tunnel, TunnelOptions};
@@ -14,6 +15,18 @@ const ENDS: [SocketAddrV4; 2] = [
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 0),
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 0),
 ];
+
+/// Of one end, packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TunnelTotals {
+    sources_sent: u64,
+    repairs_sent: u64,
+    /// Of adaptive redundancy.
+    code_changes: u64,
+    sources_received: u64,
+    recovered: u64,
+    lost: u64,
+}
 
 /// Both ends, and their frames on the way out.
 pub struct Tunnels {
@@ -66,6 +79,21 @@ impl Tunnels {
     /// When something is due at either side.
     pub fn next_timeout(&self) -> Option<Nanos> {
         self.ends.iter().filter_map(Tunnel::next_timeout).min()
+    }
+
+    /// What both ends have sent and seen.
+    pub fn totals(&self) -> [TunnelTotals; 2] {
+        self.ends.each_ref().map(|end| {
+            let (sent, seen) = (end.sender().sent(), end.counters());
+            TunnelTotals {
+                sources_sent: sent.sources,
+                repairs_sent: sent.repairs,
+                code_changes: end.sender().code_changes(),
+                sources_received: seen.sources,
+                recovered: seen.recovered,
+                lost: seen.lost,
+            }
+        })
     }
 
     /// Whether a frame is on its way out.

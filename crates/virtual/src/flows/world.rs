@@ -13,7 +13,7 @@ use satperf::stack::StackError;
 use super::outcome::{Counts, Record, Status};
 use super::quic_flow::QuicFlow;
 use super::spec::{Flow, NODES, Spec};
-use super::tunnels::Tunnels;
+use super::tunnels::{TunnelTotals, Tunnels};
 use super::udp_flow::UdpFlow;
 use crate::packet;
 use crate::path::{Ends, Side};
@@ -97,6 +97,11 @@ impl World {
             tunnels: spec.fec.as_ref().map(Tunnels::new),
             error: None,
         })
+    }
+
+    /// Both ends of the tunnel, if there is one.
+    pub fn tunnel(&self) -> Option<[TunnelTotals; 2]> {
+        self.tunnels.as_ref().map(Tunnels::totals)
     }
 
     /// What was recorded of each flow, in order.

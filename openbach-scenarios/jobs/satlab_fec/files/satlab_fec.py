@@ -12,6 +12,7 @@ Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host cannot do i
 import argparse
 import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -35,6 +36,7 @@ AGENT_S = 5.0
 MAX_LINES = 1000
 MARK = TABLE = 1448
 DEVICE = "fec0"
+TRANSPORTS = ("udp", "quic-client", "quic-server")
 
 
 class JobError(Exception):
@@ -185,7 +187,8 @@ def record(request: Request, argv: list[str], fault: str) -> None:
         "fault": fault,
     }
     counted: dict[str, Any] = next((line for line in reversed(report) if line["type"] in ("counters", "summary")), {})
-    names = ("sources_received", "repairs_received", "recovered", "lost", "recovery_delay_mean_ms")
+    names = ("sources_received", "repairs_received", "recovered", "lost", "recovery_delay_mean_ms", "repairs_sent",
+             "code_changes")  # fmt: skip
     if counted:
         collect_agent.send_stat(collect_agent.now(), **{name: counted[name] for name in names})
     path = request.scratch / "fec.json"
@@ -209,9 +212,9 @@ def tail(errors: Path) -> str:
 
 
 def code(text: str) -> str:
-    """Accept none or K,Z; satfec checks the numbers."""
-    if not re.fullmatch(r"none|[1-9]\d{0,3},[1-9]\d{0,3}", text):
-        raise argparse.ArgumentTypeError("is neither none nor K,Z")
+    """Accept none, adaptive or K,Z; satfec checks the numbers."""
+    if not re.fullmatch(r"none|adaptive|[1-9]\d{0,3},[1-9]\d{0,3}", text):
+        raise argparse.ArgumentTypeError("is neither none, adaptive nor K,Z")
     return text
 
 
@@ -230,13 +233,44 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("own_ip", type=IPv4Address, help="address of this node that the peer knows")
     options.add_argument("peer_ip", type=IPv4Address, help="the node of the other end")
-    options.add_argument("code", type=code, help="none, or K,Z: one repair packet after K packets over the last Z")
+    options.add_argument(
+        "code", type=code, help="none; K,Z: one repair packet after K packets over the last Z; or adaptive"
+    )
     options.add_argument("-l", "--port", type=number(1, 65535), default=5800, help="UDP port of both ends")
     options.add_argument("-o", "--deliver", choices=("immediate", "in-order"), default="in-order")
     options.add_argument("-w", "--hold-ms", type=number(1, 10000), default=200, help="in order: longest wait, ms")
     options.add_argument("-m", "--mtu", type=number(576, 9000), default=1400, help="longest packet, bytes")
     options.add_argument("-s", "--peer-timeout-s", type=number(1, 3600), default=10, help="longest silence, s")
+    options.add_argument("-t", "--transport", choices=TRANSPORTS, default="udp", help="below the tunnel's frames")
+    options.add_argument(
+        "-c", "--congestion-control", choices=("off", "cubic", "reno"), default="cubic", help="of QUIC"
+    )
+    options.add_argument("-n", "--server-name", type=server_name, help="of quic-server's certificate, not its address")
+    pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
+    options.add_argument("--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki")
     return options
+
+
+def server_name(text: str) -> str:
+    """Accept the name of a host."""
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError("is not the name of a host")
+    return text
+
+
+def outer(arguments: argparse.Namespace) -> list[str]:
+    """Return satfec's options of what carries its frames."""
+    pki: Path = arguments.pki
+    trust = {
+        "udp": [],
+        "quic-client": ["--ca", str(pki / "ca.crt")],
+        "quic-server": ["--cert", str(pki / "server.crt"), "--key", str(pki / "server.key")],
+    }[arguments.transport]
+    if not trust:
+        return []
+    if arguments.transport == "quic-client" and arguments.server_name:
+        trust += ["--server-name", arguments.server_name]
+    return ["--transport", "quic", "--congestion-control", arguments.congestion_control, *trust]
 
 
 def main() -> int:
@@ -247,6 +281,7 @@ def main() -> int:
         signal.signal(each, lambda *_: stop.set())
     names = ("deliver", "hold_ms", "mtu", "peer_timeout_s")
     more = [word for name in names for word in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))]
+    more += outer(arguments)
     try:
         with tempfile.TemporaryDirectory(prefix="satlab_fec_") as scratch:
             request = Request(arguments.own_ip, arguments.peer_ip, arguments.code, arguments.port, tuple(more),
