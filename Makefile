@@ -19,7 +19,7 @@ help: ## list the verbs
 test: lint rust python ## everything CI runs (root)
 
 lint: lint-rust lint-python lint-ansible site ## formatting, linters, type checks
-	shellcheck satlab .ci/run
+	shellcheck satlab .ci/run docs/ci/action.sh
 
 # The fuzzers are checked, not linked: LLVM's library is not compiled.
 lint-rust:
