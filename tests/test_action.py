@@ -142,7 +142,9 @@ def test_p378_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
     )
     assert status == 0
     called = [line for line in calls if not line.startswith("sudo")]
-    assert called[0] == "apt-get -q update" and called[1].startswith("apt-get -q -y install /tmp/")
+    assert called[0] == "apt-get -q update" and called[1].startswith(
+        "apt-get -q -y --no-install-recommends install /tmp/"
+    )
     assert called[2].startswith("satlab check --suite ci --runs 10 --json --out satellite/runs")
     assert called[2].endswith("--virtual-client ./a b --virtual-server ./c")
     outputs = dict(line.split("=") for line in (place / "outputs").read_text().splitlines())

@@ -116,7 +116,7 @@ def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Templat
 def action_script(given: Mapping[str, str], source: str) -> str:
     """Return the commands of action.yml for its inputs, as GitHub fills them in; its caches are left out."""
     about = yaml.safe_load(ACTION.read_text())
-    inputs = {name: entry["default"] for name, entry in about["inputs"].items()} | given
+    inputs: dict[str, str] = {**{name: entry["default"] for name, entry in about["inputs"].items()}, **given}
     lines = [f"export GITHUB_ACTION_PATH={shlex.quote(source)}"]
     for step in about["runs"]["steps"]:
         if "run" in step:
@@ -196,7 +196,7 @@ def inside(folder: Path, template: Template, work: Path, script: str, branch: st
     argv = [
         "systemd-nspawn", "--quiet", f"--directory={folder / 'root'}", "--volatile=overlay", "--register=no",
         "--keep-unit", "--link-journal=no", "--console=pipe", "--resolv-conf=replace-host",
-        "--bind-ro=/etc/ssl/certs", f"--bind-ro={folder / 'source'}:{SOURCE}",
+        "--overlay=/etc/ssl/certs::/etc/ssl/certs", f"--bind-ro={folder / 'source'}:{SOURCE}",
         "--capability=all", "--system-call-filter=@known",  # a hosted runner is a virtual machine
         f"--bind={work}:{template.folder}", f"--bind-ro={rust}:/opt/rust", "--as-pid2",
         "runuser", "-u", template.user, "--", "env", *(f"{name}={value}" for name, value in variables.items()),

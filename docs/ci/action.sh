@@ -21,7 +21,7 @@ install_package() {
   chmod a+r "$file"
   [ "$(id -u)" -eq 0 ] || sudo=(sudo)
   "${sudo[@]}" apt-get -q update
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y install "$file"
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "$file"
   rm -f "$file"
 }
 
