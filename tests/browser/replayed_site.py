@@ -152,11 +152,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[Site]:
     """Serve the pages on a free port of loopback until the block ends; `folder` is empty."""
-    recorded = example_run.write(folder, example_run.Example(loads={"h1": 3, "h3": 3}))
-    collect.gather(recorded).lazy().collect().write_parquet(recorded / "records.parquet")
+    example = example_run.Example(loads={"h1": 3, "h3": 3})
+    recorded = example_run.write(folder, example)
     (recorded / "raw" / "logs").mkdir()
     (recorded / "raw" / "logs" / "satlink.log").write_text("satlink: serves 4 directions\n")
     (recorded / "raw" / "logs" / "satlab_page_load-1.log").write_text(f"{HOSTILE}\n{'a' * 3000}\n")
+    example_run.seal(recorded, example)
+    collect.gather(recorded).lazy().collect().write_parquet(recorded / "records.parquet")
     (recorded / "report").mkdir()
     (recorded / "report" / "index.html").write_text("<!doctype html><title>report</title><h1>A report</h1>")
     listener = socket.create_server(("127.0.0.1", 0))

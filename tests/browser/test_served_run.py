@@ -113,6 +113,7 @@ def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chro
     page = text(chrome)
     assert "Finished Ok" in page, page
     assert "satlab_link" not in scraped(url) and 'satlab_serve_runs_total{outcome="ok"} 1.0' in scraped(url)
+    assert "have changed since the run" not in page, page
     logs = [each.text.partition(" ")[0] for each in chrome.find_elements(By.CSS_SELECTOR, ".logs summary")]
     assert logs[0] == "runner" and any(name.startswith("satlab_") for name in logs), logs
     whole = chrome.find_element(By.CSS_SELECTOR, ".logs a").get_attribute("href")

@@ -2,6 +2,7 @@
 """Values of scenarios before a lab is up: defaults of shipped ones, bounds, what the kernel has."""
 
 import json
+import platform
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_p380_a_congestion_control_whose_module_is_installed_counts(
     monkeypatch.setattr(kernel, "CONTROLS", tmp_path / "controls")
     (tmp_path / "controls").write_text("reno cubic\n")
     assert kernel.congestion_controls() == {"reno", "cubic"}
-    place = tmp_path / kernel.platform.release()
+    place = tmp_path / platform.release()
     place.mkdir()
     (place / "modules.dep").write_text("kernel/net/ipv4/tcp_bbr.ko.xz: kernel/net/x.ko\nkernel/net/sched/sch_fq.ko:\n")
     (place / "modules.builtin").write_text("kernel/net/ipv4/tcp_vegas.ko\n")
