@@ -373,7 +373,10 @@ def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Inter
 
 
 def _start(lab: Lab, command: _Command) -> TrackedProcess:
-    return start([*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log)
+    started = start([*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log)
+    if command.log.parent != _folder(lab.lab_id):
+        command.log.chmod(0o644)  # of a run, whose page shows its logs
+    return started
 
 
 def _await_ready(lab_id: str, processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
