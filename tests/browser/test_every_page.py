@@ -71,6 +71,7 @@ def pages(site: Site) -> list[tuple[str, str]]:
         ("form", "/scenarios/satlab/page_load"),
         ("form-quic", "/scenarios/satlab/quic"),
         ("edit", "/scenarios/satlab/ping/edit"),
+        ("upload", "/upload/satlab"),
         ("runs", "/runs"),
         ("run", "/runs/1"),
         ("folder", f"/folders/{other.name}"),
