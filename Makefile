@@ -19,7 +19,7 @@ help: ## list the verbs
 test: lint rust python ## everything CI runs (root)
 
 lint: lint-rust lint-python lint-ansible site ## formatting, linters, type checks
-	shellcheck satlab .ci/run
+	shellcheck satlab .ci/run docs/ci/action.sh
 
 # The fuzzers are checked, not linked: LLVM's library is not compiled.
 lint-rust:
@@ -66,6 +66,9 @@ first-figure: ## from a bare Debian to the first figure, median of 3 (root, a qu
 page-times: ## until pages of satlab serve can be read, with 200 runs, as JSON (a quiet host)
 	$(PY) -m tests.browser.page_times $(ARGS)
 
+pictures: ## draw the pictures of the documentation from the pages (docs/pictures)
+	SATLAB_PICTURES=docs/pictures $(PYTEST) -n 0 -q tests/browser/test_pictures.py
+
 site: ## the documentation as a site, into dist/site; a broken link fails
 	$(PY) -m sphinx -q -W --keep-going -c docs/site -b html . dist/site
 
@@ -84,7 +87,7 @@ figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md sta
 compare: ## the table "Before the redesign and now" of docs/measurements.md (root, a quiet host, about 25 minutes)
 	$(PY) tools/compare_figures.py $(ARGS)
 
-generate: ## write the files that are made from others: OpenSAND profiles, a schema
+generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference
 	$(PY) tools/generate.py
 
 format: ## rewrite the sources in the project's format
@@ -95,4 +98,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times site box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times pictures site box vm-nspawn vm-tcg figures compare generate format clean

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Every command's `--help`, and every command line that a document prints."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -87,3 +88,47 @@ def test_a_shipped_scenario_is_known_by_its_name(tmp_path: Path, monkeypatch: py
     assert shipped.scenario_file(Path("bulk_tcp")) == Path("bulk_tcp")
     result = CliRunner().invoke(app, ["run", "bulk_tpc", "--dry-run"])
     assert result.exit_code == 2
+
+
+SAID = re.compile(r"\bsatlab ((?:[\w-]+|--[\w-]+|[A-Z<{][\w./<>{}-]*)(?: (?:--?[\w-]+(?:=\S+)?|[\w./<>{}=-]+))*)")
+"""What hints and pages say to type, up to the end of the phrase."""
+SOURCES = [
+    *(path for path in (ROOT / "lab").rglob("*.py") if not path.name.startswith(("test_", "conftest"))),
+    *(ROOT / "lab/satlab/web/templates").glob("*.html"),
+    *(ROOT / "lab/satlab/report").rglob("*.html"),
+]
+
+
+def said(path: Path) -> Iterator[str]:
+    """Yield the texts of a file that people read: strings of Python, the text of a template."""
+    if path.suffix == ".html":
+        yield re.sub(r"<[^>]*>|{[{%].*?[}%]}", " ", path.read_text())
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def unknown_options(words: list[str]) -> list[str]:
+    """Return the options of a command line that its command does not have; none if it names no command."""
+    command: Any = typer.main.get_command(app)
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    if hasattr(command, "commands"):
+        return []
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+    return [word for word in words if word.startswith("-") and word.partition("=")[0] not in known and word != "--"]
+
+
+def test_p226_hints_and_pages_name_options_that_their_commands_have() -> None:
+    found = 0
+    for path in SOURCES:
+        for text in said(path):
+            for phrase in SAID.findall(text):
+                words = phrase.split()
+                found += words[0] in typer.main.get_command(app).commands  # type: ignore[attr-defined]
+                assert not unknown_options(words), f"{path.relative_to(ROOT)}: satlab {phrase}"
+    assert found > 40
+    assert unknown_options(["run", "bulk_tcp", "--such"]) == ["--such"]

@@ -49,4 +49,5 @@ def test_a_command_runs_in_the_root_alone() -> None:
 
 def test_readme_has_the_commands_that_are_timed() -> None:
     readme = (paths.ROOT / "README.md").read_text()
-    assert "apt-get install ./satlab_*.deb && satlab demo" in readme
+    assert "apt-get install --no-install-recommends ./satlab_*.deb && satlab demo" in readme
+    assert "--no-install-recommends" in first_figure.INSTALL

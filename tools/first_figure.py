@@ -22,7 +22,7 @@ from pathlib import Path
 from satlab.common.errors import ExitStatus, HostError
 from satlab.vm import box
 
-INSTALL = "apt-get -q update && apt-get -q -y install /satlab.deb"
+INSTALL = "apt-get -q update && apt-get -q -y --no-install-recommends install /satlab.deb"
 DEMO = "satlab demo"
 TARGETS_S = {"demo_s": 90.0, "total_s": 120.0}
 """What README's reader waits for at most: the demo, and all from the bare machine on."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the files that are made from others: OpenSAND profiles, synthetic pages, schemas of models that have one."""
+"""Write the files that are made from others: OpenSAND profiles, synthetic pages, schemas of models, the reference."""
 
 import fnmatch
 import json
@@ -19,7 +19,7 @@ from satlab.check import suite
 from satlab.check.search.record import SearchRecord
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.rootd import verbs
-from tools import synthetic_pages
+from tools import reference, synthetic_pages
 
 BASE = PROFILES / "_base"
 CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
@@ -52,6 +52,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for model, name, title in CAMPAIGN_MODELS:
         yield SCHEMAS / f"{name}.schema.json", _schema(model.model_json_schema() | {"title": title})
     yield from metrics()
+    yield from reference.files()
     yield from synthetic_pages.files()
 
 

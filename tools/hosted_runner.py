@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Try the templates of docs/ci on what a hosted runner has: `python -m tools.hosted_runner FOLDER`, as root.
+"""Try action and templates of docs/ci on what a hosted runner has: `python -m tools.hosted_runner FOLDER` (root).
 
 A fresh Debian container for each job: compilers, Python, Rust. GitHub's user may use sudo; GitLab's is root. The commit
 that is checked out is cloned there; the stack under test is tests/endpoints/planted. FOLDER keeps the container's root,
 caches, artifacts and logs. `--template NAME` tries one of them.
+The template github-action needs the package of `make release`, `--package FILE`; without it that one is left out.
 `--programs FOLDER` are programs of this commit that the first job finds built, which otherwise takes it minutes.
 Prints a JSON line for each job; status 1: a job did not end as it must.
 """
 
 import argparse
+import hashlib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +30,7 @@ from satlab.common import paths
 from satlab.vm import box
 
 TEMPLATES = paths.ROOT / "docs" / "ci"
+ACTION = paths.ROOT / "action.yml"
 PLANTED = paths.ROOT / "tests/endpoints/planted/lockstep.py"
 PACKAGES = (
     "sudo", "git", "ca-certificates", "curl", "procps", "iproute2", "xz-utils", "python3", "python3-venv",
@@ -61,24 +65,66 @@ class Template:
     """The service checks out satlab, not the script."""
     variables: Mapping[str, str] = field(default_factory=dict)
     branch_variable: str | None = None
+    results: str = "."
+    """Folder of check.json and check.xml."""
+
+
+GITHUB = {"GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_OUTPUT": "outputs"}
+PUSH, ALWAYS = "github.event_name == 'push'", "always()"
+
+
+def _steps(name: str) -> list[dict[str, Any]]:
+    [job] = yaml.safe_load((TEMPLATES / name).read_text())["jobs"].values()
+    steps: list[dict[str, Any]] = job["steps"]
+    return steps
+
+
+def _runs(steps: list[dict[str, Any]], condition: str | None) -> str:
+    return "\n".join(step["run"] for step in steps if "run" in step and step.get("if") == condition)
+
+
+def _places(steps: list[dict[str, Any]], action: str) -> tuple[str, ...]:
+    """Return the paths of the actions for caches or artifacts."""
+    used = [step["with"]["path"] for step in steps if step.get("uses", "").startswith(f"actions/{action}")]
+    return tuple(dict.fromkeys(word.rstrip("/") for path in used for word in path.split()))
 
 
 def github() -> Template:
     """Read github-actions.yml: its steps with commands, and the paths of the actions for caches and artifacts."""
-    [job] = yaml.safe_load((TEMPLATES / "github-actions.yml").read_text())["jobs"].values()
-
-    def runs(condition: str | None) -> str:
-        return "\n".join(step["run"] for step in job["steps"] if "run" in step and step.get("if") == condition)
-
-    def places(action: str) -> tuple[str, ...]:
-        used = [step["with"]["path"] for step in job["steps"] if step.get("uses", "").startswith(f"actions/{action}")]
-        return tuple(dict.fromkeys(word.rstrip("/") for path in used for word in path.split()))
-
+    steps = _steps("github-actions.yml")
     return Template(
         "github-actions", "vagrant", "/home/vagrant", "/home/vagrant/work",
-        runs(None), runs("github.event_name == 'push'"), runs("always()"),
-        places("cache"), places("upload-artifact"), has_checkout=True, variables={"GITHUB_STEP_SUMMARY": "summary.md"},
+        _runs(steps, None), _runs(steps, PUSH), _runs(steps, ALWAYS),
+        _places(steps, "cache"), _places(steps, "upload-artifact"), has_checkout=True, variables=GITHUB,
     )  # fmt: skip
+
+
+def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Template:
+    """Read github-action.yml, with the step of action.yml in place of its use; '' for `package`: satlab's commit."""
+    steps = _steps("github-action.yml")
+    [use] = [step for step in steps if step.get("uses", "").startswith("OWNER/satlab@")]
+    given = {**use["with"], "package": package, "package-sha256": sha256}
+    use["run"] = action_script(given, source)
+    return Template(
+        "github-action", "root", "/root", "/github/workspace",
+        _runs(steps, None), _runs(steps, PUSH), _runs(steps, ALWAYS),
+        _places(steps, "cache"), _places(steps, "upload-artifact"), has_checkout=False, variables=GITHUB,
+        results="satellite",
+    )  # fmt: skip
+
+
+def action_script(given: Mapping[str, str], source: str) -> str:
+    """Return the commands of action.yml for its inputs, as GitHub fills them in; its caches are left out."""
+    about = yaml.safe_load(ACTION.read_text())
+    inputs: dict[str, str] = {**{name: entry["default"] for name, entry in about["inputs"].items()}, **given}
+    lines = [f"export GITHUB_ACTION_PATH={shlex.quote(source)}"]
+    for step in about["runs"]["steps"]:
+        if "run" in step:
+            for name, text in step["env"].items():
+                value = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: inputs[match[1]], text)
+                lines.append(f"export {name}={shlex.quote(value)}")
+            lines.append(step["run"])
+    return "\n".join(lines)
 
 
 def gitlab(source: str = SOURCE, commit: str = "HEAD") -> Template:
@@ -150,7 +196,7 @@ def inside(folder: Path, template: Template, work: Path, script: str, branch: st
     argv = [
         "systemd-nspawn", "--quiet", f"--directory={folder / 'root'}", "--volatile=overlay", "--register=no",
         "--keep-unit", "--link-journal=no", "--console=pipe", "--resolv-conf=replace-host",
-        "--bind-ro=/etc/ssl/certs", f"--bind-ro={folder / 'source'}:{SOURCE}",
+        "--overlay=/etc/ssl/certs::/etc/ssl/certs", f"--bind-ro={folder / 'source'}:{SOURCE}",
         "--capability=all", "--system-call-filter=@known",  # a hosted runner is a virtual machine
         f"--bind={work}:{template.folder}", f"--bind-ro={rust}:/opt/rust", "--as-pid2",
         "runuser", "-u", template.user, "--", "env", *(f"{name}={value}" for name, value in variables.items()),
@@ -217,9 +263,10 @@ def run(folder: Path, template: Template, job: Job, programs: Path | None) -> di
     name = f"{template.service}-{job.name.replace(' ', '-')}"
     missing += keep(work, folder / "artifacts" / name, template.artifacts)
     shutil.copy(work / "log", folder / f"{name}.log")
-    compared = (json.loads((work / "check.json").read_text() or "{}").get("compared") or ()) if not missing else ()
-    if "check.xml" in template.artifacts and not missing:
-        ET.parse(work / "check.xml")  # noqa: S314 - written by the job: a service would refuse what does not parse
+    results = work / template.results
+    compared = (json.loads((results / "check.json").read_text() or "{}").get("compared") or ()) if not missing else ()
+    if (results / "check.xml").is_file():
+        ET.parse(results / "check.xml")  # noqa: S314 - written by the job: a service would refuse what does not parse
     grew = sorted({one["grew"] for one in compared if one["is_slower"]})
     is_expected = status == job.status and bool(grew) is (job.status == 1) and not missing
     return {
@@ -228,7 +275,7 @@ def run(folder: Path, template: Template, job: Job, programs: Path | None) -> di
     }  # fmt: skip
 
 
-def main(folder: Path, chosen: str | None, programs: Path | None) -> int:
+def main(folder: Path, chosen: str | None, programs: Path | None, package: Path | None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     root_of(folder)
     shutil.rmtree(folder / "source", ignore_errors=True)
@@ -238,7 +285,12 @@ def main(folder: Path, chosen: str | None, programs: Path | None) -> int:
         ["git", "rev-parse", "HEAD"], cwd=folder / "source", capture_output=True, text=True, check=True
     ).stdout.strip()
     is_good = True
-    for template in (github(), gitlab(commit=commit)):
+    templates = [github(), gitlab(commit=commit)]
+    if package is not None:
+        shutil.copy(package, folder / "source" / "satlab.deb")
+        digest = hashlib.sha256(package.read_bytes()).hexdigest()
+        templates.append(action(package=f"{SOURCE}/satlab.deb", sha256=digest))
+    for template in templates:
         if chosen not in (None, template.service):
             continue
         shutil.rmtree(folder / "cache", ignore_errors=True)
@@ -254,7 +306,8 @@ def main(folder: Path, chosen: str | None, programs: Path | None) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--template", choices=("github-actions", "gitlab-ci"))
+    parser.add_argument("--template", choices=("github-actions", "gitlab-ci", "github-action"))
     parser.add_argument("--programs", type=Path)
+    parser.add_argument("--package", type=Path)
     asked = parser.parse_args()
-    sys.exit(main(asked.folder.absolute(), asked.template, asked.programs))
+    sys.exit(main(asked.folder.absolute(), asked.template, asked.programs, asked.package))

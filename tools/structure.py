@@ -54,6 +54,8 @@ WRITTEN = (
     *("Makefile", "satlab"),
 )
 """How the names of files end that people write and read. Schemas, lock files and dashboards are generated."""
+LISTS = ("SPECIFICATION.md", "docs/cli.md")
+"""Files in which entries are looked up: all promises, and all commands, which is generated. They may be longer."""
 _USE = re.compile(r"\bcrate::(\w+)")
 
 
@@ -176,7 +178,7 @@ def too_long() -> list[str]:
     counts = {
         path: len(path.read_text(encoding="utf-8").splitlines())
         for path in _tracked("*")
-        if path.name.endswith(WRITTEN) and path.is_file()
+        if path.name.endswith(WRITTEN) and path.is_file() and str(path.relative_to(ROOT)) not in LISTS
     }
     return [f"{path.relative_to(ROOT)}: {count} lines" for path, count in counts.items() if count > MOST_LINES]
 

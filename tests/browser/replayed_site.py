@@ -77,6 +77,9 @@ class Replay:
             self.held.add(run_id)
         (self.runs / run_id / "raw").mkdir(parents=True)
         shutil.copy(self.recorded / "plan.json", self.runs / run_id)
+        logs = self.runs.parent / "logs"
+        logs.mkdir(exist_ok=True)
+        (logs / f"{run_id}.log").write_text("".join(f"step {number} of the run\n" for number in range(300)))
 
     def release(self) -> None:
         """Let all runs end."""
@@ -102,7 +105,7 @@ class Replay:
 
     @staticmethod
     def progress(status: str) -> dict[str, Any]:
-        job: dict[str, Any] = {"job": "satlab_page_load", "entity": "client", "status": status, "reason": ""}
+        job: dict[str, Any] = {"id": 1, "job": "satlab_page_load", "entity": "client", "status": status, "reason": ""}
         job |= {"start_unix_s": example_run.START + 12, "stop_unix_s": None}
         function = {"id": 1, "label": HOSTILE, "status": "Finished", "reason": "", "job": job, "scenario": None}
         times = {"start_unix_s": example_run.START + 12, "stop_unix_s": example_run.START + 40}
@@ -149,7 +152,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[Site]:
     """Serve the pages on a free port of loopback until the block ends; `folder` is empty."""
-    recorded = example_run.write(folder, example_run.Example(loads={"h1": 3, "h3": 3}))
+    example = example_run.Example(loads={"h1": 3, "h3": 3})
+    recorded = example_run.write(folder, example)
+    (recorded / "raw" / "logs").mkdir()
+    (recorded / "raw" / "logs" / "satlink.log").write_text("satlink: serves 4 directions\n")
+    (recorded / "raw" / "logs" / "satlab_page_load-1.log").write_text(f"{HOSTILE}\n{'a' * 3000}\n")
+    example_run.seal(recorded, example)
     collect.gather(recorded).lazy().collect().write_parquet(recorded / "records.parquet")
     (recorded / "report").mkdir()
     (recorded / "report" / "index.html").write_text("<!doctype html><title>report</title><h1>A report</h1>")

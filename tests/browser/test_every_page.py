@@ -71,6 +71,7 @@ def pages(site: Site) -> list[tuple[str, str]]:
         ("form", "/scenarios/satlab/page_load"),
         ("form-quic", "/scenarios/satlab/quic"),
         ("edit", "/scenarios/satlab/ping/edit"),
+        ("upload", "/upload/satlab"),
         ("runs", "/runs"),
         ("run", "/runs/1"),
         ("folder", f"/folders/{other.name}"),
@@ -137,6 +138,30 @@ def test_p349_every_page_of_the_service(
             summary.click()
         faults += has_faults(chrome, name, width)
     assert not faults, "\n".join(faults)
+
+
+HIDDEN = """
+const hidden = [];
+for (const cell of document.querySelectorAll('td.verdict')) {
+  const pinned = cell.getBoundingClientRect();
+  if (!pinned.width) continue;
+  const region = cell.closest('.scroll').getBoundingClientRect();
+  const free = region.width - pinned.width;
+  if (free < region.width / 3) hidden.push(`${cell.textContent} takes ${pinned.width} of ${region.width}`);
+}
+return hidden;
+"""
+"""Verdicts that leave less than a third of their table's width to the numbers."""
+
+
+@pytest.mark.parametrize("chrome", [pytest.param({"width": 390}, id="390")], indirect=True)
+def test_p385_a_verdict_hides_no_number_on_a_phone(
+    chrome: webdriver.Chrome, site: Site, written: dict[str, Path]
+) -> None:
+    assert site.url
+    chrome.get(written["check"].as_uri())
+    assert len(chrome.find_elements(By.CSS_SELECTOR, "td.verdict")) >= 2
+    assert chrome.execute_script(HIDDEN) == []
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)

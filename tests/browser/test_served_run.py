@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab serve` as it is started, a browser, and real runs over the emulated link: nothing stands in for anything."""
 
+import http.client
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from tests.browser.chromium import browser, text, until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 
+TOKEN = "a-token-of-one-test-0123456789abcdef"  # noqa: S105
 RUN_S = 240.0
 """A run on a busy host."""
 
@@ -36,6 +38,10 @@ def served() -> Iterator[tuple[str, str]]:
         port = listener.getsockname()[1]
     state = Path(tempfile.mkdtemp(prefix="serve-")) / "state"
     argv = [sys.executable, "-m", "satlab", "serve", "--listen", f"127.0.0.1:{port}", "--state", str(state)]
+    token_file = state.with_name("token")
+    token_file.touch(0o600)
+    token_file.write_text(TOKEN)
+    argv += ["--metrics-token", str(token_file)]
     environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}"}
     log = state.with_name("said")
     with log.open("wb") as said:
@@ -69,6 +75,20 @@ def opened(driver: webdriver.Chrome, url: str) -> bool:
     )
 
 
+def scraped(url: str) -> str:
+    """Return the metrics of the service, as Prometheus gets them."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    connection.request("GET", "/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+    return connection.getresponse().read().decode()
+
+
+def delivered(metrics: str) -> float:
+    """Return the bytes that the forward link has delivered."""
+    found = re.search(r'^satlab_link_out_bytes_total{lab="serve",direction="forward"} (\S+)$', metrics, re.MULTILINE)
+    assert found is not None, metrics
+    return float(found[1])
+
+
 @pytest.mark.timeout(600)
 def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chrome: webdriver.Chrome) -> None:
     url, token = served
@@ -87,9 +107,18 @@ def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chro
     chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
     until(lambda: "Running the scenario" in text(chrome), "progress", RUN_S)
     until(lambda: chrome.find_elements(By.CSS_SELECTOR, "svg .curve"), "curves")
+    earlier = scraped(url)
+    until(lambda: delivered(scraped(url)) > delivered(earlier), "the counters of the link grow")
     until(lambda: "Open the report" in text(chrome), "the end", RUN_S)
     page = text(chrome)
     assert "Finished Ok" in page, page
+    assert "satlab_link" not in scraped(url) and 'satlab_serve_runs_total{outcome="ok"} 1.0' in scraped(url)
+    assert "have changed since the run" not in page, page
+    logs = [each.text.partition(" ")[0] for each in chrome.find_elements(By.CSS_SELECTOR, ".logs summary")]
+    assert logs[0] == "runner" and any(name.startswith("satlab_") for name in logs), logs
+    whole = chrome.find_element(By.CSS_SELECTOR, ".logs a").get_attribute("href")
+    said = chrome.execute_async_script("fetch(arguments[0]).then(a => a.text()).then(arguments[1])", whole)
+    assert "calibrat" in said, said
     for metric, least_ms in {"Response Start": 580, "First Contentful Paint": 580, "Page Load Time": 1160}.items():
         figure = re.search(rf"{metric} HTTP/3 ([\d,]+)", page)
         assert figure is not None, page

@@ -47,7 +47,9 @@ def repository(tmp_path: Path, fault: str, template: Template) -> Path:
         launcher = origin / "satlab"
         launcher.write_text(LAUNCHER.format(python=sys.executable, suite=suite, path=paths.PYTHONPATH))
         launcher.chmod(0o755)
-        for words in (("init", "-q"), ("add", "satlab"), ("commit", "-q", "-m", "satlab")):
+        (origin / "docs" / "ci").mkdir(parents=True)
+        shutil.copy(hosted_runner.TEMPLATES / "action.sh", origin / "docs" / "ci")
+        for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "satlab")):
             subprocess.run([*GIT, *words], cwd=origin, check=True)
         if template.has_checkout:
             subprocess.run([*GIT, "clone", "-q", str(origin), str(place / "satlab")], check=True)
@@ -72,20 +74,23 @@ def job(template: Template, place: Path, *, is_main: bool) -> int:
     return status
 
 
-@pytest.mark.parametrize("service", ["github-actions", "gitlab-ci"])
+@pytest.mark.parametrize("service", ["github-actions", "gitlab-ci", "github-action"])
 def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cause(
     service: str, tmp_path: Path
 ) -> None:
-    both = (hosted_runner.github(), hosted_runner.gitlab(str(tmp_path / "origin")))
-    [template] = [one for one in both if one.service == service]
+    origin = str(tmp_path / "origin")
+    every = (hosted_runner.github(), hosted_runner.gitlab(origin), hosted_runner.action(origin))
+    [template] = [one for one in every if one.service == service]
     place = repository(tmp_path, "none", template)
     assert job(template, place, is_main=True) == ExitStatus.OK and (place / "baseline" / "check.json").is_file()
     assert job(template, place, is_main=False) == ExitStatus.OK
     repository(tmp_path, "static", template)
     assert job(template, place, is_main=False) == ExitStatus.FAILED
-    [compared] = json.loads((place / "check.json").read_text())["compared"]
+    results = place / template.results
+    [compared] = json.loads((results / "check.json").read_text())["compared"]
     assert compared["is_slower"] and compared["grew"] in CAUSES
-    comment = (place / "check.md").read_text()
-    assert "grew most" in comment and compared["grew"] in comment and (place / "check.xml").is_file()
-    assert {"baseline", "satlab/target", "satlab/.venv", "satlab/.satlab"} == set(template.cached)
+    comment = (results / "check.md").read_text()
+    assert "grew most" in comment and compared["grew"] in comment and (results / "check.xml").is_file()
+    built = set() if service == "github-action" else {"satlab/target", "satlab/.venv", "satlab/.satlab"}
+    assert {"baseline"} | built == set(template.cached)
     assert all((place / name).exists() for name in template.artifacts)

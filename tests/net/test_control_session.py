@@ -51,7 +51,7 @@ def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
 
     satlink starts when the lab has set all its routes: one that comes between would not be the lab's.
     """
-    while not (Path("/run/satlab") / lab / "satlink.log").exists():
+    while not (Path("/run/satlab") / lab / "satlink.out").exists():
         if stop.wait(0.05):
             return
     ends = (("client", NEAR), ("server", FAR))

@@ -99,7 +99,9 @@ class Matrix:
         known = self._scenarios[file]
         key = (file, *sorted(bed.settings.items()))
         if known is not None and key not in self._bound:
-            self._bound[key] = self._noted(lambda: scenario.bind(known, bed.settings))
+            self._bound[key] = self._noted(
+                lambda: scenario.bind(known, shipped.settings(file, known.arguments, bed.settings))
+            )
         bound = self._bound.get(key)
         if bound is not None and whole and (file, bed.link.profile) not in self._prepared:
             request = run.RunRequest(file, bed.link, bed.settings, self.folder, at_start=bed.at_start)

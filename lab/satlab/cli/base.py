@@ -4,6 +4,7 @@
 import functools
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -160,8 +161,17 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
+def named_logs(reason: str, folder: Path) -> list[Path]:
+    """Return the whole paths of the logs that the reason of a run names."""
+    names = dict.fromkeys(re.findall(r"\blogs/([\w.-]+\.log)\b", reason))
+    return [folder.resolve() / "raw" / "logs" / name for name in names]
+
+
 def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, csv: bool) -> None:
-    """Print the results of a run on stdout: a table for people, JSON lines or CSV for programs."""
+    """Print the results of runs on stdout: tables and reports for people, JSON lines or CSV for programs.
+
+    `folders`: of the runs, or their report.
+    """
     import collect
     from satlab import report
 
@@ -175,4 +185,5 @@ def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, c
         for table in report.terminal_tables(frames):
             console.print(table)
         for folder in folders:
-            print(folder)
+            page = folder / "report" / "index.html"
+            print(page if page.is_file() else folder)

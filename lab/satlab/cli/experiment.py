@@ -3,6 +3,7 @@
 
 import functools
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +21,7 @@ from satlab.cli.base import (
     WaitQuiet,
     app,
     command,
+    named_logs,
     print_json_lines,
     print_records,
     settings_of,
@@ -124,6 +126,8 @@ def run(
     needs.root(NETNS)
     outcome = running.calibrated(prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
+    for path in named_logs(outcome.reason, outcome.folder):
+        print(f"log of the job that failed: {path}", file=sys.stderr)
     return outcome.status
 
 

@@ -30,6 +30,9 @@ def serve(
     allow_host: Annotated[
         list[str], typer.Option(help="Name[:port] by which a proxy on this host, such as nginx, is called. Repeatable.")
     ] = [],  # noqa: B006 - typer copies it
+    metrics_token: Annotated[
+        Path | None, typer.Option(help="File with the token by which a monitoring system reads /metrics.")
+    ] = None,
     jobs: Jobs = None,
     privileges: Privileges = None,
     set_password: Annotated[
@@ -51,6 +54,7 @@ def serve(
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
         supervisor.set_password(state, set_password, Role[role.upper()], password)
         return ExitStatus.OK
-    request = ServeRequest(listen, socket, state, public, tls_cert, tls_key, tuple(allow_host), jobs, privileges)
+    names = tuple(allow_host)
+    request = ServeRequest(listen, socket, state, public, tls_cert, tls_key, names, jobs, privileges, metrics_token)
     supervisor.run(request, ProgressLog(quiet), stop_on_signal())
     return ExitStatus.OK

@@ -16,7 +16,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.terminals import clients
 from satlab.common.topology import Topology
-from satlab.experiment import influx, job_layers, manifest, over_ipv6, quiet_host
+from satlab.experiment import influx, job_layers, kernel, manifest, over_ipv6, quiet_host, shipped
 from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.run_id import new_run_id
@@ -140,7 +140,9 @@ def prepare(request: RunRequest) -> PreparedRun:
     terminals, endless = len(clients(lab)), request.endless
     loaded = scenario.load(request.scenario, jobs, entities, endless=endless, warnings=warnings, terminals=terminals)
     is_ipv6 = request.link.ip == "6"
-    bound = scenario.bind(loaded, over_ipv6.settings(loaded, request.settings, lab) if is_ipv6 else request.settings)
+    given = shipped.settings(request.scenario, loaded.arguments, request.settings)
+    bound = scenario.bind(loaded, over_ipv6.settings(loaded, given, lab) if is_ipv6 else given)
+    kernel.check_congestion_controls(bound)
     if is_ipv6:
         over_ipv6.check(bound)
     else:

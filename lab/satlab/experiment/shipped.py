@@ -2,6 +2,7 @@
 """What ships with satlab and can be named on the command line: one line each."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,6 +12,7 @@ from satlab.link.options import shipped_profiles
 from satlab.netlab import job_host, web_target
 from satlab.openbach import descriptor
 
+DEFAULTS = paths.SCENARIOS.parent / "defaults.yml"
 Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_RUNS = {
@@ -59,8 +61,23 @@ def scenario_file(named: Path) -> Path:
     return file
 
 
+def defaults(name: str, arguments: Iterable[str]) -> dict[str, str]:
+    """Return the values of arguments of a shipped scenario that need not be set."""
+    known = yaml_text.load(DEFAULTS.read_text())
+    values = {**known["all"], **known.get(name, {})}
+    return {argument: str(values[argument]) for argument in arguments if argument in values}
+
+
+def settings(file: Path, arguments: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a scenario: those given, and defaults where the file is a shipped one."""
+    is_shipped = file.resolve().parent == paths.SCENARIOS.resolve()
+    return {**(defaults(file.stem, arguments) if is_shipped else {}), **given}
+
+
 def _scenario(document: dict[str, Any]) -> str:
-    arguments = ", ".join(document.get("arguments", ()))
+    names = document.get("arguments", {})
+    usual = defaults(document["name"], names)
+    arguments = ", ".join(f"{name}={usual[name]}" if name in usual else name for name in names)
     return f"{document['description']} [{arguments}]" if arguments else str(document["description"])
 
 

@@ -11,6 +11,7 @@ from satlab.check.endpoint import command_line
 from satlab.check.endpoint.pair import NAME, SERVER, EndpointProgram, read_only
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
+from satlab.experiment.kernel import CONTROLS
 from satlab.flows import datagrams, migration
 from satlab.netlab.pki import Pki
 
@@ -23,7 +24,6 @@ DATAGRAM_BYTES = 1200
 """UDP payload of cross traffic without `datagram_bytes`, as under the virtual clock."""
 UDP_HEADER_BYTES, TCP_HEADER_BYTES = 8, 20
 """RFC 768; RFC 9293, without options, which a segment of the maximum size has to make room for (RFC 6691)."""
-CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 Side = Literal["server", "client"]
 
 

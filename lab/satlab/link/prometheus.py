@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Link metrics in Prometheus' text exposition format 0.0.4, from the last sample of a metrics file.
+"""Link metrics in Prometheus' text format, from the samples of a metrics file.
 
-A sample counts one interval, so all figures are gauges: those of the last interval.
+A sample counts one interval. One sample alone has gauges, those of its interval; `Totals` make counters of counts.
 """
 
 import json
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from satlab.common.errors import HostError
+from satlab.common.exposition import family
 
 TAIL_BYTES = (1 << 17, 1 << 20, 1 << 24)
 """Bytes read from the end, in turn until they hold a sample: room for the last one and the changes after it."""
@@ -80,6 +81,25 @@ OF_FIFO = {
 }
 """Figures of each FIFO with packets where there are several, of each terminal where several share the link."""
 
+PREFIX = "satlab_link_"
+TEXTS = {
+    **HELP,
+    "modcod_frames": "frames sent in the interval, by MODCOD or waveform",
+    **{f"terminal_{name}": text for name, text in OF_TERMINAL.items()},
+    **{f"fifo_{name}": text for name, text in OF_FIFO.items()},
+}
+"""All families, without their prefix."""
+_COUNTS = (
+    *("in_packets", "in_bytes", "out_packets", "out_bytes", "sent_packets"),
+    *("dropped_packets", "marked_packets", "lost_packets", "late_packets", "frames", "lost_frames", "modcod_frames"),
+    *("superframes", "slots_assigned", "slots_free", "slots_signalling", "slots_requested"),
+    *("requests", "requests_lost", "plans_lost", "signalling_bytes"),
+)
+COUNTED = {name for name in TEXTS if name.removeprefix("terminal_").removeprefix("fifo_") in _COUNTS}
+"""Families that count what happened in the interval; the others are states, rates and quantiles."""
+Values = dict[str, dict[str, float]]
+"""Figures by family and labels."""
+
 
 def last_sample(path: Path) -> dict[str, Any]:
     """Return the last whole sample of a metrics file.
@@ -103,46 +123,57 @@ def last_sample(path: Path) -> dict[str, Any]:
     raise HostError(f"{path}: no sample yet", "try again in a second")
 
 
-def render(lab_id: str, sample: dict[str, Any]) -> str:
-    """Return the exposition text, without figures that were not measured or are another emulator's."""
-    directions = {name: figures for name, figures in sample.items() if isinstance(figures, dict)}
-    parts = [_family("sample_time_seconds", "Unix time of the sample", [("", sample["t_unix_s"])], lab_id)]
-    for field, text in HELP.items():
-        values = [(name, figures[field]) for name, figures in directions.items() if figures.get(field) is not None]
-        parts.append(_family(field, text, values, lab_id))
-    used = [(f'{name}",modcod="{modcod}', count) for name, f in directions.items() for modcod, count in _used(f)]
-    parts.append(_family("modcod_frames", "frames sent in the interval, by MODCOD or waveform", used, lab_id))
-    of_terminals = [
-        (f'{name}",terminal="{terminal["terminal"]}', terminal)
-        for name, figures in directions.items()
-        for terminal in figures.get("terminals", ())
-    ]
-    for field, text in OF_TERMINAL.items():
-        values = [(labels, one[field]) for labels, one in of_terminals if one.get(field) is not None]
-        parts.append(_family(f"terminal_{field}", text, values, lab_id))
-    of_fifos = [pair for name, figures in directions.items() for pair in _fifos(name, figures)]
-    of_fifos += [pair for labels, one in of_terminals for pair in _fifos(labels, one)]
-    for field, text in OF_FIFO.items():
-        values = [(labels, one[field]) for labels, one in of_fifos if one.get(field) is not None]
-        parts.append(_family(f"fifo_{field}", text, values, lab_id))
+def values(sample: dict[str, Any]) -> Values:
+    """Return the figures of a sample, without those that were not measured or are another emulator's."""
+    found: Values = {name: {} for name in TEXTS}
+    for direction, figures in sample.items():
+        if not isinstance(figures, dict):
+            continue
+        labels = f'direction="{direction}"'
+        _put(found, "", HELP, labels, figures)
+        for modcod, frames in figures["frames_by_modcod"].items():
+            found["modcod_frames"][f'{labels},modcod="{modcod}"'] = frames
+        for terminal in figures.get("terminals", ()):
+            _put(found, "terminal_", OF_TERMINAL, f'{labels},terminal="{terminal["terminal"]}"', terminal)
+    return found
+
+
+def _put(found: Values, prefix: str, texts: dict[str, str], labels: str, figures: dict[str, Any]) -> None:
+    """Add figures and those of their FIFOs. Names of FIFOs are letters, digits, `_`, `-` and `.`: without escapes."""
+    for name in texts:
+        if figures.get(name) is not None:
+            found[prefix + name][labels] = figures[name]
+    for fifo in figures.get("fifos", ()):
+        _put(found, "fifo_", OF_FIFO, f'{labels},fifo="{fifo["fifo"]}"', fifo)
+
+
+@dataclass
+class Totals:
+    """Counts added up over samples, by family and labels; `last`: the latest sample."""
+
+    last: dict[str, Any] | None = None
+    counts: Values = field(default_factory=dict)
+
+    def add(self, sample: dict[str, Any]) -> None:
+        self.last = sample
+        for name, by_labels in values(sample).items():
+            if name in COUNTED:
+                total = self.counts.setdefault(name, {})
+                for labels, count in by_labels.items():
+                    total[labels] = total.get(labels, 0) + count
+
+
+def render(lab_id: str, sample: dict[str, Any], counts: Values | None = None) -> str:
+    """Return the exposition text. With `counts` they are counters in place of the counts of the interval."""
+    lab = f'lab="{lab_id}"'
+    parts = [family(f"{PREFIX}sample_time_seconds", "Unix time of the sample", "gauge", {lab: sample["t_unix_s"]})]
+    for name, figures in values(sample).items():
+        is_counter = counts is not None and name in COUNTED
+        shown = counts.get(name, {}) if counts is not None and is_counter else figures
+        text = TEXTS[name].replace(" in the interval", " since the link started") if is_counter else TEXTS[name]
+        labelled = {f"{lab},{labels}": value for labels, value in shown.items()}
+        if is_counter:
+            parts.append(family(f"{PREFIX}{name}_total", text, "counter", labelled))
+        else:
+            parts.append(family(f"{PREFIX}{name}", text, "gauge", labelled))
     return "".join(parts)
-
-
-def _fifos(labels: str, figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the FIFOs with their labels. Names are letters, digits, `_`, `-` and `.`: they need no escapes."""
-    return [(f'{labels}",fifo="{fifo["fifo"]}', fifo) for fifo in figures.get("fifos", ())]
-
-
-def _used(figures: dict[str, Any]) -> Iterable[tuple[str, float]]:
-    by_modcod: dict[str, float] = figures["frames_by_modcod"]
-    return by_modcod.items()
-
-
-def _family(name: str, text: str, values: list[tuple[str, float]], lab_id: str) -> str:
-    """Return one metric with a value per direction. Lab ids and directions need no escapes."""
-    metric = f"satlab_link_{name}"
-    lines = [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
-    for direction, value in values:
-        labels = f'lab="{lab_id}"' + (f',direction="{direction}"' if direction else "")
-        lines.append(f"{metric}{{{labels}}} {value!r}")
-    return "\n".join(lines) + "\n" if values else ""

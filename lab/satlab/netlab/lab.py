@@ -5,7 +5,7 @@ A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, a
 
 - `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
 - `control.sock`: satlink's control socket
-- `satlink.out`, `satlink.log`: its stdout and stderr
+- `satlink.out`: its stdout; `satlink.log`: its stderr, unless the request names another folder for logs
 - `link.jsonl`, before it `link.jsonl.1`: link metrics, at most METRICS_MAX_BYTES, unless the request names another file
 - `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder; `opensand/`: its infrastructure
   files, and next to the logs' folder its own logs and probes
@@ -293,17 +293,18 @@ class _Command:
 def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | None) -> dict[str, _Command]:
     """Return the lab's processes by name, in the order of their start."""
     folder = _folder(lab.lab_id)
+    place = (logs or folder).absolute()
     commands = {}
     for machine in platform.machines(lab.topology) if platform else ():
         name = opensand.process_name(machine)
-        log = (logs or folder).absolute() / f"{name}.log"
+        log = place / f"{name}.log"
         argv = platform.command(machine, _infrastructure(lab.lab_id, machine)) if platform else []
         commands[name] = _Command(machine.node, argv, log, log)
     files = {SATLINK_PROCESS: "link.json"} | ({LAN_PROCESS: "lan.json"} if lab.lan else {})
     for name, file in files.items():
         argv = [str(satlink.resolve()), "run", str(folder / file)]
         node = lab.topology.node_of(Role.SAT)
-        commands[name] = _Command(node, argv, folder / f"{name}.out", folder / f"{name}.log")
+        commands[name] = _Command(node, argv, folder / f"{name}.out", place / f"{name}.log")
     return commands
 
 
@@ -372,7 +373,10 @@ def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Inter
 
 
 def _start(lab: Lab, command: _Command) -> TrackedProcess:
-    return start([*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log)
+    started = start([*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log)
+    if command.log.parent != _folder(lab.lab_id):
+        command.log.chmod(0o644)  # of a run, whose page shows its logs
+    return started
 
 
 def _await_ready(lab_id: str, processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:

@@ -127,7 +127,19 @@ def _word(argument: Argument, node: Node, values: Values) -> str | InstanceOf | 
     if text is not None and argument.choices and text not in _texts(argument):
         node.fault(f"{text!r} is not one of {', '.join(map(str, argument.choices))}")
         return None
+    if text is not None and (fault := out_of_bounds(argument, text)):
+        node.fault(fault)
+        return None
     return text
+
+
+def out_of_bounds(argument: Argument, text: str) -> str:
+    """Return which bound of the argument a number exceeds, '' if none."""
+    if argument.least is not None and float(text) < argument.least:
+        return f"{text} is below {argument.least:.15g}"
+    if argument.most is not None and float(text) > argument.most:
+        return f"{text} is above {argument.most:.15g}"
+    return ""
 
 
 def _texts(argument: Argument) -> list[str | None]:

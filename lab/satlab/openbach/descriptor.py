@@ -71,7 +71,7 @@ class _Model(BaseModel):
 
 
 class Argument(_Model):
-    """One positional argument, or one option (`flag` set)."""
+    """One positional argument, or one option (`flag` set). `least`, `most`: bounds; OpenBACH ignores them."""
 
     name: str = Field(min_length=1)
     type: str
@@ -82,6 +82,8 @@ class Argument(_Model):
     choices: Annotated[tuple[str | int | float, ...], BeforeValidator(_list)] = ()
     flag: str | None = None
     repeatable: bool = False
+    least: float | None = None
+    most: float | None = None
 
     @property
     def is_flag(self) -> bool:

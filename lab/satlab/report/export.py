@@ -14,6 +14,11 @@ from satlab.common.errors import ConfigError, Fault
 FORMATS = (".parquet", ".csv")
 _RUN = ("emulator", "seed", "started_unix_s", "exit_status", "satlab_version")
 _LINK = ("rate_bps", "one_way_delay_ms", "queue_bytes", "queue_discipline", "loss_ratio", "jitter_mean_ms")
+_NUMBERS: Mapping[str, type[pl.DataType]] = {
+    **dict.fromkeys(("load", "flow", "terminal", "instance"), pl.Int64),
+    **dict.fromkeys(("start_s", "stop_s", "window_s", "expected", "low", "high", "measured"), pl.Float64),
+}
+"""Labels that are numbers; records have them as texts."""
 _DIRECTIONS = ("forward", "return")
 
 
@@ -22,7 +27,7 @@ def export(runs: Mapping[Path, collect.Table], out: Path, *, has_series: bool) -
 
     Columns: those of schemas/records.schema.json, of each run `emulator`, `seed`, `started_unix_s`, `exit_status`,
     `satlab_version`, `value_NAME` of the scenario, `forward_...` and `return_...` of the plan, `version_PROGRAM`; and
-    `label_NAME` of each record. Without `has_series`, summaries alone. Raises ConfigError.
+    `label_NAME` of each record, as a number where it is one. Without `has_series`, summaries alone. Raises ConfigError.
     """
     if out.suffix not in FORMATS:
         raise ConfigError("unknown format", [Fault(str(out), f"its name does not end with {' or '.join(FORMATS)}")])
@@ -35,6 +40,8 @@ def export(runs: Mapping[Path, collect.Table], out: Path, *, has_series: bool) -
         {"labels": labels, **{f"label_{name}": [json.loads(text).get(name) for text in labels] for name in names}},
         schema={"labels": pl.String, **{f"label_{name}": pl.String for name in names}},
     )
+    typed = [pl.col(f"label_{name}").cast(_NUMBERS[name], strict=False) for name in names if name in _NUMBERS]
+    wide = wide.with_columns(typed)
     frame = frame.join(wide, on="labels", how="left", maintain_order="left").drop("labels")
     if out.suffix == ".csv":
         _no_formula(frame).write_csv(out)

@@ -37,6 +37,17 @@ def test_each_summary_is_a_row_with_what_distinguishes_its_run(runs: dict[Path, 
     assert loads["label_protocol"].to_list() == ["h1"]
 
 
+def test_p223_labels_that_are_numbers_have_columns_of_numbers(runs: dict[Path, collect.Table], tmp_path: Path) -> None:
+    report.export(runs, tmp_path / "all.parquet", has_series=False)
+    frame = pl.read_parquet(tmp_path / "all.parquet")
+    texts = pl.concat([table.lazy().collect() for table in runs.values()])["labels"].to_list()
+    for name, kind in {"load": pl.Int64, "instance": pl.Int64, "start_s": pl.Float64, "expected": pl.Float64}.items():
+        assert frame.schema[f"label_{name}"] == kind
+        written = {float(value) for text in texts if (value := json.loads(text).get(name)) is not None}
+        assert written and {float(value) for value in frame[f"label_{name}"].drop_nulls()} == written
+    assert frame.schema["label_protocol"] == pl.String
+
+
 def test_series_are_there_on_request(runs: dict[Path, collect.Table], tmp_path: Path) -> None:
     rows = report.export(runs, tmp_path / "all.csv", has_series=True)
     frame = pl.read_csv(tmp_path / "all.csv", infer_schema_length=None)

@@ -87,6 +87,7 @@ class Helper:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SUDO_")}
         argv = ["setpriv", "--pdeathsig=KILL", *self._worker, str(self._state), run_id, str(os.getpid())]
         with (self._state / "logs" / f"{run_id}.log").open("wb") as log:
+            os.fchmod(log.fileno(), 0o644)  # the API shows it
             process = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,

@@ -31,6 +31,7 @@ from satlab.serve.routes import (
     job_instances,
     jobs,
     login,
+    metrics,
     projects,
     scenarios,
     statistics,
@@ -62,6 +63,7 @@ def create_app(
     app.state.context, app.state.runs_queue = context, runs_queue
     initial_content.fill(context)
     app.include_router(description.router)
+    app.include_router(metrics.router)
     for prefix in PREFIXES:
         for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
             app.include_router(routes.router, prefix=prefix)
@@ -72,7 +74,7 @@ def create_app(
     app.add_exception_handler(BusyError, _busy)
     app.add_exception_handler(sqlite3.OperationalError, _no_storage)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(RequestGuard, settings=settings)
+    app.add_middleware(RequestGuard, settings=settings, tally=context.tally)
     return app
 
 

@@ -16,14 +16,16 @@ from satlab.serve.inventory import Inventory
 from satlab.serve.logins import Logins
 from satlab.serve.marks import Marks
 from satlab.serve.queue import Helper, Queue
+from satlab.serve.running_link import RunningLink
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 from satlab.serve.strict_json import loads
+from satlab.serve.tally import Tally
 
 
 @dataclass(frozen=True)
 class Context:
-    """The parts of the server. `clock` returns s since the epoch."""
+    """The parts of the server. `clock` returns s since the epoch; `started`: when the parts were made, by it."""
 
     settings: Settings
     store: Store
@@ -35,23 +37,29 @@ class Context:
     logins: Logins
     topology: Topology
     clock: Callable[[], float]
+    tally: Tally
+    running_link: RunningLink
+    started: float
 
 
 def make_context(
     settings: Settings, store: Store, helper: Helper, topology: Topology, clock: Callable[[], float]
 ) -> Context:
-    accounts = Accounts(store, clock, settings.session_s)
+    accounts, tally = Accounts(store, clock, settings.session_s), Tally()
     return Context(
         settings=settings,
         store=store,
         accounts=accounts,
         catalog=Catalog(store, clock),
         inventory=Inventory(store, topology, settings.jobs, settings.further_jobs),
-        queue=Queue(store, helper, clock, settings.most_queued),
+        queue=Queue(store, helper, clock, settings.most_queued, tally),
         marks=Marks(store),
-        logins=Logins(accounts, clock),
+        logins=Logins(accounts, clock, tally),
         topology=topology,
         clock=clock,
+        tally=tally,
+        running_link=RunningLink(),
+        started=clock(),
     )
 
 

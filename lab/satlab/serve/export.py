@@ -156,7 +156,7 @@ def folder_archive(context: Context, folder: Path) -> Iterator[bytes]:
 
     Raises ApiError: 413 if they have more than `Settings.archive_bytes` in all.
     """
-    files = [path for path in sorted(folder.rglob("*")) if _is_stored(path, folder)]
+    files = [path for path in sorted(folder.rglob("*")) if is_stored(path, folder)]
     size, most = sum(path.stat().st_size for path in files), context.settings.archive_bytes
     if size > most:
         what = f"The files of the run have {size} bytes, an archive has at most {most}"
@@ -221,12 +221,12 @@ def _stored(context: Context, instance: Instance, job: str, statistic: str) -> I
         if about["is_file"] and about["job_name"] == job and statistic in record:
             path, number = raw / str(record[statistic]), about["job_instance_id"]
             entity = entities.get(number) or str(about.get("agent_name", ""))
-            if is_name(entity) and path not in seen and _is_stored(path, raw / "files"):
+            if is_name(entity) and path not in seen and is_stored(path, raw / "files"):
                 seen.add(path)
                 yield f"{entity}.{job}_({number}).{statistic}.{secrets.token_hex(4)}.tar.gz", path
 
 
-def _is_stored(path: Path, folder: Path) -> bool:
+def is_stored(path: Path, folder: Path) -> bool:
     """Return whether the API may read a file: it is below the folder, no link, and not private as captures are."""
     try:
         is_plain = path.resolve() == path and path.is_relative_to(folder) and path.is_file()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the service listens: checks of the options, TLS files, the listening socket."""
 
+import hashlib
 import ipaddress
 import os
 import re
@@ -15,6 +16,9 @@ from pathlib import Path
 from satlab.common.errors import ConfigError, HostError
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[1-9][0-9]{0,4})?", re.ASCII)
+MIN_TOKEN, MAX_TOKEN = 32, 256
+_TOKEN = re.compile(rf"[A-Za-z0-9._~+/-]{{{MIN_TOKEN},{MAX_TOKEN}}}=*", re.ASCII)
+"""A token of RFC 6750 that is too long to be guessed."""
 FOREIGN = stat.S_IWGRP | stat.S_IRWXO
 """Modes that a private key must not have; a group such as Debian's ssl-cert may read it."""
 
@@ -25,6 +29,7 @@ class ServeRequest:
 
     `allowed`: names, with the port where it is not the default, by which a proxy on this host is called.
     `jobs`: folder of further jobs, `privileges`: the operator's file of what these may do.
+    `metrics_token`: file with the token that opens `/metrics`.
     """
 
     listen: str
@@ -36,6 +41,7 @@ class ServeRequest:
     allowed: tuple[str, ...] = ()
     jobs: Path | None = None
     privileges: Path | None = None
+    metrics_token: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,27 @@ def tls_files(request: ServeRequest) -> list[int]:
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}") from error
     return [_memory_file(content) for content in contents]
+
+
+def token_digest(path: Path | None) -> str | None:
+    """Return the SHA-256 of the token in a private file, as hexadecimal digits; None without a file.
+
+    Raises ConfigError.
+    """
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            is_open = os.fstat(file.fileno()).st_mode & FOREIGN
+            text = file.read(MAX_TOKEN + 2).decode(errors="replace").strip()
+    except OSError as error:
+        raise ConfigError(f"--metrics-token {path}: {error.strerror}") from error
+    if is_open:
+        raise ConfigError(f"{path}: others may read or change the token", hint=f"chmod 600 {path}")
+    if not _TOKEN.fullmatch(text):
+        hint = f"umask 077; openssl rand -hex 32 >{path}"
+        raise ConfigError(f"{path}: a token has {MIN_TOKEN} to {MAX_TOKEN} letters, digits, - . _ ~ + /", hint=hint)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _memory_file(content: bytes) -> int:

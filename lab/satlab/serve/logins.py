@@ -10,6 +10,7 @@ from satlab.serve.accounts import Accounts, User
 from satlab.serve.api_answers import ViewError
 from satlab.serve.passwords import BusyError
 from satlab.serve.peers import peer_network
+from satlab.serve.tally import Tally
 
 
 @dataclass
@@ -53,8 +54,8 @@ class Logins:
     never lock an account at this peer.
     """
 
-    def __init__(self, accounts: Accounts, clock: Callable[[], float]) -> None:
-        self._accounts, self._clock, self._lock = accounts, clock, threading.Lock()
+    def __init__(self, accounts: Accounts, clock: Callable[[], float], tally: Tally) -> None:
+        self._accounts, self._clock, self._tally, self._lock = accounts, clock, tally, threading.Lock()
         self._by_account, self._by_peer, self._requests = Throttle(), Throttle(tries=20), Throttle()
 
     def authenticate(self, login: str, password: str, address: str) -> User:
@@ -68,17 +69,20 @@ class Logins:
         with self._lock:
             wait_s = max(self._by_account.wait_s(now, account), self._by_peer.wait_s(now, peer))
             if wait_s:
+                self._tally.add("logins_refused", "limited")
                 raise ViewError(HTTPStatus.TOO_MANY_REQUESTS, f"Too many wrong logins, wait {wait_s:.0f} s")
             self._by_account.count(now, account)
             self._by_peer.count(now, peer)
         try:
             user = self._accounts.check(login, password)
         except BusyError as error:
+            self._tally.add("logins_refused", "busy")
             with self._lock:
                 self._by_account.withdraw(now, account)
                 self._by_peer.withdraw(now, peer)
             raise ViewError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}, {error.hint}".capitalize()) from error
         if user is None:
+            self._tally.add("logins_refused", "wrong")
             raise ViewError(HTTPStatus.UNAUTHORIZED, "Wrong Credentials")
         with self._lock:
             self._by_account.forget(account)

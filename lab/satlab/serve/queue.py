@@ -22,6 +22,7 @@ from satlab.experiment.run_id import new_run_id
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.rootd.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 from satlab.serve.store import Store, dumps
+from satlab.serve.tally import Tally
 
 POLL_S = 0.2
 """Period at which the queue polls the helper, s."""
@@ -31,6 +32,12 @@ MOST_ENDED = 2000
 """Instances that have ended and are not pinned; older ones are forgotten at the next launch."""
 MAX_ID = (1 << 63) - 1
 """Largest integer that SQLite holds."""
+OUTCOMES = {
+    ScenarioStatus.FINISHED_OK: "ok",
+    ScenarioStatus.FINISHED_KO: "failed",
+    ScenarioStatus.STOPPED: "stopped",
+}
+"""Outcomes of instances that have ended, as they are counted."""
 LOST = "the server ended while it ran"
 _LOG = logging.getLogger("satlab.serve")
 
@@ -105,9 +112,12 @@ class Instance:
 class Queue:
     """`step` is called periodically. `clock` returns s since the epoch."""
 
-    def __init__(self, store: Store, helper: Helper, clock: Callable[[], float], most_queued: int) -> None:
+    def __init__(
+        self, store: Store, helper: Helper, clock: Callable[[], float], most_queued: int, tally: Tally | None = None
+    ) -> None:
         self._store, self._helper, self._clock, self._most_queued = store, helper, clock, most_queued
-        self._failure = ""
+        self._tally, self._failure = tally or Tally(), ""
+        self._began: float | None = None
 
     def launch(self, launch: LaunchRequest) -> Instance:
         """Append an instance to the queue. Raises QueueFullError, QueueFailedError."""
@@ -135,20 +145,23 @@ class Queue:
                     *(launch.user, request.model_dump_json(), ScenarioStatus.SCHEDULING, self._clock()),
                 ),
             )
-            return self._get(number)
+            launched = self._get(number)
+        self._tally.add("runs_launched")
+        return launched
 
     def stop(self, number: int) -> None:
         """Stop an instance: at once if it waits, else when its run has ended."""
         with self._store.transaction() as connection:
             where = "WHERE id = ? AND status = ?"
-            connection.execute(
+            stopped = connection.execute(
                 f"UPDATE instances SET status = ?, stopped = ?, reason = 'stopped before it ran' {where}",  # noqa: S608
                 (ScenarioStatus.STOPPED, self._clock(), number, ScenarioStatus.SCHEDULING),
-            )
+            ).rowcount
             connection.execute(
                 f"UPDATE instances SET stop_asked = 1 {where}",  # noqa: S608
                 (number, ScenarioStatus.RUNNING),
             )
+        self._tally.add("runs", OUTCOMES[ScenarioStatus.STOPPED], stopped)
 
     def remove(self, number: int) -> bool:
         """Remove an instance that has ended; return False if it has not."""
@@ -234,6 +247,7 @@ class Queue:
                 "UPDATE instances SET status = ?, run_id = ? WHERE id = ?",
                 (ScenarioStatus.RUNNING, run_id, waiting.id),
             )
+        self._began = self._clock()
         try:
             self._helper.start(run_id, waiting.request)
         except RefusedError as error:
@@ -260,6 +274,7 @@ class Queue:
                 return instance
             change = "UPDATE instances SET status = ?, reason = ?, stopped = ? WHERE id = ?"
             self._store.write(change, ScenarioStatus.FINISHED_KO, instance.fault, self._clock(), instance.id)
+            self._tally.add("runs", OUTCOMES[ScenarioStatus.FINISHED_KO])
         return None
 
     def _update(self, instance: Instance) -> bool:
@@ -292,6 +307,10 @@ class Queue:
         sql = "UPDATE instances SET status = ?, reason = ?, stopped = ?, progress = ? WHERE id = ?"
         text = None if progress is None else dumps(_settled(progress))
         self._store.write(sql, status, reason, self._clock(), text, instance.id)
+        self._tally.add("runs", OUTCOMES[status])
+        if self._began is not None:  # not of a run that an earlier server started
+            self._tally.add("run_seconds", OUTCOMES[status], self._clock() - self._began)
+            self._began = None
 
     def _get(self, number: int) -> Instance:
         row = self._store.row("SELECT * FROM instances WHERE id = ?", number)

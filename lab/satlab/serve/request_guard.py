@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from satlab.serve.settings import Settings
+from satlab.serve.tally import Tally
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -35,10 +36,10 @@ class _RefusedError(Exception):
 
 
 class RequestGuard:
-    """Wraps the application. There is no CORS: no answer allows another origin."""
+    """Wraps the application, and counts its answers. There is no CORS: no answer allows another origin."""
 
-    def __init__(self, app: Application, settings: Settings) -> None:
-        self._app, self._settings = app, settings
+    def __init__(self, app: Application, settings: Settings, tally: Tally) -> None:
+        self._app, self._settings, self._tally = app, settings, tally
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,6 +51,7 @@ class RequestGuard:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
+                self._tally.add("requests", f"{message['status'] // 100}xx")
                 present = {name.lower() for name, _ in message["headers"]}
                 extra = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
                 message["headers"] = [*message["headers"], *extra]
@@ -62,6 +64,10 @@ class RequestGuard:
         except _RefusedError as refused:
             if not answered:
                 await _answer(send_safely, refused)
+        except Exception:
+            if not answered:  # Starlette answers with 500 outside of this
+                self._tally.add("requests", "5xx")
+            raise
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> int:
         """Check the headers of a request; return the largest size of its body, bytes."""

@@ -18,7 +18,7 @@ class Settings:
     `most_queued`: largest number of scenario instances that wait. `most_runs`: number of run folders that are kept; the
     oldest are removed first. `launch_bytes`: largest request of a launch, with the documents of all its scenarios.
     `body_bytes`, `body_s`: largest body of a request, and the time to send it. `archive_bytes`: largest total of the
-    stored files in one archive.
+    stored files in one archive. `metrics_token_sha256`: digest of the token that opens `/metrics`.
     """
 
     state: Path
@@ -35,11 +35,17 @@ class Settings:
     upload_bytes: int = 8 << 20
     launch_bytes: int = 2 << 20
     archive_bytes: int = 1 << 30
+    metrics_token_sha256: str | None = None
 
     @property
     def runs(self) -> Path:
         """Folder of the run folders; the root helper writes it, the API reads it."""
         return self.state / "runs"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of what the runners of instances write to stderr, RUN-ID.log; the root helper writes it."""
+        return self.state / "logs"
 
     @property
     def database(self) -> Path:
@@ -67,3 +73,4 @@ class ApiPlan(BaseModel):
     listener: int
     certificate: int | None = None
     key: int | None = None
+    metrics_token_sha256: str | None = None

@@ -13,7 +13,7 @@ from typing import Any
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.netlab import privileges
-from satlab.serve.listen import ListenAddress, ServeRequest, tls_files
+from satlab.serve.listen import ListenAddress, ServeRequest, tls_files, token_digest
 from satlab.serve.settings import ApiPlan
 
 ACCOUNTS_S = 60.0
@@ -23,7 +23,8 @@ ACCOUNTS_S = 60.0
 def start_api(
     request: ServeRequest, state: Path, place: ListenAddress, helper: Path, listener: socket.socket
 ) -> "subprocess.Popen[bytes]":
-    """Start the API process. Raises ConfigError for TLS files that cannot be used."""
+    """Start the API process. Raises ConfigError for files of TLS or a token that cannot be used."""
+    digest = token_digest(request.metrics_token)
     tls = tls_files(request)
     secure = bool(tls)
     plan = ApiPlan(
@@ -35,6 +36,7 @@ def start_api(
         listener=listener.fileno(),
         certificate=tls[0] if secure else None,
         key=tls[1] if secure else None,
+        metrics_token_sha256=digest,
     )
     process = subprocess.Popen(
         _argv(

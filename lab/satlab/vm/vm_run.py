@@ -16,7 +16,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.terminals import clients
 from satlab.common.topology import Role
-from satlab.experiment import manifest
+from satlab.experiment import manifest, shipped
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.run_id import new_run_id
 from satlab.experiment.session import Host
@@ -81,7 +81,7 @@ def prepare(file: Path, settings: Mapping[str, str], lab: VmLab, controller: Con
         raise ConfigError("the VM lab was never provisioned", hint="bring it up: satlab vm up") from error
     jobs = descriptor.load_jobs(paths.JOBS)
     loaded = scenario.load(file, jobs, lab.topology.nodes, terminals=len(clients(lab.topology)))
-    bound = scenario.bind(loaded, settings)
+    bound = scenario.bind(loaded, shipped.settings(file, loaded.arguments, settings))
     about = RunPlan(
         run_id=new_run_id(bound.name, "vm"),
         scenario=bound,

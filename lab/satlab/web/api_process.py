@@ -37,7 +37,11 @@ def serve(plan: ApiPlan) -> None:
     """Serve until SIGTERM or SIGINT."""
     secure = plan.certificate is not None
     hosts, allowed = frozenset(plan.hosts), frozenset(plan.allowed)
-    settings = Settings(plan.state, hosts, secure, allowed, plan.jobs, paths.ROOT / "runs")
+    settings = Settings(
+        *(plan.state, hosts, secure, allowed, plan.jobs),
+        other_runs=paths.ROOT / "runs",
+        metrics_token_sha256=plan.metrics_token_sha256,
+    )
     app = create_app(Store(settings.database), HelperClient(plan.helper), settings, pages=web.mount)
     config = uvicorn.Config(
         app,

@@ -77,22 +77,27 @@ def groups(runs: Sequence[Compared]) -> tuple[Group, ...]:
         found.setdefault(run.settings, []).append(run)
     if len(found) == 1:
         found = {run.key: [run] for run in runs}
-    differing = _differing([members[0].settings for members in found.values()])
+    differing = _differing([dict(members[0].settings) for members in found.values()])
     return tuple(
-        Group(number, _name(members, text), tuple(run.key for run in members))
-        for number, (members, text) in enumerate(zip(found.values(), differing, strict=True), start=1)
+        Group(number, _name(members, values), tuple(run.key for run in members))
+        for number, (members, values) in enumerate(zip(found.values(), differing, strict=True), start=1)
     )
 
 
-def _name(members: Sequence[Compared], differing: str) -> str:
-    runs = members[0].name if len(members) == 1 else f"{len(members)} runs"
-    return f"{runs}: {differing}" if differing else runs
+def _name(members: Sequence[Compared], differing: Mapping[str, str]) -> str:
+    """Return the name of a group; that of one run has its scenario already."""
+    is_one = len(members) == 1
+    runs = members[0].name if is_one else f"{len(members)} runs"
+    values = ", ".join(f"{name}={text}" for name, text in differing.items() if not (is_one and name == "scenario"))
+    return f"{runs}: {values}" if values else runs
 
 
-def _differing(settings: Sequence[tuple[tuple[str, str], ...]]) -> list[str]:
-    tables = [dict(each) for each in settings]
+def _differing(tables: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the values that differ; of different scenarios only those that all of them have."""
     names = [name for name in dict.fromkeys(name for one in tables for name in one) if _differ(tables, name)]
-    return [", ".join(f"{name}={one[name]}" for name in names if name in one) for one in tables]
+    if "scenario" in names:
+        names = [name for name in names if all(name in one for one in tables)]
+    return [{name: one[name] for name in names if name in one} for one in tables]
 
 
 def _differ(tables: Sequence[Mapping[str, str]], name: str) -> bool:

@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 
 from satlab.common.errors import ConfigError
+from satlab.experiment import shipped
 from satlab.link.option_model import Option, fault_of, options_of
 from satlab.link.options import shipped_profiles
+from satlab.openbach.arguments import out_of_bounds
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.scenario import MAX_DEPTH
 from satlab.rootd.verbs import RunLink
@@ -45,6 +47,7 @@ class Field:
     unit: str = ""
     kind: Kind = "text"
     choices: tuple[str, ...] = ()
+    bounds: tuple[Argument, ...] = ()
     value: str = ""
     required: bool = False
     group: str = ""
@@ -85,8 +88,9 @@ def form_of(scenario: Document, others: Mapping[str, Document], jobs: Mapping[st
     for name, use in _uses(scenario, others, jobs, MAX_DEPTH):
         uses.setdefault(name, []).append(use)
     arguments, constants = (_texts(scenario.get(key)) for key in ("arguments", "constants"))
+    usual = shipped.defaults(str(scenario.get("name", "")), arguments)
     return Form(
-        tuple(_field("argument", n, text, "", uses.get(n, [])) for n, text in arguments.items()),
+        tuple(_field("argument", n, text, usual.get(n, ""), uses.get(n, [])) for n, text in arguments.items()),
         _link_fields(profiles),
         tuple(_field("constant", n, "", value, uses.get(n, [])) for n, value in constants.items()),
     )
@@ -105,6 +109,8 @@ def read(form: Form, given: Mapping[str, str]) -> FormRequest:
             faults[each.id] = f"Choose one of {', '.join(each.choices)}"
         elif text and not _is(each.kind, text):
             faults[each.id] = "This is not a whole number" if each.kind == "integer" else "This is not a number"
+        elif text and (beyond := [fault for use in each.bounds if (fault := out_of_bounds(use, text))]):
+            faults[each.id] = f"This is not possible: {beyond[0]}"
     arguments = {f.name: given.get(f.id, "").strip() for f in form.arguments}
     constants = {f.name: text for f in form.constants if (text := given.get(f.id, "").strip()) not in ("", f.value)}
     link = _read_link(form, given, faults)
@@ -144,7 +150,8 @@ def _texts(value: object) -> dict[str, str]:
 def _field(group: str, name: str, text: str, value: str, uses: list[Argument]) -> Field:
     said = text or next((use.description for use in uses if use.description), "")
     units = [found[1] for where in (text, *(use.description for use in uses)) if (found := _UNIT.search(where))]
-    kinds = {_KINDS.get(use.type, "text") for use in uses}
+    types = {use.type for use in uses}
+    kinds = {_KINDS.get(each, "text") for each in types}
     offered = [[str(choice) for choice in use.choices] for use in uses if use.choices]
     choices = tuple(choice for choice in offered[0] if all(choice in other for other in offered)) if offered else ()
     unit = _UNITS.get(units[0], units[0]) if units else ""
@@ -155,6 +162,7 @@ def _field(group: str, name: str, text: str, value: str, uses: list[Argument]) -
         unit=unit,
         kind=next(iter(kinds)) if len(kinds) == 1 else "text",
         choices=choices,
+        bounds=tuple(uses) if types <= _KINDS.keys() else (),
         value=value or (choices[0] if group == "argument" and choices else ""),
         required=group == "argument",
         group=group,

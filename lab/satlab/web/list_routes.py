@@ -21,7 +21,7 @@ from satlab.serve.access import Runner
 from satlab.serve.accounts import User
 from satlab.serve.api_answers import ApiError, not_found
 from satlab.serve.context import Context, RequestContext
-from satlab.web import comparison, live_view, pages, run_list, run_pages
+from satlab.web import comparison, live_view, pages, run_list, run_logs, run_pages
 from satlab.web.live_link import Curves
 from satlab.web.pages import Page, render, see
 from satlab.web.run_list import Listed
@@ -133,7 +133,15 @@ def other(request: Request, run_id: str, user: Viewer, context: RequestContext) 
     run = _other(context, user, run_id)
     view = run_pages.results([run.folder], run.scenario) if run.folder else None
     has_report = run.folder is not None and (run.folder / "report" / "index.html").is_file()
-    return render(request, "folder.html", run=run, view=view, has_report=has_report, bulk_columns=BULK_COLUMNS)
+    logs = run_logs.logs(run_logs.files(context, run.folder, None))
+    values: dict[str, object] = {"view": view, "has_report": has_report, "logs": logs}
+    return render(request, "folder.html", run=run, bulk_columns=BULK_COLUMNS, **values)
+
+
+@router.get("/folders/{run_id}/logs/{name}")
+def other_log(run_id: str, name: str, user: Viewer, context: RequestContext) -> Response:
+    """Return a log of a run of the command line as a file."""
+    return run_logs.attachment(run_logs.files(context, _other(context, user, run_id).folder, None), name)
 
 
 @router.get("/folders/{run_id}/report")

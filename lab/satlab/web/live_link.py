@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The link of an active run: `raw/link.jsonl` is read as it grows, into a limited number of time bins."""
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from satlab.link.growing_file import GrowingFile
 from satlab.web.live_queues import Queues
 
 LINK = Path("raw") / "link.jsonl"
 MAX_BINS = 240
 FIRST_BIN_S = 0.5
 MAX_RUNS = 32
-MAX_BYTES = 4 << 20
-"""Bins of a curve, initial width of a bin, runs that are followed at once, bytes read at a time."""
+"""Bins of a curve, initial width of a bin, runs that are followed at once."""
 
 SATELLITE = ("forward", "return")
 TERRESTRIAL = ("terrestrial_down", "terrestrial_up")
@@ -149,8 +148,8 @@ class Curves:
 
 @dataclass
 class _Followed:
+    file: GrowingFile
     curves: Curves = field(default_factory=Curves)
-    offset: int = 0
 
 
 class Watcher:
@@ -163,23 +162,11 @@ class Watcher:
     def curves(self, folder: Path) -> Curves:
         """Return the curves of a run so far; empty ones before its link has started."""
         with self._lock:
-            followed = self._runs.pop(folder, None) or _Followed()
+            followed = self._runs.pop(folder, None) or _Followed(GrowingFile(folder / LINK))
             self._runs[folder] = followed
             while len(self._runs) > MAX_RUNS:
                 self._runs.popitem(last=False)
-            while self._read(folder / LINK, followed):
-                pass
+            while lines := followed.file.read():
+                for line in lines:
+                    followed.curves.add(line)
             return followed.curves
-
-    @staticmethod
-    def _read(path: Path, followed: _Followed) -> bool:
-        try:
-            with path.open("rb") as file:
-                file.seek(followed.offset)
-                lines, newline, _ = file.read(MAX_BYTES).rpartition(b"\n")
-        except OSError:
-            return False
-        for text in lines.splitlines():
-            followed.curves.add(json.loads(text))
-        followed.offset += len(lines) + len(newline)
-        return bool(lines)

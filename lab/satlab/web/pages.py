@@ -131,6 +131,11 @@ def _span(seconds: float | None) -> str:
     return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"
 
 
+def _amount(size: int) -> str:
+    """Write a number of bytes with its unit."""
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.1f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
+
+
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
@@ -140,7 +145,12 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    environment.filters |= {"when": _when, "span": _span, "segment": lambda text: quote(text, safe="")}
+    environment.filters |= {
+        "when": _when,
+        "span": _span,
+        "segment": lambda text: quote(text, safe=""),
+        "amount": _amount,
+    }
     environment.globals["ui"] = PAGES
     return environment
 

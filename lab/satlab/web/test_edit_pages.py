@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from satlab.serve.context import Context
-from satlab.web.test_pages import post, text_of
+from satlab.web.test_pages import ORIGIN, post, text_of
 
 EDIT = "/scenarios/satlab/ping/edit"
 
@@ -66,8 +66,47 @@ def test_p352_what_is_not_a_scenario_is_refused(document: str, runner: TestClien
     assert ping(context) == before
 
 
+UPLOAD = "/upload/satlab"
+
+
+def upload(client: TestClient, content: bytes) -> Any:
+    files = {"file": ("../mine.json", content, "application/json")}
+    return client.post(f"/ui{UPLOAD}", files=files, headers=ORIGIN, follow_redirects=False)
+
+
+def test_p352_a_file_is_uploaded_as_a_new_scenario(runner: TestClient, context: Context) -> None:
+    assert UPLOAD in runner.get("/ui/").text
+    assert 'type="file"' in runner.get(f"/ui{UPLOAD}").text
+    answer = upload(runner, json.dumps(ping(context) | {"name": "mine"}).encode())
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/scenarios/satlab/mine")
+    assert context.catalog.scenarios("satlab")["mine"]["name"] == "mine"
+    again = upload(runner, json.dumps(ping(context) | {"name": "mine", "description": "another"}).encode())
+    assert again.status_code == 409 and "existing Scenario" in text_of(again.text)
+    assert context.catalog.scenarios("satlab")["mine"]["description"] != "another"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b'{"name": "../up"}', b" " * (2 << 20)])
+def test_p352_what_is_wrong_with_a_file_is_shown_and_not_stored(
+    content: bytes, runner: TestClient, context: Context
+) -> None:
+    before = context.catalog.scenarios("satlab")
+    answer = upload(runner, content)
+    assert answer.status_code == 400 and "The scenario was not stored:" in text_of(answer.text)
+    assert context.catalog.scenarios("satlab") == before
+
+
+def test_p352_a_form_without_a_file_is_refused(runner: TestClient) -> None:
+    assert post(runner, UPLOAD, file="{}").status_code == 400
+    answer = runner.post(f"/ui{UPLOAD}", files={"file": ("a", b"{}"), "b": ("b", b"{}")}, headers=ORIGIN)
+    assert answer.status_code == 400
+    assert runner.post(f"/ui{UPLOAD}", files={"file": ("a", b"{}")}).status_code == 403  # of another origin
+
+
 def test_p352_viewers_and_strangers_edit_nothing(viewer: TestClient, anonymous: TestClient) -> None:
+    assert UPLOAD not in viewer.get("/ui/").text
     for client in (viewer, anonymous):
+        assert client.get(f"/ui{UPLOAD}").status_code == 403
+        assert upload(client, b"{}").status_code == 403
         assert client.get(f"/ui{EDIT}").status_code == 403
         assert post(client, EDIT, document="{}").status_code == 403
     assert "/edit" not in viewer.get("/ui/scenarios/satlab/ping").text

@@ -20,7 +20,7 @@ from satlab.serve.context import Context, RequestContext
 from satlab.serve.passwords import BusyError
 from satlab.serve.queue import Instance
 from satlab.serve.request_guard import PAGES
-from satlab.web import forms, live_activity, live_view, pages, run_pages
+from satlab.web import forms, live_activity, live_view, pages, run_logs, run_pages
 from satlab.web.events import Events
 from satlab.web.pages import Page, render, see
 
@@ -184,6 +184,7 @@ def run(request: Request, number: int, user: Viewer, context: RequestContext, ho
     values: dict[str, object] = {"view": view, "has_report": has_report, "link": shown}
     values |= {"relaunch": _relaunch(context, instance)}
     values |= {"mark": context.marks.of(instance.id), "has_files": folder is not None and instance.ended}
+    values |= {"logs": run_logs.logs(run_logs.files(context, folder, instance.run_id), instance)}
     return render(request, "run.html", bulk_columns=BULK_COLUMNS, **values, **_live(request, context, instance, hop))
 
 
@@ -244,6 +245,13 @@ def _live(request: Request, context: Context, instance: Instance, hop: str) -> d
         "left": live_view.time_left(request.app.state.earlier_runs, instance, now),
         "pressure": None if instance.ended else live_view.host_pressure(),
     }
+
+
+@router.get("/runs/{number}/logs/{name}")
+def log(number: int, name: str, user: Viewer, context: RequestContext) -> Response:
+    """Return a log of an instance as a file."""
+    instance = access.scenario_instance(context, user, number)
+    return run_logs.attachment(run_logs.files(context, run_pages.folder_of(context, instance), instance.run_id), name)
 
 
 @router.post("/runs/{number}/stop")

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-3.0-or-later
+# The step of action.yml, which sets the variables: installs a package if one is named, checks, writes summary and outputs.
+set -euo pipefail
+
+die() { # message hint
+  printf '::error::%s; %s\n' "$1" "$2"
+  exit 2
+}
+
+install_package() {
+  local file sudo=()
+  file=$(mktemp --suffix=.deb)
+  case $PACKAGE in
+    https://*) curl -fsSL --proto '=https' --retry 3 -o "$file" "$PACKAGE" || die "$PACKAGE cannot be fetched" "is it a release's file?" ;;
+    *) cp -- "$PACKAGE" "$file" || die "there is no package $PACKAGE" "input package: a path, or an https:// URL" ;;
+  esac
+  if [ -n "$PACKAGE_SHA256" ] && ! sha256sum --status -c <<<"$PACKAGE_SHA256  $file"; then
+    die "$PACKAGE has another SHA-256" "compare the input package-sha256 with SHA256SUMS of the release"
+  fi
+  chmod a+r "$file"
+  [ "$(id -u)" -eq 0 ] || sudo=(sudo)
+  "${sudo[@]}" apt-get -q update
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "$file"
+  rm -f "$file"
+}
+
+satlab=$(dirname "${BASH_SOURCE[0]}")/../../satlab
+if [ -n "$PACKAGE" ]; then
+  install_package
+  satlab=satlab
+fi
+
+mkdir -p "$OUT"
+words=(check --suite "$SUITE" --runs "$RUNS" --json --out "$OUT/runs" --junit "$OUT/check.xml" --markdown "$OUT/check.md")
+[ -z "$CASES" ] || words+=(--cases "$CASES")
+[ -z "$VIRTUAL_CLIENT" ] || words+=(--virtual-client "$VIRTUAL_CLIENT")
+[ -z "$VIRTUAL_SERVER" ] || words+=(--virtual-server "$VIRTUAL_SERVER")
+[ -z "$CLIENT_CMD" ] || words+=(--client-cmd "$CLIENT_CMD")
+[ -z "$SERVER_CMD" ] || words+=(--server-cmd "$SERVER_CMD")
+if [ -f "$BASELINE" ]; then
+  words+=(--baseline "$BASELINE")
+elif [ -n "$BASELINE" ]; then
+  printf '::notice::%s is missing: this build is not compared with another\n' "$BASELINE"
+fi
+
+status=0
+"$satlab" "${words[@]}" >"$OUT/check.json" || status=$?
+[ ! -f "$OUT/check.md" ] || cat "$OUT/check.md" >>"$GITHUB_STEP_SUMMARY"
+printf '%s\n' "status=$status" "json=$OUT/check.json" "junit=$OUT/check.xml" "markdown=$OUT/check.md" >>"$GITHUB_OUTPUT"
+exit "$status"

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A file of JSON lines that another process appends to."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 4 << 20
+"""Bytes read at a time."""
+
+
+@dataclass
+class GrowingFile:
+    """Reads each line once. `offset`: bytes read so far."""
+
+    path: Path
+    offset: int = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the next whole lines, of at most `MAX_BYTES`; none where there is no file or nothing new."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                lines, newline, _ = file.read(MAX_BYTES).rpartition(b"\n")
+        except OSError:
+            return []
+        self.offset += len(lines) + len(newline)
+        return [json.loads(line) for line in lines.splitlines()]

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""action.yml: its form as GitHub documents it, its inputs and outputs, and what its step does with a package."""
+
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+import yaml
+
+from satlab.cli import app
+from satlab.common import paths
+from tools import hosted_runner
+
+ACTION: dict[str, Any] = yaml.safe_load(hosted_runner.ACTION.read_text())
+SCRIPT = (hosted_runner.TEMPLATES / "action.sh").read_text()
+TEXT = {"type": "string", "minLength": 1}
+NAMED = {"propertyNames": {"pattern": "^[a-z_][a-z0-9_-]*$"}, "type": "object", "minProperties": 1}
+COMPOSITE = {
+    "type": "object",
+    "required": ["name", "description", "inputs", "outputs", "runs"],
+    "additionalProperties": False,
+    "properties": {
+        "name": TEXT,
+        "description": TEXT,
+        "inputs": {
+            **NAMED,
+            "additionalProperties": {
+                "type": "object",
+                "required": ["description", "default"],
+                "additionalProperties": False,
+                "properties": {"description": TEXT, "default": {"type": "string"}, "required": {"type": "boolean"}},
+            },
+        },
+        "outputs": {
+            **NAMED,
+            "additionalProperties": {
+                "type": "object",
+                "required": ["description", "value"],
+                "additionalProperties": False,
+                "properties": {"description": TEXT, "value": TEXT},
+            },
+        },
+        "runs": {
+            "type": "object",
+            "required": ["using", "steps"],
+            "additionalProperties": False,
+            "properties": {
+                "using": {"const": "composite"},
+                "steps": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "properties": {
+                            "id": TEXT, "name": TEXT, "if": TEXT, "run": TEXT, "shell": TEXT, "uses": TEXT,
+                            "env": {"type": "object", "additionalProperties": {"type": "string"}},
+                            "with": {"type": "object", "additionalProperties": {"type": "string"}},
+                        },
+                        "oneOf": [{"required": ["run", "shell"]}, {"required": ["uses"]}],
+                    },
+                },
+            },
+        },
+    },
+}  # fmt: skip
+"""Composite actions, after GitHub's "Metadata syntax reference" for actions; expressions are texts."""
+
+
+def step() -> dict[str, Any]:
+    found: dict[str, Any]
+    [found] = [each for each in ACTION["runs"]["steps"] if "run" in each]
+    return found
+
+
+def test_p377_the_action_has_the_form_of_composite_actions() -> None:
+    jsonschema.Draft202012Validator(COMPOSITE).validate(ACTION)
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@v?\w+", each["uses"]) for each in ACTION["runs"]["steps"] if "uses" in each)
+
+
+def test_p377_every_input_and_output_is_used_and_none_is_unknown() -> None:
+    text = hosted_runner.ACTION.read_text()
+    assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(ACTION["inputs"])
+    variables = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]+)", SCRIPT)) - {
+        "BASH_SOURCE",
+        "GITHUB_STEP_SUMMARY",
+        "GITHUB_OUTPUT",
+    }
+    assert variables == set(step()["env"])
+    values = {entry["value"] for entry in ACTION["outputs"].values()}
+    written = re.findall(r'"(\w+)=\$', SCRIPT)
+    assert values == {f"${{{{ steps.{step()['id']}.outputs.{name} }}}}" for name in written}
+    command: Any = typer.main.get_command(app)
+    known = {option for parameter in command.commands["check"].params for option in parameter.opts}
+    words = "\n".join(line for line in SCRIPT.splitlines() if "words" in line)
+    assert {"--suite", "--virtual-client", "--client-cmd"} <= set(re.findall(r"--[a-z-]+", words)) <= known
+
+
+def test_t35_no_input_is_part_of_a_command_s_text() -> None:
+    for each in ACTION["runs"]["steps"]:
+        assert "${{" not in each.get("run", "")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with stand-ins of the programs that install a package, which say how they were called."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("apt-get", "satlab", "sudo", "curl"):
+        program = tools / name
+        body = 'shift 0; exec "$@"' if name == "sudo" else "exit ${STATUS:-0}"
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/calls\n{body}\n')
+        program.chmod(0o755)
+    return tmp_path
+
+
+def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], str]:
+    """Run the action's step; return its exit status, the calls of other programs, and what it printed."""
+    script = hosted_runner.action_script(
+        {name.replace("_", "-"): text for name, text in inputs.items()}, str(paths.ROOT)
+    )
+    environment = {**os.environ, "PATH": f"{place / 'tools'}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": "summary.md"}
+    environment |= {"GITHUB_OUTPUT": "outputs", "STATUS": "0"}
+    (place / "tools" / "satlab").write_text(f'#!/bin/sh\necho "satlab $*" >>{place}/calls\nexit {status}\n')
+    argv = ["bash", "-eo", "pipefail", "-c", script]
+    done = subprocess.run(argv, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    calls = (place / "calls").read_text().splitlines() if (place / "calls").exists() else []
+    return done.returncode, calls, done.stdout + done.stderr
+
+
+def test_p378_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
+    deb = place / "satlab.deb"
+    deb.write_bytes(b"package")
+    digest = hashlib.sha256(b"package").hexdigest()
+    status, calls, _ = act(
+        place, package="satlab.deb", package_sha256=digest, virtual_client="./a b", virtual_server="./c"
+    )
+    assert status == 0
+    called = [line for line in calls if not line.startswith("sudo")]
+    assert called[0] == "apt-get -q update" and called[1].startswith(
+        "apt-get -q -y --no-install-recommends install /tmp/"
+    )
+    assert called[2].startswith("satlab check --suite ci --runs 10 --json --out satellite/runs")
+    assert called[2].endswith("--virtual-client ./a b --virtual-server ./c")
+    outputs = dict(line.split("=") for line in (place / "outputs").read_text().splitlines())
+    assert outputs["status"] == "0" and outputs["json"] == "satellite/check.json"
+
+
+def test_p378_another_package_than_named_is_not_installed(place: Path) -> None:
+    (place / "satlab.deb").write_bytes(b"another")
+    status, calls, said = act(place, package="satlab.deb", package_sha256="0" * 64)
+    assert status == 2 and not calls and "another SHA-256" in said
+    status, calls, said = act(place, package="missing.deb")
+    assert status == 2 and not calls and "there is no package missing.deb" in said
+    status, calls, said = act(place, package="http://example.org/satlab.deb")
+    assert status == 2 and not calls  # a path, not an address: nothing comes by plain HTTP
+
+
+def test_p378_the_status_of_the_check_is_that_of_the_step(place: Path) -> None:
+    (place / "satlab.deb").write_bytes(b"package")
+    for status in (1, 4):
+        assert act(place, status, package="satlab.deb", baseline="baseline/check.json")[0] == status
+        assert (place / "outputs").read_text().splitlines()[-4] == f"status={status}"
+    status, calls, said = act(place, 0, package="satlab.deb", baseline="baseline/check.json")
+    assert "--baseline" not in calls[-1] and "is missing" in said
+    (place / "check.json").write_text("{}")
+    assert "--baseline check.json" in act(place, 0, package="satlab.deb", baseline="check.json")[1][-1]

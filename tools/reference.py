@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pages of the reference that are made from the code: commands, options of a link, files."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import typer.main
+
+from satlab.cli import app
+from satlab.common.paths import ROOT, SCHEMAS
+from satlab.link.change import LinkChange
+from satlab.link.option_model import GROUPS, Option, options_of
+from satlab.link.options import LinkOptions
+
+TYPES = {
+    **{"str": "text", "list[str]": "text", "list[Path]": "path", "int": "integer", "float": "number"},
+    **{"int range": "integer", "float range": "number", "list[int]": "integer"},
+}
+"""Types as typer names them, in words."""
+MADE = "Made by `make generate`.\n"
+CLI_HEAD = f"""# Commands
+
+Every command of satlab with its arguments and options, as `--help` prints them. In a clone `satlab` is `./satlab`.
+{MADE}"""
+LINK_HEAD = f"""# Options of a link
+
+`satlab run` and `satlab up` take these options. Forms, REST API (`link` of a launch) and campaigns (`options`) take
+the same values by name.
+With `--emulator opensand` only those of the column *OpenSAND* work. {MADE}"""
+CHANGE_HEAD = """
+## Changes of a link that is up
+
+`satlab link set DIRECTION`, entries `set` of a timeline, and the job satlab_link take these:
+"""
+FILES_HEAD = f"""# Files
+
+## A run: `runs/ID/`
+
+| file | content |
+|---|---|
+| `manifest.json` | versions, hashes, seed, host, status and reason |
+| `plan.json` | scenario with its values, link with the figures of the frame arithmetic |
+| `raw/jobs.jsonl`, `raw/stats.jsonl` | job instances that ended; statistics of jobs |
+| `raw/files/JOB-ID/` | what a job stored |
+| `raw/link.jsonl`, `raw/lan.jsonl` | samples of the link, of the client's LAN; changes of the link |
+| `raw/calibration.json` | the link measured against its plan |
+| `raw/logs/` | logs of satlink, of OpenSAND and of each job |
+| `records.parquet` | all figures ([metrics](metrics.md)) |
+| `report/index.html` | the report |
+
+`satlab report runs/ID` makes records and report again from `raw/`.
+
+## Other folders
+
+| place | content |
+|---|---|
+| `runs/check-SUITE-DATE/` | a check: `check.json`, `check.html`, `raw/CASE-SEED/` with packets, qlog and link |
+| `runs/CAMPAIGN/`, `.../report/` | a campaign or a paper: plan, tasks, one dataset, its page |
+| `/run/satlab/LAB/` | a lab that is up: `link.json`, `plan.json`, `control.sock`, `link.jsonl`, `satlink.log` |
+| `/var/lib/satlab/` | `satlab serve`: `api/` (accounts, queue, uploads), `runs/`, `logs/` of runners, `progress/` |
+| `.satlab/`, `.venv/`, `target/` | of a clone: log and state of the installation, Python environment, programs |
+
+## Formats
+
+JSON schemas in `schemas/` hold fields, units and bounds. {MADE}
+| schema | content |
+|---|---|
+"""
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Yield each page with its text."""
+    yield ROOT / "docs" / "cli.md", CLI_HEAD + "".join(_commands(typer.main.get_command(app), ("satlab",)))
+    yield ROOT / "docs" / "link-options.md", _link_options()
+    schemas = sorted(SCHEMAS.glob("*.schema.json"))
+    rows = (
+        f"| [{path.name}](../schemas/{path.name}) | {_cell(json.loads(path.read_text())['title'])} |\n"
+        for path in schemas
+    )
+    yield ROOT / "docs" / "files.md", FILES_HEAD + "".join(rows)
+
+
+def _commands(command: Any, words: tuple[str, ...]) -> Iterator[str]:
+    """Yield the sections of a command and of those below it."""
+    below = {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
+    if len(words) > 1:
+        yield f"\n{'#' * len(words)} {' '.join(words)}\n\n{_text(command.help or '')}\n"
+    if not below:
+        yield _parameters(command, words)
+    if command.epilog:
+        example = command.epilog.removeprefix("Example: ")
+        yield f"\n```sh\n{example}\n```\n" if example != command.epilog else f"\n{_text(example)}\n"
+    for name, each in below.items():
+        yield from _commands(each, (*words, name))
+
+
+def _parameters(command: Any, words: tuple[str, ...]) -> str:
+    context = command.make_context(words[-1], [], resilient_parsing=True)
+    shown = [
+        record for each in command.params if (record := each.get_help_record(context)) and "--help" not in record[0]
+    ]
+    if not shown:
+        return ""
+    rows = "".join(f"| `{_cell(_named(name))}` | {_cell(text)} |\n" for name, text in shown)
+    return f"\n| option | effect |\n|---|---|\n{rows}"
+
+
+def _named(record: str) -> str:
+    """Return an option with the type of its value in words."""
+    return re.sub(r"<([^<>]*)>$", lambda match: f"<{TYPES.get(match[1], match[1])}>", record)
+
+
+def _text(text: str) -> str:
+    return _plain(" ".join(text.split()))
+
+
+def _plain(text: str) -> str:
+    """Return a text whose characters Markdown would read as marks."""
+    return text.replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[").replace("]", "\\]")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _link_options() -> str:
+    of_lab = {option.name for option in options_of(LinkOptions)}
+    changes = [option for option in options_of(LinkChange) if option.name not in of_lab]
+    both = ", ".join(f"`{option.flag}`" for option in options_of(LinkChange) if option.name in of_lab)
+    parts = [LINK_HEAD]
+    for group in GROUPS:
+        options = [option for option in options_of(LinkOptions) if option.help.group == group]
+        if options:
+            parts.append(f"\n## {group}\n\n{_table(options)}")
+    return "".join((*parts, CHANGE_HEAD, f"{both}, as above; and\n\n", _table(changes)))
+
+
+def _table(options: list[Option]) -> str:
+    head = "| option | name | unit or form | bounds | default | effect | OpenSAND |\n|---|---|---|---|---|---|---|\n"
+    return head + "".join(map(_row, options))
+
+
+def _choices(kind: Any) -> list[str]:
+    """Return the words that a value is one of."""
+    if get_origin(kind) is Literal:
+        return [str(each) for each in get_args(kind)]
+    return [word for each in get_args(kind) for word in _choices(each)]
+
+
+def _row(option: Option) -> str:
+    form = option.help.unit or option.help.metavar or " or ".join(_choices(option.kind))
+    value = str(option.default).lower() if isinstance(option.default, bool) else option.default
+    default = "" if value in (None, "") else f"`{value}`"
+    names = f"`{option.flag}`", f"`{option.name}`"
+    cells = (
+        *names,
+        _plain(form),
+        option.range,
+        default,
+        _plain(option.help.text),
+        "yes" if option.help.opensand else "",
+    )
+    return f"| {' | '.join(map(_cell, cells))} |\n"
