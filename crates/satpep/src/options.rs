@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::error::Error;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use quic::{CarefulResume, Fault, Faults, LegOptions};
+use quic::{CarefulResume, CongestionControl, Fault, Faults, LegOptions};
 use rustls::pki_types::DnsName;
 use serde::Serialize;
 
@@ -130,8 +130,7 @@ impl QuicOptions {
             (CLIENT_SIDE, &self.client_side.0),
             (SERVER_SIDE, &self.server_side.0),
         ] {
-            let of_leg = quic::transport(leg).err().map_or(Vec::new(), |it| it.0);
-            faults.extend(of_leg.into_iter().map(|it| Fault {
+            faults.extend(self.leg_faults(leg).into_iter().map(|it| Fault {
                 option: name,
                 why: format!("{}: {}", it.option, it.why),
             }));
@@ -150,6 +149,49 @@ impl QuicOptions {
         } else {
             Err(Faults(faults))
         }
+    }
+
+    /// Whether a leg has bbr3: then both run on noq.
+    #[must_use]
+    pub fn needs_noq(&self) -> bool {
+        let legs = [&self.client_side.0, &self.server_side.0];
+        legs.map(|leg| leg.congestion_control)
+            .contains(&CongestionControl::Bbr3)
+    }
+
+    fn leg_faults(&self, leg: &LegOptions) -> Vec<Fault> {
+        let of = |result: Result<(), Faults>| result.err().map_or(Vec::new(), |it| it.0);
+        if !self.needs_noq() {
+            return of(quic::transport(leg).map(drop));
+        }
+        let plain = LegOptions {
+            careful_resume: CarefulResume::Off,
+            ..leg.clone()
+        };
+        let mut faults = of(with_noq(&plain));
+        faults.extend(leg.careful_resume_fault("next to bbr3"));
+        faults
+    }
+}
+
+#[cfg(feature = "noq")]
+fn with_noq(leg: &LegOptions) -> Result<(), Faults> {
+    quic::noq::transport(leg).map(drop)
+}
+
+#[cfg(not(feature = "noq"))]
+fn with_noq(leg: &LegOptions) -> Result<(), Faults> {
+    let mut faults = leg.check().err().map_or(Vec::new(), |it| it.0);
+    if leg.congestion_control == CongestionControl::Bbr3 {
+        faults.push(Fault {
+            option: "congestion-control",
+            why: "bbr3: built without noq; build it with Rust 1.88 or later: cargo build --release -p satpep --features noq".into(),
+        });
+    }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Faults(faults))
     }
 }
 
@@ -232,7 +274,6 @@ fn leg_of(prefix: &str, matches: &ArgMatches) -> Result<LegOptions, Error> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use quic::CongestionControl;
 
     use super::*;
 

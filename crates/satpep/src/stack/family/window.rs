@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Flow control of a connection whose streams are read out of order.
 //!
-//! quinn returns credit for data that was read, though it may wait here behind a gap, or for the next hop. The
+//! The library returns credit for data that was read, though it may wait here behind a gap, or for the next hop. The
 //! connection's window is made smaller by what waits, so that the peer never has more under way than it was granted:
 //! the memory of a connection is bounded whatever its peers do, and a gap costs no more than with ordered reads.
 
 use std::sync::{Mutex, PoisonError};
 
-use quinn::{Connection, VarInt};
+use super::library::{Connection, VarInt};
 
 /// Window of one connection, less what was read and not yet passed on.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Window {
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: u64,
-    /// The value that quinn's window takes into account.
+    /// The value that the library's window takes into account.
     applied: u64,
 }
 
