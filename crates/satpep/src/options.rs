@@ -367,6 +367,37 @@ mod tests {
     }
 
     #[test]
+    fn bbr3_runs_on_noq_and_only_where_it_is_built_in() {
+        let way = ["--next-hop", "127.0.0.1:444"];
+        assert!(!parse(&way).needs_noq());
+        for side in ["client-side", "server-side"] {
+            let control = format!("--{side}-congestion-control");
+            let options = parse(&[&way[..], &[&control, "bbr3"]].concat());
+            assert!(options.needs_noq());
+            if cfg!(feature = "noq") {
+                options.check().unwrap();
+                continue;
+            }
+            let text = options.check().unwrap_err().to_string();
+            let expected = format!("{side}: congestion-control: bbr3: built without noq; build it");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_leg_resumes_next_to_bbr3() {
+        let way = ["--next-hop", "127.0.0.1:444"];
+        let legs = ["--client-side-congestion-control", "bbr3"];
+        for side in ["client-side", "server-side"] {
+            let resume = format!("--{side}-careful-resume");
+            let options = parse(&[&way[..], &legs, &[&resume, "on"]].concat());
+            let text = options.check().unwrap_err().to_string();
+            let expected = format!("{side}: careful-resume: is not offered next to bbr3");
+            assert!(text.contains(&expected), "{text}");
+        }
+    }
+
+    #[test]
     fn a_proxy_does_not_call_itself() {
         let options = parse(&["--next-hop", "127.0.0.1:443"]);
         let text = options.check().unwrap_err().to_string();
