@@ -15,6 +15,7 @@ on_each_library!(
     a_torn_stream_does_not_look_finished,
     datagrams_cross_both_ways_and_oversized_ones_are_counted,
     a_stalled_reader_stops_its_sender_and_nobody_else,
+    a_reader_that_pauses_with_megabytes_under_way_loses_nothing,
     name_protocol_and_choice_of_the_origin_are_kept,
 );
 
@@ -221,6 +222,35 @@ async fn a_stalled_reader_stops_its_sender_and_nobody_else(pki: Pki) {
         let rest = async {
             stalled.write_all(&data[written..]).await.unwrap();
             stalled.finish().unwrap();
+        };
+        let (received, ()) = tokio::join!(there.read_to_end(data.len()), rest);
+        assert!(received.unwrap() == data);
+    })
+    .await;
+}
+
+async fn a_reader_that_pauses_with_megabytes_under_way_loses_nothing(pki: Pki) {
+    let origin = pki.origin(&[ALPN]);
+    let next_hop = origin.local_addr().unwrap().to_string();
+    let window = ["--client-side-receive-window", "8388608"];
+    let proxy = pki.proxy(&[&["--next-hop", &next_hop], &window[..]].concat());
+    let (client, server) = connect(&pki, proxy.address, &origin).await;
+    let data = pattern(9, 24_000_000);
+    let mut upload = client.open_uni().await.unwrap();
+    let mut written = 0;
+    // As much as the origin's window and the proxy's take: several thousand datagrams in order.
+    while let Ok(Ok(count)) =
+        tokio::time::timeout(Duration::from_secs(1), upload.write(&data[written..])).await
+    {
+        written += count;
+        assert!(written < data.len(), "there is no back-pressure");
+    }
+    assert!((8_000_000..11_000_000).contains(&written), "{written}");
+    soon(async {
+        let mut there = server.accept_uni().await.unwrap();
+        let rest = async {
+            upload.write_all(&data[written..]).await.unwrap();
+            upload.finish().unwrap();
         };
         let (received, ()) = tokio::join!(there.read_to_end(data.len()), rest);
         assert!(received.unwrap() == data);

@@ -213,11 +213,9 @@ impl Shared {
     ) -> Closed {
         let zero_rtt = server.handshake.is_some();
         let handshakes = (client.handshake.take(), server.handshake.take());
-        let windows = [&self.options.client_side.0, &self.options.server_side.0]
-            .map(|options| options.receive_window);
         let legs = Legs {
-            client: Leg::new(client.connection.clone(), windows[0]),
-            server: Leg::new(server.connection.clone(), windows[1]),
+            client: Leg::new(client.connection.clone(), &self.options.client_side.0),
+            server: Leg::new(server.connection.clone(), &self.options.server_side.0),
             connections: (client, server),
             fault: OnceLock::new(),
         };

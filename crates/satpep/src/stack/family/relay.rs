@@ -13,9 +13,6 @@ use super::differences::{self, Receive};
 use super::library::{ReadError, RecvStream, SendStream, VarInt, WriteError};
 use super::window::Window;
 
-/// Bytes of a stream without gaps that wait for the next hop before reading pauses. Behind them the peer's stream window
-/// fills, and then the peer is blocked.
-const MOST_READY_BYTES: usize = 256 * 1024;
 /// Chunks handed over at once.
 const BATCH: usize = 64;
 /// Chunks shorter than this are copied: each keeps its datagram in memory.
@@ -159,7 +156,9 @@ impl<'a> Buffer<'a> {
         match self.ended {
             Some(_) => ReadMode::Off,
             // While there are gaps, every datagram that closes one would be a separate span in the library's buffer.
-            None if self.ready_bytes < MOST_READY_BYTES || !self.gaps.is_empty() => ReadMode::Data,
+            None if self.ready_bytes < self.window.most_ready || !self.gaps.is_empty() => {
+                ReadMode::Data
+            }
             None => ReadMode::ResetOnly,
         }
     }

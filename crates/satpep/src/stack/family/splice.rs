@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use quic::LegOptions;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -64,11 +65,11 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// A connection whose receive window is `receive_window` bytes.
+    /// A connection with the windows of `options`.
     #[must_use]
-    pub fn new(connection: Connection, receive_window: u64) -> Self {
+    pub fn new(connection: Connection, options: &LegOptions) -> Self {
         Self {
-            window: Arc::new(Window::new(connection.clone(), receive_window)),
+            window: Arc::new(Window::new(connection.clone(), options)),
             connection,
             relayed: Arc::default(),
         }

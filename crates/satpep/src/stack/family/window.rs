@@ -7,6 +7,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use quic::LegOptions;
+
+use super::differences;
 use super::library::{Connection, VarInt};
 
 /// Window of one connection, less what was read and not yet passed on.
@@ -14,6 +17,9 @@ use super::library::{Connection, VarInt};
 pub struct Window {
     connection: Connection,
     full: u64,
+    /// Bytes of a stream without gaps that wait for the next hop before its reading pauses. Behind them the peer's stream
+    /// window fills, and then the peer is blocked.
+    pub most_ready: usize,
     waiting: Mutex<Waiting>,
 }
 
@@ -25,13 +31,15 @@ struct Waiting {
 }
 
 impl Window {
-    /// Opens the receive window of `connection` to `full` bytes.
+    /// Opens the receive window of `connection` to that of `options`.
     #[must_use]
-    pub fn new(connection: Connection, full: u64) -> Self {
+    pub fn new(connection: Connection, options: &LegOptions) -> Self {
+        let full = options.receive_window;
         connection.set_receive_window(VarInt::from_u64(full).unwrap_or(VarInt::MAX));
         Self {
             connection,
             full,
+            most_ready: differences::most_ready(options.stream_receive_window),
             waiting: Mutex::default(),
         }
     }
