@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use quinn::VarInt;
+use quinn::{Connection, VarInt};
 use tokio::net::UdpSocket;
 
 use crate::lab::{ALPN, Pki, connect, soon};
@@ -47,6 +47,29 @@ fn lossy_path(target: SocketAddr) -> SocketAddr {
     address
 }
 
+/// Uploads [`BYTES`] and downloads them again.
+async fn there_and_back(client: &Connection, server: &Connection) {
+    let data: Vec<u8> = (0..BYTES).map(|index| (index / 251) as u8).collect();
+    soon(async {
+        let (mut up, mut down) = client.open_bi().await.unwrap();
+        let ask = async {
+            up.write_all(&data).await.unwrap();
+            up.finish().unwrap();
+            down.read_to_end(BYTES).await.unwrap()
+        };
+        let answer = async {
+            let (mut back, mut there) = server.accept_bi().await.unwrap();
+            let uploaded = there.read_to_end(BYTES).await.unwrap();
+            back.write_all(&uploaded).await.unwrap();
+            back.finish().unwrap();
+            uploaded
+        };
+        let (downloaded, uploaded) = tokio::join!(ask, answer);
+        assert!(uploaded == data && downloaded == data);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn downloads_and_uploads_cross_a_lossy_path_between_two_proxies() {
     let pki = Pki::new();
@@ -70,25 +93,7 @@ async fn downloads_and_uploads_cross_a_lossy_path_between_two_proxies() {
         metrics.to_str().unwrap(),
     ]);
     let (client, server) = connect(&pki, st.address, &origin).await;
-    let data: Vec<u8> = (0..BYTES).map(|index| (index / 251) as u8).collect();
-    soon(async {
-        let (mut up, mut down) = client.open_bi().await.unwrap();
-        let ask = async {
-            up.write_all(&data).await.unwrap();
-            up.finish().unwrap();
-            down.read_to_end(BYTES).await.unwrap()
-        };
-        let answer = async {
-            let (mut back, mut there) = server.accept_bi().await.unwrap();
-            let uploaded = there.read_to_end(BYTES).await.unwrap();
-            back.write_all(&uploaded).await.unwrap();
-            back.finish().unwrap();
-            uploaded
-        };
-        let (downloaded, uploaded) = tokio::join!(ask, answer);
-        assert!(uploaded == data && downloaded == data);
-    })
-    .await;
+    there_and_back(&client, &server).await;
     client.close(VarInt::from_u32(0), b"");
     for (proxy, side) in [(st, "server_side"), (gw, "client_side")] {
         let closed = proxy.line("closed", 1).await;
