@@ -281,7 +281,7 @@ def test_p387_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -
     assert "satpep ended with status 2" in log
     assert "client-side: careful-resume: is not offered next to bbr3" in log
     job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *bbr3, **environment)
-    until(lambda: job.poll() is not None or ":1151 " in chain.run("proxy", "cat", "/proc/net/udp"), "an end or a socket")
+    until(lambda: job.poll() is not None or ":1151 " in chain.run("proxy", "cat", "/proc/net/udp"), "its socket")
     if job.poll() is not None:  # built with an older compiler
         assert "congestion-control: bbr3: built without noq; build it" in job.communicate(timeout=20)[1]
         return

@@ -21,6 +21,7 @@ pub mod options;
 pub mod proxy;
 pub mod report;
 pub mod stack;
+pub mod start_error;
 pub mod sys;
 pub mod tickets;
 

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use satpep::options::QuicOptions;
-use satpep::proxy::{Proxy, StartError};
+use satpep::proxy::Proxy;
 use satpep::report::Report;
+use satpep::start_error::StartError;
 use satpep::sys;
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -1,42 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The proxy on the library that its options need: noq for bbr3, else quinn.
 
-use std::io;
 use std::net::SocketAddr;
 
-use quic::TlsError;
-
-use crate::memory::MemoryError;
 use crate::options::QuicOptions;
 use crate::report::Report;
 use crate::stack;
-
-/// Why the proxy does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Certificates or keys.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The state file of Careful Resume.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// An address cannot be listened on.
-    #[error("{address}: {error}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
-    /// The folder for qlog files cannot be made.
-    #[error("{folder}: {error}")]
-    Qlog {
-        /// The folder.
-        folder: String,
-        /// Why.
-        error: io::Error,
-    },
-}
+use crate::start_error::StartError;
 
 /// A proxy that listens.
 #[derive(Debug)]

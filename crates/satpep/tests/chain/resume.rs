@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quinn::VarInt;
-use satpep::proxy::{Proxy, StartError};
+use satpep::proxy::Proxy;
 use satpep::report::Report;
+use satpep::start_error::StartError;
 use serde_json::{Value, json};
 
 use crate::lab::{ALPN, Pki, close_frame, connect, soon};

@@ -21,8 +21,8 @@ use crate::domains;
 use crate::hellos::Hellos;
 use crate::memory::{Held, Memory};
 use crate::options::{Mode, QuicOptions};
-use crate::proxy::StartError;
 use crate::report::{LegState, millis};
+use crate::start_error::StartError;
 use crate::sys;
 use crate::tickets::Tickets;
 

@@ -18,8 +18,8 @@ use super::pair::{self, Shared};
 use super::splice::PepCode;
 use crate::hellos::Hellos;
 use crate::options::QuicOptions;
-use crate::proxy::StartError;
 use crate::report::{Closed, Outcome, Record, Report, millis};
+use crate::start_error::StartError;
 use crate::sys;
 
 const SCHEMA: &str = "satlab/satpep/1";
