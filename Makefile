@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 # One build for clippy, the tests of the crates, and the programs that the other tests run.
 # noq where the compiler is new enough (docs/decisions/0010-noq.md), as in ./satlab.
-NOQ := $(shell printf '1.88\n%s\n' "$$(rustc --version | cut -d' ' -f2)" | sort -VC && echo ,satperf/noq,satvirtual/noq)
+NOQ := $(shell printf '1.88\n%s\n' "$$(rustc --version | cut -d' ' -f2)" | sort -VC && echo ,satpep/noq,satperf/noq,satvirtual/noq)
 WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
 # A test waits more than it works: two workers more than cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 2)))

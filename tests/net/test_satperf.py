@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """satperf over the emulated link: the large link of draft-kuhn-quic-4-sat-07, and 0-RTT where it saves 580 ms."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from satlab.bench import quic_bench
-from satlab.bench.quic_bench import Transfer
+from satlab.bench.quic_bench import Case, Transfer
 from satlab.common import paths, topology
 from satlab.link.config import LinkRequest
 from satlab.netlab.lab import Lab
@@ -32,6 +33,19 @@ def test_100_mb_cross_the_large_link_unharmed(stack: str, congestion_control: st
     summary = done.summary()
     assert summary is not None
     assert (summary["bytes"], summary["data_equal"], summary["reason"]) == (100_000_000, True, "done")
+
+
+def test_p388_with_losses_bbr3_between_the_proxies_outruns_cubic() -> None:
+    cases = [Case("quinn", "cubic", 0.01, pep="quic", between=control) for control in ("bbr3", "cubic")]
+    with ThreadPoolExecutor(2) as pool:  # at once: the host is as busy for both
+        transfers = list(pool.map(lambda case: quic_bench.transfer(case, 5_000_000, 300), cases))
+    rates = []
+    for done in transfers:
+        summary = done.summary()
+        assert done.status == 0 and summary is not None, done.said
+        assert (summary["bytes"], summary["data_equal"]) == (5_000_000, True)
+        rates.append(summary["goodput_bps"])
+    assert rates[0] > 3 * rates[1], rates
 
 
 def test_a_session_saves_a_round_trip(lab_id: str, satlink: Path, tmp_path: Path) -> None:

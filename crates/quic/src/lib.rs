@@ -6,6 +6,8 @@
 //! or a thread; only functions that take a path touch files.
 
 mod known_paths;
+#[cfg(feature = "noq")]
+pub mod noq;
 mod options;
 mod qlog;
 mod reassembly;

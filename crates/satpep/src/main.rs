@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use satpep::connector::ConnectorError;
 use satpep::options::QuicOptions;
-use satpep::proxy::{Proxy, StartError};
+use satpep::proxy::Proxy;
 use satpep::report::Report;
+use satpep::start_error::StartError;
 use satpep::sys;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -103,12 +103,12 @@ fn signals() -> io::Result<impl Future<Output = &'static str>> {
 
 fn start(error: &StartError) -> Failure {
     match error {
-        StartError::Connector(ConnectorError::Memory(_)) => Failure {
+        StartError::Memory(_) => Failure {
             status: 2,
             what: error.to_string(),
             hint: "delete the file of --resume-state, of which nothing was used, or choose a new name",
         },
-        StartError::Connector(ConnectorError::Tls(_)) => Failure {
+        StartError::Tls(_) => Failure {
             status: 2,
             what: error.to_string(),
             hint: "set --cert, --key and --ca to the PEM files of the lab's CA",

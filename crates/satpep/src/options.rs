@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::error::Error;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use quic::{CarefulResume, Fault, Faults, LegOptions};
+use quic::{CarefulResume, CongestionControl, Fault, Faults, LegOptions};
 use rustls::pki_types::DnsName;
 use serde::Serialize;
 
@@ -130,8 +130,7 @@ impl QuicOptions {
             (CLIENT_SIDE, &self.client_side.0),
             (SERVER_SIDE, &self.server_side.0),
         ] {
-            let of_leg = quic::transport(leg).err().map_or(Vec::new(), |it| it.0);
-            faults.extend(of_leg.into_iter().map(|it| Fault {
+            faults.extend(self.leg_faults(leg).into_iter().map(|it| Fault {
                 option: name,
                 why: format!("{}: {}", it.option, it.why),
             }));
@@ -150,6 +149,49 @@ impl QuicOptions {
         } else {
             Err(Faults(faults))
         }
+    }
+
+    /// Whether a leg has bbr3: then both run on noq.
+    #[must_use]
+    pub fn needs_noq(&self) -> bool {
+        let legs = [&self.client_side.0, &self.server_side.0];
+        legs.map(|leg| leg.congestion_control)
+            .contains(&CongestionControl::Bbr3)
+    }
+
+    fn leg_faults(&self, leg: &LegOptions) -> Vec<Fault> {
+        let of = |result: Result<(), Faults>| result.err().map_or(Vec::new(), |it| it.0);
+        if !self.needs_noq() {
+            return of(quic::transport(leg).map(drop));
+        }
+        let plain = LegOptions {
+            careful_resume: CarefulResume::Off,
+            ..leg.clone()
+        };
+        let mut faults = of(with_noq(&plain));
+        faults.extend(leg.careful_resume_fault("next to bbr3"));
+        faults
+    }
+}
+
+#[cfg(feature = "noq")]
+fn with_noq(leg: &LegOptions) -> Result<(), Faults> {
+    quic::noq::transport(leg).map(drop)
+}
+
+#[cfg(not(feature = "noq"))]
+fn with_noq(leg: &LegOptions) -> Result<(), Faults> {
+    let mut faults = leg.check().err().map_or(Vec::new(), |it| it.0);
+    if leg.congestion_control == CongestionControl::Bbr3 {
+        faults.push(Fault {
+            option: "congestion-control",
+            why: "bbr3: built without noq; build it with Rust 1.88 or later: cargo build --release -p satpep --features noq".into(),
+        });
+    }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Faults(faults))
     }
 }
 
@@ -232,7 +274,6 @@ fn leg_of(prefix: &str, matches: &ArgMatches) -> Result<LegOptions, Error> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use quic::CongestionControl;
 
     use super::*;
 
@@ -323,6 +364,37 @@ mod tests {
         );
         let alone = text(&[&way[..], &gw[2..]].concat());
         assert!(alone.starts_with("resume-state: goes with"), "{alone}");
+    }
+
+    #[test]
+    fn bbr3_runs_on_noq_and_only_where_it_is_built_in() {
+        let way = ["--next-hop", "127.0.0.1:444"];
+        assert!(!parse(&way).needs_noq());
+        for side in ["client-side", "server-side"] {
+            let control = format!("--{side}-congestion-control");
+            let options = parse(&[&way[..], &[&control, "bbr3"]].concat());
+            assert!(options.needs_noq());
+            if cfg!(feature = "noq") {
+                options.check().unwrap();
+                continue;
+            }
+            let text = options.check().unwrap_err().to_string();
+            let expected = format!("{side}: congestion-control: bbr3: built without noq; build it");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_leg_resumes_next_to_bbr3() {
+        let way = ["--next-hop", "127.0.0.1:444"];
+        let legs = ["--client-side-congestion-control", "bbr3"];
+        for side in ["client-side", "server-side"] {
+            let resume = format!("--{side}-careful-resume");
+            let options = parse(&[&way[..], &legs, &[&resume, "on"]].concat());
+            let text = options.check().unwrap_err().to_string();
+            let expected = format!("{side}: careful-resume: is not offered next to bbr3");
+            assert!(text.contains(&expected), "{text}");
+        }
     }
 
     #[test]

@@ -12,12 +12,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quic::LegOptions;
-use quinn::Connection;
 use serde::Serialize;
 
 use crate::memory::JumpState;
 use crate::options::Mode;
-use crate::splice::Relayed;
 
 /// Lines that wait for a slow reader; further ones are dropped and counted.
 const QUEUE_LINES: usize = 10_000;
@@ -143,6 +141,19 @@ pub enum Outcome {
 }
 
 /// What was relayed in one direction.
+#[derive(Debug, Default)]
+pub struct Relayed {
+    /// Stream bytes.
+    pub bytes: AtomicU64,
+    /// Streams that this side opened, of both kinds.
+    pub streams: AtomicU64,
+    /// Datagrams passed on.
+    pub datagrams: AtomicU64,
+    /// Datagrams that did not fit the other connection, or found no room.
+    pub datagrams_dropped: AtomicU64,
+}
+
+/// [`Relayed`] at one moment.
 #[derive(Debug, Default, Serialize)]
 pub struct Counts {
     /// Stream bytes.
@@ -163,51 +174,33 @@ impl From<&Relayed> for Counts {
     }
 }
 
-/// quinn's counters of a leg.
+/// The library's counters of a leg.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "schemas/satpep.schema.json has them")]
+pub struct Counters {
+    pub rtt_ms: f64,
+    pub cwnd_bytes: u64,
+    pub mtu_bytes: u16,
+    pub packets_sent: u64,
+    pub packets_lost: u64,
+    pub congestion_events: u64,
+    pub udp_bytes_sent: u64,
+    pub udp_bytes_received: u64,
+    pub acks_sent: u64,
+    pub acks_received: u64,
+    pub ack_frequency_sent: u64,
+}
+
+/// State of a leg.
 #[derive(Debug, Serialize)]
 pub struct LegState {
     /// From `ClientHello` or dialling to the end of the handshake, ms.
-    handshake_ms: Option<f64>,
-    rtt_ms: f64,
-    cwnd_bytes: u64,
-    mtu_bytes: u16,
-    packets_sent: u64,
-    packets_lost: u64,
-    congestion_events: u64,
-    udp_bytes_sent: u64,
-    udp_bytes_received: u64,
-    acks_sent: u64,
-    acks_received: u64,
-    ack_frequency_sent: u64,
+    pub handshake_ms: Option<f64>,
+    /// Now.
+    #[serde(flatten)]
+    pub counters: Counters,
     /// Of Careful Resume; `None`: there was none.
-    jump: Option<JumpState>,
-}
-
-impl LegState {
-    /// The state of `connection` now.
-    #[must_use]
-    pub fn of(
-        connection: &Connection,
-        handshake: Option<Duration>,
-        jump: Option<JumpState>,
-    ) -> Self {
-        let stats = connection.stats();
-        Self {
-            handshake_ms: handshake.map(millis),
-            rtt_ms: millis(stats.path.rtt),
-            cwnd_bytes: stats.path.cwnd,
-            mtu_bytes: stats.path.current_mtu,
-            packets_sent: stats.path.sent_packets,
-            packets_lost: stats.path.lost_packets,
-            congestion_events: stats.path.congestion_events,
-            udp_bytes_sent: stats.udp_tx.bytes,
-            udp_bytes_received: stats.udp_rx.bytes,
-            acks_sent: stats.frame_tx.acks,
-            acks_received: stats.frame_rx.acks,
-            ack_frequency_sent: stats.frame_tx.ack_frequency,
-            jump,
-        }
-    }
+    pub jump: Option<JumpState>,
 }
 
 /// A line of the metrics file.

@@ -46,8 +46,8 @@ LEAVE_S = 10.0
 class Case:
     """One transfer. `loss` is of IP packets, in both directions; None is a veth pair without a satellite.
 
-    `pep` is the engine of job satlab_pep on both proxies; its legs use the same congestion control where satpep has
-    it. `slow` ones take an hour, as Reno and CUBIC see each loss as congestion.
+    `pep` is the engine of job satlab_pep on both proxies; its legs use `between` or, where satpep has it, the same
+    congestion control. `slow` ones take an hour, as Reno and CUBIC see each loss as congestion.
     """
 
     stack: str
@@ -56,12 +56,13 @@ class Case:
     options: tuple[str, ...] = ()
     slow: bool = False
     pep: str = ""
+    between: str = ""
 
     @property
     def name(self) -> str:
         """Name it for people."""
         where = "veth" if self.loss is None else f"loss {self.loss:.0%}"
-        through = ["pep", self.pep] if self.pep else []
+        through = ["pep", self.pep, *self.between.split()] if self.pep else []
         return " ".join([self.stack, self.congestion_control, where, *self.options, *through])
 
 
@@ -83,6 +84,7 @@ CASES = (
     *(Case("quinn", "cubic", 0.0, pep=mode) for mode in ("quic", "quic-h3-capable", "quic-warm")),
     Case("quinn", "reno", 0.0, pep="quic"),
     Case("quiche", "bbr", 0.0, pep="quic"),
+    *(Case("quinn", "cubic", loss, pep="quic", between="bbr3") for loss in (0.0, 0.01)),
     Case("quinn", "cubic", 0.01, slow=True, pep="quic"),
     Case("quinn", "reno", 0.01, slow=True, pep="quic"),
 )
@@ -145,9 +147,10 @@ def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
     Raises:
         HostError: a proxy is not ready in time.
     """
+    control = case.between or case.congestion_control
     words = ["--port", str(PORT)]
-    if case.congestion_control in SATPEP_CONTROLS:
-        words += ["--congestion-control", case.congestion_control]
+    if case.between or control in SATPEP_CONTROLS:
+        words += ["--congestion-control", control]
     with contextlib.ExitStack() as peps:
         for node in pep.proxies(up) if case.pep else ():
             keys = folder / f"pki-{node}"  # each proxy is a user of its own
@@ -190,20 +193,34 @@ def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:
     }
 
 
-def measure(case: Case) -> dict[str, Any]:
-    """Run one case in a lab of its own; return its parameters and the summaries of both sides."""
+def transfer(case: Case, size: int, timeout_s: float) -> Transfer:
+    """Carry `size` bytes in a lab of the case's own.
+
+    Raises:
+        HostError: a program is missing or does not start, or the lab cannot be brought up.
+    """
     leg = ["--stack", case.stack, "--congestion-control", case.congestion_control, *case.options]
-    size, timeout_s = (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
     # Two neighbours joined by a veth pair, or the endpoints of the path.
     nodes = ("gw", "proxy-gw") if case.loss is None else ("client", "server")
-    began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="satlab-quic-") as name,
         large(Path(name), case.loss or 0.0) as up,
         server(up, nodes[1], ["--once", *leg], Path(name)) as connect,
         proxies(up, case, Path(name)),
     ):
-        done = connect(nodes[0], leg, ["--bytes", str(size)], timeout_s)
+        return connect(nodes[0], leg, ["--bytes", str(size)], timeout_s)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Run one case in a lab of its own; return its parameters and the summaries of both sides."""
+    size, timeout_s = (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
+    began = time.monotonic()
+    try:
+        done = transfer(case, size, timeout_s)
+    except HostError as error:
+        if not case.between:
+            raise
+        done = Transfer(error.status, str(error), [])  # satpep may be built without it
     return {
         **asdict(case),
         "name": case.name,

@@ -56,4 +56,16 @@ def test_a_program_that_is_not_built_is_reported(monkeypatch: pytest.MonkeyPatch
 def test_names_of_cases_are_unique() -> None:
     names = [case.name for case in quic_bench.CASES]
     assert len(set(names)) == len(names)
-    assert "quinn reno loss 1% pep quic" in names
+    assert {"quinn reno loss 1% pep quic", "quinn cubic loss 1% pep quic bbr3"} < set(names)
+
+
+def test_a_proxy_without_the_control_between_leaves_its_reason_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Transfer:
+        raise HostError("satlab_pep: satpep ended with status 2: built without noq")
+
+    monkeypatch.setattr(quic_bench, "transfer", refuse)
+    case = next(case for case in quic_bench.CASES if case.between)
+    result = quic_bench.measure(case)
+    assert result["client"] is None and "built without noq" in result["said"]
+    with pytest.raises(HostError):
+        quic_bench.measure(quic_bench.CASES[0])

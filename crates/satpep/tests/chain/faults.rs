@@ -8,9 +8,18 @@ use quinn::{ConnectionError, VarInt};
 
 use crate::lab::{ALPN, NAME, Pki, close_frame, connect, soon};
 
-#[tokio::test]
-async fn a_next_hop_that_never_answers_ends_at_the_deadline() {
-    let pki = Pki::new();
+on_each_library!(
+    a_next_hop_that_never_answers_ends_at_the_deadline,
+    a_refusal_by_the_next_hop_is_reported_to_the_client_at_once,
+    malformed_packets_are_survived,
+    a_lost_origin_is_reported_with_the_proxy_s_own_code,
+    close_codes_of_the_origin_reach_the_client,
+    one_connection_too_many_is_refused,
+    the_end_of_a_proxy_closes_both_sides_with_its_code,
+    samples_and_qlog_are_written_where_asked,
+);
+
+async fn a_next_hop_that_never_answers_ends_at_the_deadline(pki: Pki) {
     let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
     let next_hop = mute.local_addr().unwrap().to_string();
     for mode in ["default", "h3-capable"] {
@@ -42,9 +51,7 @@ async fn a_next_hop_that_never_answers_ends_at_the_deadline() {
     }
 }
 
-#[tokio::test]
-async fn a_refusal_by_the_next_hop_is_reported_to_the_client_at_once() {
-    let pki = Pki::new();
+async fn a_refusal_by_the_next_hop_is_reported_to_the_client_at_once(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let (st, gw) = pki.chain(origin.local_addr().unwrap(), "h3-capable");
     let refuse = async { origin.accept().await.unwrap().refuse() };
@@ -82,9 +89,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     );
 }
 
-#[tokio::test]
-async fn malformed_packets_are_survived() {
-    let pki = Pki::new();
+async fn malformed_packets_are_survived(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let proxy = pki.proxy(&["--next-hop", &next_hop, "--handshake-timeout-ms", "200"]);
@@ -109,9 +114,7 @@ async fn malformed_packets_are_survived() {
     assert_eq!(proxy.line("closed", 1).await["outcome"], "closed");
 }
 
-#[tokio::test]
-async fn a_lost_origin_is_reported_with_the_proxy_s_own_code() {
-    let pki = Pki::new();
+async fn a_lost_origin_is_reported_with_the_proxy_s_own_code(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let idle = ["--server-side-max-idle-ms", "1000"];
@@ -129,9 +132,7 @@ async fn a_lost_origin_is_reported_with_the_proxy_s_own_code() {
     drop(server);
 }
 
-#[tokio::test]
-async fn close_codes_of_the_origin_reach_the_client() {
-    let pki = Pki::new();
+async fn close_codes_of_the_origin_reach_the_client(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let (st, _gw) = pki.chain(origin.local_addr().unwrap(), "h3-capable");
     let (client, server) = connect(&pki, st.address, &origin).await;
@@ -139,9 +140,7 @@ async fn close_codes_of_the_origin_reach_the_client() {
     assert_eq!(close_frame(&client).await, (0x100, "no error".into()));
 }
 
-#[tokio::test]
-async fn one_connection_too_many_is_refused() {
-    let pki = Pki::new();
+async fn one_connection_too_many_is_refused(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let proxy = pki.proxy(&["--next-hop", &next_hop, "--max-connections", "1"]);
@@ -155,9 +154,7 @@ async fn one_connection_too_many_is_refused() {
     connect(&pki, proxy.address, &origin).await;
 }
 
-#[tokio::test]
-async fn the_end_of_a_proxy_closes_both_sides_with_its_code() {
-    let pki = Pki::new();
+async fn the_end_of_a_proxy_closes_both_sides_with_its_code(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let proxy = pki.proxy(&["--next-hop", &next_hop]);
@@ -185,9 +182,7 @@ async fn the_end_of_a_proxy_closes_both_sides_with_its_code() {
     .await;
 }
 
-#[tokio::test]
-async fn samples_and_qlog_are_written_where_asked() {
-    let pki = Pki::new();
+async fn samples_and_qlog_are_written_where_asked(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let metrics = pki.file("metrics.jsonl");

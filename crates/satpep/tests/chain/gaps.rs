@@ -14,6 +14,8 @@ use tokio::net::UdpSocket;
 
 use crate::lab::{ALPN, NAME, Pki, soon};
 
+on_each_library!(more_gaps_than_quinn_keeps_do_not_close_the_connection,);
+
 /// These datagrams from the client are held back until the last of them is there; then every second one is let go.
 const HELD: std::ops::Range<usize> = 50..4_650;
 /// Fills far more datagrams than are held, as the path's own socket may overflow, too.
@@ -118,9 +120,7 @@ async fn send_in_one_burst(pki: &Pki, target: SocketAddr) -> quinn::Connection {
     connection
 }
 
-#[tokio::test]
-async fn more_gaps_than_quinn_keeps_do_not_close_the_connection() {
-    let pki = Pki::new();
+async fn more_gaps_than_quinn_keeps_do_not_close_the_connection(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let proxy = pki.proxy(&["--next-hop", &next_hop]);

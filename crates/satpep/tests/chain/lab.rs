@@ -12,8 +12,9 @@ use quic::{client_crypto, server_crypto};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, ServerConfig, TransportConfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use satpep::options::QuicOptions;
-use satpep::proxy::{Proxy, StartError};
+use satpep::proxy::Proxy;
 use satpep::report::Report;
+use satpep::start_error::StartError;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -28,8 +29,20 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.unwrap()
 }
 
-/// A CA and what it signed, in a folder of its own.
-pub struct Pki(pub tempfile::TempDir);
+/// A CA and what it signed, in a folder of its own; `more` are arguments of all proxies.
+pub struct Pki {
+    folder: tempfile::TempDir,
+    more: &'static [&'static str],
+}
+
+/// A proxy with them runs on noq.
+#[cfg(feature = "noq")]
+const BBR3: &[&str] = &[
+    "--client-side-congestion-control",
+    "bbr3",
+    "--server-side-congestion-control",
+    "bbr3",
+];
 
 impl Pki {
     pub fn new() -> Self {
@@ -51,11 +64,22 @@ impl Pki {
         ] {
             std::fs::write(dir.path().join(file), text).unwrap();
         }
-        Self(dir)
+        Self {
+            folder: dir,
+            more: &[],
+        }
+    }
+
+    #[cfg(feature = "noq")]
+    pub fn bbr3() -> Self {
+        Self {
+            more: BBR3,
+            ..Self::new()
+        }
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     /// An origin that speaks `alpn`.
@@ -106,6 +130,7 @@ impl Pki {
             "--drain-ms",
             "0",
         ];
+        argv.extend(self.more);
         argv.extend(more);
         let options = Cli::try_parse_from(argv).unwrap().options;
         options.check().unwrap();

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quinn::VarInt;
-use satpep::connector::ConnectorError;
-use satpep::proxy::{Proxy, StartError};
+use satpep::proxy::Proxy;
 use satpep::report::Report;
+use satpep::start_error::StartError;
 use serde_json::{Value, json};
 
 use crate::lab::{ALPN, Pki, close_frame, connect, soon};
@@ -179,7 +179,7 @@ async fn a_wrong_or_open_state_file_is_refused() {
         let (report, _) = Report::new(std::io::sink(), None).unwrap();
         let options = pki.options("127.0.0.1:0", &more);
         match Proxy::bind(options, report).unwrap_err() {
-            StartError::Connector(ConnectorError::Memory(error)) => error.to_string(),
+            StartError::Memory(error) => error.to_string(),
             other => panic!("{other}"),
         }
     };

@@ -7,6 +7,18 @@ use quinn::{Connection, ReadError, RecvStream, SendStream, VarInt, WriteError};
 
 use crate::lab::{ALPN, NAME, Pki, close_frame, connect, soon};
 
+on_each_library!(
+    streams_of_both_kinds_and_both_sides_cross_in_each_mode,
+    resets_and_stops_keep_their_codes_in_both_directions,
+    a_reset_passes_a_stalled_receiver,
+    finished_streams_arrive_whole_though_their_sender_closes_at_once,
+    a_torn_stream_does_not_look_finished,
+    datagrams_cross_both_ways_and_oversized_ones_are_counted,
+    a_stalled_reader_stops_its_sender_and_nobody_else,
+    a_reader_that_pauses_with_megabytes_under_way_loses_nothing,
+    name_protocol_and_choice_of_the_origin_are_kept,
+);
+
 const MODES: [&str; 3] = ["default", "h3-capable", "warm"];
 
 fn pattern(seed: usize, length: usize) -> Vec<u8> {
@@ -51,9 +63,7 @@ async fn exchange(from: &Connection, to: &Connection) {
     }
 }
 
-#[tokio::test]
-async fn streams_of_both_kinds_and_both_sides_cross_in_each_mode() {
-    let pki = Pki::new();
+async fn streams_of_both_kinds_and_both_sides_cross_in_each_mode(pki: Pki) {
     for mode in MODES {
         let origin = pki.origin(&[ALPN]);
         let (st, gw) = pki.chain(origin.local_addr().unwrap(), mode);
@@ -80,9 +90,7 @@ async fn streams_of_both_kinds_and_both_sides_cross_in_each_mode() {
     }
 }
 
-#[tokio::test]
-async fn resets_and_stops_keep_their_codes_in_both_directions() {
-    let pki = Pki::new();
+async fn resets_and_stops_keep_their_codes_in_both_directions(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let (st, _gw) = pki.chain(origin.local_addr().unwrap(), "default");
     let (client, server) = connect(&pki, st.address, &origin).await;
@@ -117,9 +125,7 @@ async fn resets_and_stops_keep_their_codes_in_both_directions() {
     assert_eq!((client.close_reason(), server.close_reason()), (None, None));
 }
 
-#[tokio::test]
-async fn a_reset_passes_a_stalled_receiver() {
-    let pki = Pki::new();
+async fn a_reset_passes_a_stalled_receiver(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let proxy = pki.proxy(&["--next-hop", &next_hop]);
@@ -135,9 +141,7 @@ async fn a_reset_passes_a_stalled_receiver() {
     .await;
 }
 
-#[tokio::test]
-async fn finished_streams_arrive_whole_though_their_sender_closes_at_once() {
-    let pki = Pki::new();
+async fn finished_streams_arrive_whole_though_their_sender_closes_at_once(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let (st, _gw) = pki.chain(origin.local_addr().unwrap(), "default");
     let (client, server) = connect(&pki, st.address, &origin).await;
@@ -152,9 +156,7 @@ async fn finished_streams_arrive_whole_though_their_sender_closes_at_once() {
     .await;
 }
 
-#[tokio::test]
-async fn a_torn_stream_does_not_look_finished() {
-    let pki = Pki::new();
+async fn a_torn_stream_does_not_look_finished(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let (st, _gw) = pki.chain(origin.local_addr().unwrap(), "default");
     let (client, server) = connect(&pki, st.address, &origin).await;
@@ -175,9 +177,7 @@ async fn a_torn_stream_does_not_look_finished() {
     .await;
 }
 
-#[tokio::test]
-async fn datagrams_cross_both_ways_and_oversized_ones_are_counted() {
-    let pki = Pki::new();
+async fn datagrams_cross_both_ways_and_oversized_ones_are_counted(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let (st, _gw) = pki.chain(origin.local_addr().unwrap(), "h3-capable");
     let (client, server) = connect(&pki, st.address, &origin).await;
@@ -194,9 +194,7 @@ async fn datagrams_cross_both_ways_and_oversized_ones_are_counted() {
     assert_eq!(closed["from_server"]["datagrams"], 1);
 }
 
-#[tokio::test]
-async fn a_stalled_reader_stops_its_sender_and_nobody_else() {
-    let pki = Pki::new();
+async fn a_stalled_reader_stops_its_sender_and_nobody_else(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let small = ["--client-side-stream-receive-window", "131072"];
@@ -231,9 +229,36 @@ async fn a_stalled_reader_stops_its_sender_and_nobody_else() {
     .await;
 }
 
-#[tokio::test]
-async fn name_protocol_and_choice_of_the_origin_are_kept() {
-    let pki = Pki::new();
+async fn a_reader_that_pauses_with_megabytes_under_way_loses_nothing(pki: Pki) {
+    let origin = pki.origin(&[ALPN]);
+    let next_hop = origin.local_addr().unwrap().to_string();
+    let window = ["--client-side-receive-window", "8388608"];
+    let proxy = pki.proxy(&[&["--next-hop", &next_hop], &window[..]].concat());
+    let (client, server) = connect(&pki, proxy.address, &origin).await;
+    let data = pattern(9, 24_000_000);
+    let mut upload = client.open_uni().await.unwrap();
+    let mut written = 0;
+    // As much as the origin's window and the proxy's take: several thousand datagrams in order.
+    while let Ok(Ok(count)) =
+        tokio::time::timeout(Duration::from_secs(1), upload.write(&data[written..])).await
+    {
+        written += count;
+        assert!(written < data.len(), "there is no back-pressure");
+    }
+    assert!((8_000_000..11_000_000).contains(&written), "{written}");
+    soon(async {
+        let mut there = server.accept_uni().await.unwrap();
+        let rest = async {
+            upload.write_all(&data[written..]).await.unwrap();
+            upload.finish().unwrap();
+        };
+        let (received, ()) = tokio::join!(there.read_to_end(data.len()), rest);
+        assert!(received.unwrap() == data);
+    })
+    .await;
+}
+
+async fn name_protocol_and_choice_of_the_origin_are_kept(pki: Pki) {
     let origin = pki.origin(&[b"second"]);
     let (st, _gw) = pki.chain(origin.local_addr().unwrap(), "h3-capable");
     let client = pki.client();

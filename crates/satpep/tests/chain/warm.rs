@@ -6,6 +6,11 @@ use tokio::sync::mpsc;
 
 use crate::lab::{ALPN, NAME, Pki, Running, close_frame, connect, soon};
 
+on_each_library!(
+    a_primed_proxy_sends_early_data_and_the_second_one_takes_it,
+    refused_early_data_end_the_connection_and_the_next_one_works,
+);
+
 fn warm(pki: &Pki, next_hop: &str) -> Running {
     pki.proxy(&[
         "--next-hop",
@@ -19,9 +24,7 @@ fn warm(pki: &Pki, next_hop: &str) -> Running {
     ])
 }
 
-#[tokio::test]
-async fn a_primed_proxy_sends_early_data_and_the_second_one_takes_it() {
-    let pki = Pki::new();
+async fn a_primed_proxy_sends_early_data_and_the_second_one_takes_it(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let gw = pki.proxy(&["--next-hop", &next_hop, "--mode", "h3-capable"]);
@@ -47,9 +50,7 @@ async fn a_primed_proxy_sends_early_data_and_the_second_one_takes_it() {
     }
 }
 
-#[tokio::test]
-async fn refused_early_data_end_the_connection_and_the_next_one_works() {
-    let pki = Pki::new();
+async fn refused_early_data_end_the_connection_and_the_next_one_works(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let (said, mut heard) = mpsc::channel(1);

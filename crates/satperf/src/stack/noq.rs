@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! noq's protocol core (noq-proto, a fork of quinn-proto), without its runtime. It has `BBRv3`: its controllers set the pacing
-//! rate and learn the number of each acknowledged packet.
+//! noq's protocol core (noq-proto), without its runtime.
 
 use noq_proto as proto;
 
 #[path = "quinn_family.rs"]
 mod family;
-#[path = "noq_watch.rs"]
-mod watch;
 
 pub use family::{Crypto, Family as Noq, check};
 
@@ -18,82 +15,22 @@ pub const NAME: &str = "noq-proto 1.4.0";
 mod differences {
     use std::net::{IpAddr, SocketAddr};
     use std::num::NonZeroUsize;
-    use std::sync::{Arc, Mutex};
-    use std::time::{Duration, Instant};
+    use std::sync::Arc;
+    use std::time::Instant;
 
-    use ::quic::{CongestionControl, Fault, Faults, LegOptions, QlogFile, client_tls, server_tls};
+    use ::quic::noq::sender_state;
+    use ::quic::{Faults, QlogFile, client_tls, server_tls};
     use bytes::{Bytes, BytesMut};
-    use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
     use noq_proto::{
-        AckFrequencyConfig, Connection, ConnectionId, ConnectionIdGenerator, DatagramEvent,
-        EcnCodepoint, Endpoint, EndpointConfig, FourTuple, IdleTimeout, PathId, QlogConfig,
-        QlogFactory, ServerConfig, Side, StreamId, Transmit, TransportConfig, VarInt,
+        Connection, ConnectionIdGenerator, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
+        FourTuple, PathId, ServerConfig, StreamId, Transmit, TransportConfig,
     };
 
     use super::Crypto;
-    use super::watch::{ObservedFactory, sender_state};
     use crate::stack::{ALPN, Setup, StackError, Stats, TlsFiles};
 
     pub fn transport(setup: &Setup) -> Result<TransportConfig, Faults> {
-        let options = &setup.options;
-        options.check()?;
-        if let Some(fault) = options.careful_resume_fault("with noq") {
-            return Err(Faults(vec![fault]));
-        }
-        let varint = |value: u64| VarInt::from_u64(value).unwrap_or(VarInt::MAX);
-        let idle = VarInt::from_u32(options.max_idle_ms);
-        let mut config = TransportConfig::default();
-        config
-            .congestion_controller_factory(Arc::new(ObservedFactory(controller(options)?)))
-            .receive_window(varint(options.receive_window))
-            .stream_receive_window(varint(options.stream_receive_window))
-            .send_window(options.send_window)
-            .initial_rtt(Duration::from_millis(options.initial_rtt_ms.into()))
-            .max_idle_timeout(Some(IdleTimeout::from(idle)))
-            .ack_frequency_config(ack_frequency(options));
-        Ok(config)
-    }
-
-    fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
-        if options.ack_threshold.is_none() && options.max_ack_delay_ms.is_none() {
-            return None;
-        }
-        let mut config = AckFrequencyConfig::default();
-        if let Some(threshold) = options.ack_threshold {
-            config.ack_eliciting_threshold(VarInt::from_u32(threshold));
-        }
-        let delay = options.max_ack_delay_ms;
-        config.max_ack_delay(delay.map(|ms| Duration::from_millis(ms.into())));
-        Some(config)
-    }
-
-    fn controller(
-        options: &LegOptions,
-    ) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
-        let window = options.initial_window_bytes() + 1; // as with quinn
-        Ok(match options.congestion_control {
-            CongestionControl::Reno => {
-                let mut config = NewRenoConfig::default();
-                config.initial_window(window);
-                Arc::new(config)
-            }
-            CongestionControl::Cubic => {
-                let mut config = CubicConfig::default();
-                config.initial_window(window);
-                Arc::new(config)
-            }
-            CongestionControl::Bbr3 => {
-                let mut config = Bbr3Config::default();
-                config.initial_window(window);
-                Arc::new(config)
-            }
-            CongestionControl::Bbr => {
-                return Err(Faults(vec![Fault {
-                    option: "congestion-control",
-                    why: "bbr (BBRv2) is not offered with noq; use bbr3, or --stack quiche".into(),
-                }]));
-            }
-        })
+        ::quic::noq::transport(&setup.options)
     }
 
     pub fn crypto(files: &TlsFiles) -> Result<Crypto, StackError> {
@@ -124,24 +61,6 @@ mod differences {
         Endpoint::new(Arc::new(config), server, true)
     }
 
-    /// Hands the file to the only connection that is made with a configuration.
-    struct OneFile(Mutex<Option<(QlogFile, String)>>);
-
-    impl QlogFactory for OneFile {
-        fn for_connection(
-            &self,
-            _: Side,
-            _: SocketAddr,
-            _: ConnectionId,
-            now: Instant,
-        ) -> Option<QlogConfig> {
-            let (file, title) = self.0.lock().ok()?.take()?;
-            let mut config = QlogConfig::new(Box::new(file));
-            config.title(Some(title)).start_time(now);
-            Some(config)
-        }
-    }
-
     pub fn set_ids(
         config: &mut EndpointConfig,
         generator: impl Fn() -> Box<dyn ConnectionIdGenerator> + Send + Sync + 'static,
@@ -159,7 +78,7 @@ mod differences {
     pub fn set_controllers(_: &mut TransportConfig, _: &resume::Resumption) {}
 
     pub fn set_qlog(config: &mut TransportConfig, file: QlogFile, title: String, _: Instant) {
-        config.qlog_factory(Arc::new(OneFile(Mutex::new(Some((file, title))))));
+        ::quic::noq::set_qlog(config, file, title);
     }
 
     pub fn handle(

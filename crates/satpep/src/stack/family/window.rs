@@ -1,37 +1,45 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Flow control of a connection whose streams are read out of order.
 //!
-//! quinn returns credit for data that was read, though it may wait here behind a gap, or for the next hop. The
+//! The library returns credit for data that was read, though it may wait here behind a gap, or for the next hop. The
 //! connection's window is made smaller by what waits, so that the peer never has more under way than it was granted:
 //! the memory of a connection is bounded whatever its peers do, and a gap costs no more than with ordered reads.
 
 use std::sync::{Mutex, PoisonError};
 
-use quinn::{Connection, VarInt};
+use quic::LegOptions;
+
+use super::differences;
+use super::library::{Connection, VarInt};
 
 /// Window of one connection, less what was read and not yet passed on.
 #[derive(Debug)]
 pub struct Window {
     connection: Connection,
     full: u64,
+    /// Bytes of a stream without gaps that wait for the next hop before its reading pauses. Behind them the peer's stream
+    /// window fills, and then the peer is blocked.
+    pub most_ready: usize,
     waiting: Mutex<Waiting>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: u64,
-    /// The value that quinn's window takes into account.
+    /// The value that the library's window takes into account.
     applied: u64,
 }
 
 impl Window {
-    /// Opens the receive window of `connection` to `full` bytes.
+    /// Opens the receive window of `connection` to that of `options`.
     #[must_use]
-    pub fn new(connection: Connection, full: u64) -> Self {
+    pub fn new(connection: Connection, options: &LegOptions) -> Self {
+        let full = options.receive_window;
         connection.set_receive_window(VarInt::from_u64(full).unwrap_or(VarInt::MAX));
         Self {
             connection,
             full,
+            most_ready: differences::most_ready(options.stream_receive_window),
             waiting: Mutex::default(),
         }
     }

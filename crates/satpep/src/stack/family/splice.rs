@@ -4,16 +4,20 @@
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use quinn::{Connection, ConnectionError, Dir, RecvStream, SendDatagramError, SendStream, VarInt};
+use quic::LegOptions;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::relay::{RelayEnd, TornStream, relay};
-use crate::window::Window;
+use super::library::{
+    Connection, ConnectionError, Dir, RecvStream, SendDatagramError, SendStream, VarInt,
+};
+use super::relay::{RelayEnd, TornStream, relay};
+use super::window::Window;
+use crate::report::Relayed;
 
 /// After the end of one connection, the other may take this long to acknowledge finished streams.
 const FLUSH: Duration = Duration::from_secs(10);
@@ -49,19 +53,6 @@ pub enum Side {
     Server,
 }
 
-/// What was relayed in one direction.
-#[derive(Debug, Default)]
-pub struct Relayed {
-    /// Stream bytes.
-    pub bytes: AtomicU64,
-    /// Streams that this side opened, of both kinds.
-    pub streams: AtomicU64,
-    /// Datagrams passed on.
-    pub datagrams: AtomicU64,
-    /// Datagrams that did not fit the other connection, or found no room.
-    pub datagrams_dropped: AtomicU64,
-}
-
 /// One connection of a pair.
 #[derive(Debug, Clone)]
 pub struct Leg {
@@ -74,11 +65,11 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// A connection whose receive window is `receive_window` bytes.
+    /// A connection with the windows of `options`.
     #[must_use]
-    pub fn new(connection: Connection, receive_window: u64) -> Self {
+    pub fn new(connection: Connection, options: &LegOptions) -> Self {
         Self {
-            window: Arc::new(Window::new(connection.clone(), receive_window)),
+            window: Arc::new(Window::new(connection.clone(), options)),
             connection,
             relayed: Arc::default(),
         }
@@ -90,7 +81,7 @@ impl Leg {
 pub struct Ending {
     /// The side that ended.
     pub side: Side,
-    /// quinn's reason.
+    /// The library's reason.
     pub error: ConnectionError,
     /// Finished streams were not acknowledged in time by the other side.
     pub cut: bool,
@@ -151,7 +142,7 @@ pub async fn splice(client: &Leg, server: &Leg) -> Ending {
     Ending { side, error, cut }
 }
 
-/// Code and reason of the other leg's `CONNECTION_CLOSE`. quinn can send no transport error code, so that these become
+/// Code and reason of the other leg's `CONNECTION_CLOSE`. The libraries can send no transport error code, so that these become
 /// [`PepCode::OtherLeg`] with their text.
 fn closing(error: &ConnectionError) -> (VarInt, Vec<u8>) {
     match error {
@@ -164,7 +155,7 @@ fn closing(error: &ConnectionError) -> (VarInt, Vec<u8>) {
     }
 }
 
-/// Passes on the streams of one kind that the peer of `from` opens. quinn accepts and opens streams in the order of
+/// Passes on the streams of one kind that the peer of `from` opens. The library accepts and opens streams in the order of
 /// their ids, so that both connections count alike. Ends when either connection has ended and all streams with it;
 /// returns the streams that must not be dropped before the other connection is closed.
 async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornStream> {
@@ -253,11 +244,12 @@ async fn carry_datagrams(from: &Leg, to: &Leg) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::library;
     use super::*;
 
     #[test]
     fn only_an_application_s_code_is_passed_on() {
-        let frame = quinn::ApplicationClose {
+        let frame = library::ApplicationClose {
             error_code: VarInt::from_u32(0x100),
             reason: b"bye".as_slice().into(),
         };

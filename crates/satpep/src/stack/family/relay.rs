@@ -8,14 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use quic::Reassembly;
-use quinn::{ReadError, RecvStream, SendStream, VarInt, WriteError};
 
-use crate::window::Window;
+use super::differences::{self, Receive};
+use super::library::{ReadError, RecvStream, SendStream, VarInt, WriteError};
+use super::window::Window;
 
-/// Bytes of a stream without gaps that wait for the next hop before reading pauses. Behind them the peer's stream window
-/// fills, and then the peer is blocked.
-const MOST_READY_BYTES: usize = 256 * 1024;
-/// Chunks handed to quinn at once.
+/// Chunks handed over at once.
 const BATCH: usize = 64;
 /// Chunks shorter than this are copied: each keeps its datagram in memory.
 const SHORT_CHUNK_BYTES: usize = 512;
@@ -33,21 +31,22 @@ pub enum RelayEnd {
 }
 
 /// Both halves of a torn direction.
-pub type TornStream = Box<(RecvStream, SendStream)>;
+pub type TornStream = Box<(Receive, SendStream)>;
 
 /// Forwards data from `from` until the end of the stream or of a connection.
 ///
 /// `window` is that of the connection of `from`; `passed` counts the bytes written to `to`.
 pub async fn relay(
-    mut from: RecvStream,
+    from: RecvStream,
     mut to: SendStream,
     window: &Window,
     passed: &AtomicU64,
 ) -> RelayEnd {
+    let mut from = differences::unordered(from);
     let mut buffer = Buffer::new(window);
     // Its own future, as it must go on while `to` is written to.
     let mut stopped = pin!(to.stopped());
-    let abort = |from: &mut RecvStream, to: &mut SendStream, code| {
+    let abort = |from: &mut Receive, to: &mut SendStream, code| {
         // Either may have ended in the meantime, which is as good.
         let _ = from.stop(code);
         let _ = to.reset(code);
@@ -71,10 +70,10 @@ pub async fn relay(
                 Input::Reset(code) => return abort(&mut from, &mut to, code),
                 Input::Lost => buffer.ended = Some(SourceEnd::Lost),
             },
-            written = to.write_chunks(buffer.batch()), if !buffer.ready.is_empty() => match written {
-                Ok(written) => {
-                    passed.fetch_add(written.bytes as u64, Relaxed);
-                    buffer.written(written.chunks, written.bytes);
+            written = differences::write(&mut to, buffer.batch()), if !buffer.ready.is_empty() => match written {
+                Ok((chunks, bytes)) => {
+                    passed.fetch_add(bytes as u64, Relaxed);
+                    buffer.written(chunks, bytes);
                 }
                 Err(WriteError::Stopped(code)) => return abort(&mut from, &mut to, code),
                 Err(_) => return torn(from, to),
@@ -86,7 +85,7 @@ pub async fn relay(
     }
 }
 
-fn torn(from: RecvStream, to: SendStream) -> RelayEnd {
+fn torn(from: Receive, to: SendStream) -> RelayEnd {
     RelayEnd::Torn(Box::new((from, to)))
 }
 
@@ -101,16 +100,16 @@ enum Input {
 /// What is read from the sending peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadMode {
-    /// The next bytes, in whatever order: quinn closes a connection when it has to keep more than 1,024 separate spans.
+    /// The next bytes, in whatever order: the library closes a connection when it has to keep more than 1,024 separate spans.
     Data,
     /// Only a reset.
     ResetOnly,
     Off,
 }
 
-async fn input(from: &mut RecvStream, read_mode: ReadMode) -> Input {
+async fn input(from: &mut Receive, read_mode: ReadMode) -> Input {
     match read_mode {
-        ReadMode::Data => match from.read_chunk(usize::MAX, false).await {
+        ReadMode::Data => match differences::read(from).await {
             Ok(Some(chunk)) => Input::Chunk(chunk.offset, chunk.bytes),
             Ok(None) => Input::Fin,
             Err(ReadError::Reset(code)) => Input::Reset(code),
@@ -156,8 +155,10 @@ impl<'a> Buffer<'a> {
     fn read_mode(&self) -> ReadMode {
         match self.ended {
             Some(_) => ReadMode::Off,
-            // While there are gaps, every datagram that closes one would be a separate span in quinn's buffer.
-            None if self.ready_bytes < MOST_READY_BYTES || !self.gaps.is_empty() => ReadMode::Data,
+            // While there are gaps, every datagram that closes one would be a separate span in the library's buffer.
+            None if self.ready_bytes < self.window.most_ready || !self.gaps.is_empty() => {
+                ReadMode::Data
+            }
             None => ReadMode::ResetOnly,
         }
     }
@@ -183,7 +184,7 @@ impl<'a> Buffer<'a> {
         &mut ready[..count]
     }
 
-    /// quinn took `bytes`, and with them `chunks` whole chunks.
+    /// The library took `bytes`, and with them `chunks` whole chunks.
     fn written(&mut self, chunks: usize, bytes: usize) {
         self.ready.drain(..chunks);
         self.ready_bytes -= bytes;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! State of noq's congestion controller that noq does not report itself, as `quic::sender_state` has it of quinn's.
+//! State of noq's congestion controller that noq does not report itself, as [`crate::sender_state`] has it of quinn's.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::quic::SenderState;
 use noq_proto::RttEstimator;
 use noq_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-/// Returns the state of a controller of [`ObservedFactory`]; `None` of another one.
+use crate::SenderState;
+
+/// Returns the state of a controller of [`super::transport`]; `None` of another one.
+#[must_use]
 pub fn sender_state(controller: &dyn Controller) -> Option<SenderState> {
     let observed = controller
         .clone_box()
@@ -26,7 +28,7 @@ pub fn sender_state(controller: &dyn Controller) -> Option<SenderState> {
 }
 
 /// Builds observed controllers.
-pub struct ObservedFactory(pub Arc<dyn ControllerFactory + Send + Sync>);
+pub(super) struct ObservedFactory(pub Arc<dyn ControllerFactory + Send + Sync>);
 
 impl ControllerFactory for ObservedFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {

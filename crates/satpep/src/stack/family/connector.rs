@@ -6,27 +6,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use quic::{LegOptions, QlogFile, QlogHealth, TlsError, observed};
-use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
-use quinn::{
-    Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, TokioRuntime, TransportConfig,
-    VarInt, ZeroRttAccepted,
-};
+use quic::{LegOptions, QlogFile, QlogHealth, TlsError};
 use resume::PathKey;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 
+use super::differences;
+use super::library::crypto::rustls::{HandshakeData, QuicServerConfig};
+use super::library::{
+    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig,
+    TokioRuntime, TransportConfig, VarInt, ZeroRttAccepted,
+};
 use crate::domains;
-use crate::memory::{Held, Memory, MemoryError};
+use crate::hellos::Hellos;
+use crate::memory::{Held, Memory};
 use crate::options::{Mode, QuicOptions};
-use crate::report::LegState;
+use crate::report::{LegState, millis};
+use crate::start_error::StartError;
 use crate::sys;
 use crate::tickets::Tickets;
 
 /// Interval of PING frames to the next hop, which stays connected while the client does.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// What a peer may send before both legs are there. So little cannot come in more separate spans than quinn allows,
-/// though no stream is read yet; [`crate::window::Window`] opens the window to its full size.
+/// What a peer may send before both legs are there. So little cannot come in more separate spans than the library allows,
+/// though no stream is read yet; [`super::window::Window`] opens the window to its full size.
 const EARLY_BYTES: u64 = 1 << 20;
 
 /// Makes connections from certificates, tickets and options.
@@ -68,20 +71,12 @@ impl LegConnection {
     /// Current counters of the connection.
     #[must_use]
     pub fn state(&self) -> LegState {
-        let jump = self.held.as_ref().and_then(Held::jump);
-        LegState::of(&self.connection, self.handshake_time.get().copied(), jump)
+        LegState {
+            handshake_ms: self.handshake_time.get().copied().map(millis),
+            counters: differences::counters(&self.connection),
+            jump: self.held.as_ref().and_then(Held::jump),
+        }
     }
-}
-
-/// Why there is no connector.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectorError {
-    /// Certificates or keys.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The state file of Careful Resume.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
 }
 
 /// What a leg's connection is made from.
@@ -97,7 +92,7 @@ pub enum DialError {
     /// No socket: address taken, or not allowed.
     #[error("socket for the next hop: {0}")]
     Socket(std::io::Error),
-    /// quinn refuses TLS or addresses.
+    /// The library refuses TLS or addresses.
     #[error("{0}")]
     Configuration(String),
     /// The handshake failed.
@@ -113,7 +108,7 @@ impl Connector {
     ///
     /// # Errors
     /// Files that cannot be used.
-    pub fn new(options: QuicOptions) -> Result<Self, ConnectorError> {
+    pub fn new(options: QuicOptions) -> Result<Self, StartError> {
         let tickets = Arc::new(Tickets::default());
         let server_tls = quic::server_tls(&options.cert, &options.key, true)?;
         let zero_rtt = options.mode == Mode::Warm;
@@ -135,13 +130,21 @@ impl Connector {
     pub fn server_crypto(&self, alpn: Vec<Vec<u8>>) -> Result<Arc<QuicServerConfig>, TlsError> {
         let mut tls = self.server_tls.clone();
         tls.alpn_protocols = alpn;
-        Ok(Arc::new(tls.try_into()?))
+        Ok(Arc::new(differences::server_crypto(tls)?))
+    }
+
+    /// What reads `ClientHello`s.
+    ///
+    /// # Errors
+    /// As for [`Self::server_crypto`].
+    pub fn hellos(&self) -> Result<Hellos, TlsError> {
+        Hellos::new(self.server_tls.clone())
     }
 
     /// Accepts a client with the protocol `alpn`; its streams are there before the handshake ends.
     ///
     /// # Errors
-    /// quinn refuses, or the qlog file cannot be made.
+    /// The library refuses, or the qlog file cannot be made.
     pub fn accept(
         &self,
         incoming: Incoming,
@@ -163,7 +166,7 @@ impl Connector {
         if !datagrams {
             transport.datagram_receive_buffer_size(None);
         }
-        let mut config = quinn::ServerConfig::with_crypto(crypto);
+        let mut config = ServerConfig::with_crypto(crypto);
         config.transport_config(Arc::new(transport));
         let connecting = incoming.accept_with(Arc::new(config))?;
         // quinn: "for incoming connections, conversion to 0.5-RTT will always fully succeed".
@@ -195,7 +198,7 @@ impl Connector {
         let mut tls = self.client_tls.clone();
         tls.alpn_protocols = alpn;
         let refused = |error: &dyn std::fmt::Display| DialError::Configuration(error.to_string());
-        let crypto = QuicClientConfig::try_from(tls).map_err(|error| refused(&error))?;
+        let crypto = differences::client_crypto(tls).map_err(|error| refused(&error))?;
         let endpoint = outward(target, client)?;
         // An address of any interface stands for itself: the host has one way to the next hop.
         let local = endpoint.local_addr().map_err(DialError::Socket)?.ip();
@@ -210,7 +213,7 @@ impl Connector {
             Some(PathKey { local, remote }),
         )?;
         transport.keep_alive_interval(Some(KEEP_ALIVE));
-        let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+        let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));
         let since = Instant::now();
         let connecting = endpoint
@@ -238,7 +241,7 @@ impl Connector {
         })
     }
 
-    /// Returns quinn's configuration of a leg with a qlog file of its own; `key` is its path, if that is known.
+    /// Returns the library's configuration of a leg with a qlog file of its own; `key` is its path, if that is known.
     fn parts(
         &self,
         leg: &LegOptions,
@@ -249,8 +252,8 @@ impl Connector {
             receive_window: leg.receive_window.min(EARLY_BYTES),
             ..leg.clone()
         };
-        let mut transport =
-            quic::transport(&leg).map_err(|faults| DialError::Configuration(faults.to_string()))?;
+        let mut transport = differences::transport(&leg)
+            .map_err(|faults| DialError::Configuration(faults.to_string()))?;
         let streams = VarInt::from_u32(self.options.max_streams);
         transport
             .max_concurrent_bidi_streams(streams)
@@ -267,13 +270,10 @@ impl Connector {
         let memory = self.memory.as_ref().zip(key);
         let held = memory.and_then(|(memory, key)| memory.start(key, &leg, file.clone()));
         if let Some(held) = &held {
-            let controllers = Arc::new(held.resumption.clone());
-            transport.congestion_controller_factory(observed(controllers));
+            differences::set_controllers(&mut transport, &held.resumption);
         }
         if let Some(file) = file {
-            let mut config = quinn::QlogConfig::default();
-            config.writer(Box::new(file)).title(Some(name.into()));
-            transport.qlog_stream(config.into_stream());
+            differences::set_qlog(&mut transport, file, name.into());
         }
         Ok(Parts {
             transport,

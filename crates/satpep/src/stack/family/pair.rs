@@ -8,18 +8,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use quinn::{ConnectionError, Incoming, ZeroRttAccepted};
 use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::connector::{Connector, DialError, LegConnection, expected_name, negotiated_alpn};
+use super::library::{ConnectionError, Incoming, ZeroRttAccepted};
+use super::splice::{Ending, Leg, PepCode, splice};
 use crate::client_hello::ClientHello;
-use crate::connector::{Connector, DialError, LegConnection, expected_name, negotiated_alpn};
-use crate::inspected_socket::InspectedSocket;
+use crate::hellos::Hellos;
 use crate::memory::{Held, Lull};
 use crate::options::{Mode, QuicOptions};
-use crate::report::{Closed, Outcome, Record, Report, Sample};
-use crate::splice::{Ending, Leg, PepCode, Relayed, splice};
+use crate::report::{Closed, Outcome, Record, Relayed, Report, Sample};
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -53,7 +53,7 @@ struct Request {
 pub async fn serve(
     shared: &Shared,
     incoming: Incoming,
-    socket: &InspectedSocket,
+    hellos: &Hellos,
     port: u16,
     number: u64,
 ) -> Result<Closed, String> {
@@ -61,7 +61,7 @@ pub async fn serve(
     let client = incoming.remote_address();
     let limit = Duration::from_millis(shared.options.handshake_timeout_ms);
     let dcid = incoming.orig_dst_cid();
-    let Ok(hello) = timeout(limit, socket.hello(&dcid)).await else {
+    let Ok(hello) = timeout(limit, hellos.hello(&dcid)).await else {
         incoming.ignore();
         return Err(format!("no ClientHello within {limit:?}"));
     };
@@ -213,11 +213,9 @@ impl Shared {
     ) -> Closed {
         let zero_rtt = server.handshake.is_some();
         let handshakes = (client.handshake.take(), server.handshake.take());
-        let windows = [&self.options.client_side.0, &self.options.server_side.0]
-            .map(|options| options.receive_window);
         let legs = Legs {
-            client: Leg::new(client.connection.clone(), windows[0]),
-            server: Leg::new(server.connection.clone(), windows[1]),
+            client: Leg::new(client.connection.clone(), &self.options.client_side.0),
+            server: Leg::new(server.connection.clone(), &self.options.server_side.0),
             connections: (client, server),
             fault: OnceLock::new(),
         };
