@@ -10,6 +10,7 @@ use crate::core::{Adapted, Core};
 use crate::exit::{Exit, Sent};
 use crate::framed::Framed;
 use crate::lanes::{Lane, Lanes, total};
+use crate::leaving::Leaving;
 use crate::ledger::{Event, Frame};
 use crate::line::Line;
 use crate::queue::{FifoState, Fifos, Queue};
@@ -53,6 +54,38 @@ impl Link {
     pub(crate) fn with_stations(config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
         let exit = Local(Decapsulator::new(&config.carrier));
         Self::with_exit(config, stations, exit)
+    }
+
+    /// A terminal that logs on at `since` and first asks for slots at `from`; it has some when a plan has come.
+    pub(crate) fn joining(
+        config: LinkConfig,
+        since: Nanos,
+        from: Nanos,
+    ) -> Result<Self, LinkError> {
+        let mut link = Self::with_stations(config, Stations::Joining { since, from })?;
+        let none = &mut Superframe {
+            start: since,
+            slots: 0,
+            starts: Vec::new(),
+            free: 0,
+            signalling: 0,
+        };
+        if let Some(framed) = &mut link.framed {
+            framed.assign(&link.core.config.carrier, none);
+        }
+        Ok(link)
+    }
+
+    /// Goes on with the packets and FIFOs of the same terminal elsewhere, and the counters of its last stay here, `before`.
+    pub(crate) fn go_on(&mut self, leaving: Leaving, before: Option<Self>) {
+        self.core.ledger = before.map(|it| it.core.ledger).unwrap_or_default();
+        self.core.channel.go_on(leaving.channel);
+        let mut queue = leaving.queue;
+        self.lanes.change(0, |lane| {
+            let new = Fifos::new(&self.core.config, self.core.config.queue, 0);
+            lane.queue = new.after(&mut queue);
+        });
+        self.take_over(0, leaving.waiting);
     }
 }
 
@@ -306,19 +339,14 @@ impl<E: Exit> Transmitter<E> {
 
     fn hand_over(&mut self, handover: Handover) {
         let new = Fifos::new(&self.core.config, handover.queue, self.core.generation);
-        let mut waiting = Vec::new();
         let now = self.core.now;
-        self.lanes.change(0, |lane| {
-            let cut = lane.air.as_mut().and_then(Encapsulator::take_back);
-            waiting.extend(cut.map(|packet| (now, packet)));
-            let new = new.after(&mut lane.queue);
-            let mut old = std::mem::replace(&mut lane.queue, new);
-            old.drain(|since, packet| waiting.push((since, packet.to_vec())));
+        let mut waiting = self.lanes.change(0, |lane| {
+            let waiting = lane.take_out(now);
+            lane.queue = new.after(&mut lane.queue);
+            waiting
         });
         if handover.waiting == Waiting::Flush {
-            for (_, packet) in waiting.drain(..) {
-                self.exit.send_unframed(now, &packet, &mut self.core);
-            }
+            self.flush(std::mem::take(&mut waiting));
         }
         self.core.apply(&Change::Handover(handover));
         let carrier = self.core.config.carrier;
@@ -341,6 +369,62 @@ impl<E: Exit> Transmitter<E> {
                 _ => self.core.ledger.drop(self.core.now, packet.len()),
             }
         }
+    }
+
+    /// Packets leave at once, without a frame.
+    pub(crate) fn flush(&mut self, packets: Vec<(Nanos, Vec<u8>)>) {
+        for (_, packet) in packets {
+            self.exit
+                .send_unframed(self.core.now, &packet, &mut self.core);
+        }
+    }
+
+    /// Takes out what waits for a terminal, with its FIFOs; what is not to be kept is dropped, or is returned to be flushed.
+    pub(crate) fn vacate(
+        &mut self,
+        lane: usize,
+        waiting: Waiting,
+    ) -> (Fifos, Vec<(Nanos, Vec<u8>)>) {
+        let core = &mut self.core;
+        let empty = Fifos::new(&core.config, core.config.queue, core.generation);
+        let (queue, packets) = self.lanes.change(lane, |lane| {
+            let packets = lane.take_out(core.now);
+            (std::mem::replace(&mut lane.queue, empty), packets)
+        });
+        if waiting == Waiting::Drop {
+            self.lanes
+                .discard(core.now, lane, &packets, &mut core.ledger);
+            return (queue, Vec::new());
+        }
+        (queue, packets)
+    }
+
+    /// Packets of a terminal wait here from now on, which waited elsewhere before; those that do not fit are dropped.
+    pub(crate) fn take_over(&mut self, lane: usize, packets: Vec<(Nanos, Vec<u8>)>) {
+        let now = self.core.now;
+        for (since, packet) in packets {
+            if !self.lanes.accepts(lane, &packet) {
+                let refused = [(since, packet)];
+                self.lanes
+                    .discard(now, lane, &refused, &mut self.core.ledger);
+                continue;
+            }
+            if let Some(framed) = self.framed.as_mut().filter(|_| self.lanes.is_idle()) {
+                framed.skip_to(now);
+            }
+            self.lanes.push(since, lane, &packet, &mut self.core.ledger);
+        }
+    }
+
+    /// A terminal of a shared carrier comes in at `place`, where it was before, or at a new one.
+    pub(crate) fn join(&mut self, place: Option<usize>, lane: Lane, queue: &mut Fifos) {
+        self.lanes.join(place, lane, queue);
+    }
+
+    /// A terminal of a shared carrier, for which nothing waits, is gone.
+    pub(crate) fn leave(&mut self, lane: usize) {
+        self.lanes.leave(lane);
+        self.idle_at(self.core.now);
     }
 
     /// The plans in its frames are those of a return link from now on; nothing without [`LinkConfig::signalling`].
