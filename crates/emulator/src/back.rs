@@ -2,8 +2,8 @@
 //! A return carrier of terminals: with assigned slots, or with random access.
 
 use link::{
-    Accepted, Change, Counters, FifoState, LinkConfig, LinkError, Nanos, RandomReturn,
-    SharedReturn, Stage,
+    Accepted, Change, Counters, FifoState, Leaving, LinkConfig, LinkError, Nanos, RandomReturn,
+    SharedReturn, Stage, Waiting,
 };
 
 use crate::carriers::Shared;
@@ -23,11 +23,30 @@ impl Back {
     /// # Errors
     /// A configuration cannot be a link, or they cannot share a carrier.
     pub fn new(terminals: &[LinkConfig]) -> Result<Self, LinkError> {
+        Self::with_room(terminals, terminals.len())
+    }
+
+    /// The same with room for `most` terminals, of which some may come later where slots are assigned.
+    ///
+    /// # Errors
+    /// As [`Back::new`].
+    pub fn with_room(terminals: &[LinkConfig], most: usize) -> Result<Self, LinkError> {
         match terminals.first() {
             Some(first) if first.random_access.is_some() => {
                 RandomReturn::new(terminals).map(Self::Random)
             }
-            _ => SharedReturn::new(terminals).map(|it| Self::Assigned(Box::new(it))),
+            _ => {
+                let assigned = SharedReturn::with_room(terminals, most)?;
+                Ok(Self::Assigned(Box::new(assigned)))
+            }
+        }
+    }
+
+    /// Superframes of the carrier up to `now`, with what was free in them.
+    pub fn superframes(&mut self, now: Nanos) -> Counters {
+        match self {
+            Self::Assigned(link) => link.superframes(now),
+            Self::Random(link) => link.counters(now, 0),
         }
     }
 
@@ -112,6 +131,33 @@ impl Shared for Back {
         match self {
             Self::Assigned(link) => link.next_event(),
             Self::Random(link) => link.next_event(),
+        }
+    }
+
+    fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
+        match self {
+            Self::Assigned(link) => link.check(place, config),
+            Self::Random(_) => Err(LinkError::RandomAccess),
+        }
+    }
+
+    fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Option<Leaving> {
+        match self {
+            Self::Assigned(link) => Some(link.leave(now, terminal, waiting)),
+            Self::Random(_) => None,
+        }
+    }
+
+    fn join(
+        &mut self,
+        now: Nanos,
+        place: Option<usize>,
+        config: &LinkConfig,
+        leaving: Leaving,
+    ) -> Result<usize, LinkError> {
+        match self {
+            Self::Assigned(link) => link.join(now, place, config, leaving),
+            Self::Random(_) => Err(LinkError::RandomAccess),
         }
     }
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The carriers of one direction where the groups of terminals have one each. A terminal is named by its index over all.
 
-use link::{Nanos, SharedForward};
+use std::collections::VecDeque;
+
+use link::{Leaving, LinkConfig, LinkError, Nanos, SharedForward, Transfer, Waiting};
 
 /// A carrier that terminals share.
 pub trait Shared {
@@ -11,6 +13,24 @@ pub trait Shared {
     fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)>;
     /// Next moment at which `pop` may have something.
     fn next_event(&self) -> Option<Nanos>;
+    /// Whether a terminal can come, at `place` if it was here before.
+    ///
+    /// # Errors
+    /// It cannot share the carrier.
+    fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError>;
+    /// Takes a terminal off the carrier at `now`; `None`: none can leave it.
+    fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Option<Leaving>;
+    /// Takes a terminal on at `now`, at `place` if it was here before; its index.
+    ///
+    /// # Errors
+    /// It cannot share the carrier.
+    fn join(
+        &mut self,
+        now: Nanos,
+        place: Option<usize>,
+        config: &LinkConfig,
+        leaving: Leaving,
+    ) -> Result<usize, LinkError>;
 }
 
 impl Shared for SharedForward {
@@ -25,6 +45,24 @@ impl Shared for SharedForward {
     fn next_event(&self) -> Option<Nanos> {
         Self::next_event(self)
     }
+
+    fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
+        Self::check(self, place, config)
+    }
+
+    fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Option<Leaving> {
+        Some(Self::leave(self, now, terminal, waiting))
+    }
+
+    fn join(
+        &mut self,
+        now: Nanos,
+        place: Option<usize>,
+        config: &LinkConfig,
+        leaving: Leaving,
+    ) -> Result<usize, LinkError> {
+        Self::join(self, now, place, config, leaving)
+    }
 }
 
 /// The carriers of one direction, at least one.
@@ -33,8 +71,10 @@ pub struct Carriers<C> {
     all: Vec<C>,
     /// Carrier of each terminal, and the terminal's index there.
     places: Vec<(usize, usize)>,
-    /// The terminals of each carrier.
+    /// The terminals of each carrier, by their index there; also those that have left it.
     terminals: Vec<Vec<usize>>,
+    /// Carriers that a terminal was on before, and the due time of the last packet that it sent or got there.
+    earlier: Vec<VecDeque<(Nanos, usize)>>,
 }
 
 impl<C: Shared> Carriers<C> {
@@ -50,6 +90,7 @@ impl<C: Shared> Carriers<C> {
         }
         Self {
             all,
+            earlier: vec![VecDeque::new(); places.len()],
             places,
             terminals,
         }
@@ -61,25 +102,14 @@ impl<C: Shared> Carriers<C> {
         self.places.len()
     }
 
-    /// Number of carriers.
-    #[must_use]
-    pub fn carriers(&self) -> usize {
-        self.all.len()
-    }
-
-    /// A carrier by its index, to be changed.
-    pub fn carrier_mut(&mut self, index: usize) -> &mut C {
-        &mut self.all[index]
-    }
-
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &C> {
         self.all.iter()
     }
 
-    /// The first terminal of each carrier.
-    pub fn firsts(&self) -> impl Iterator<Item = usize> {
-        self.terminals.iter().filter_map(|own| own.first().copied())
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut C> {
+        self.all.iter_mut()
     }
 
     /// The carrier of a terminal, and its index there.
@@ -95,12 +125,48 @@ impl<C: Shared> Carriers<C> {
         (&mut self.all[carrier], index)
     }
 
-    /// Moves the oldest packet due at or before `now` to `out`; its due time and terminal. Packets of different carriers
+    /// Carriers that a terminal was on, the present one among them, with its index there.
+    pub fn stays_mut(&mut self, terminal: usize) -> impl Iterator<Item = (&mut C, usize)> {
+        let carriers = self.all.iter_mut().zip(&self.terminals);
+        carriers.filter_map(move |(it, own)| Some((it, place_of(own, terminal)?)))
+    }
+
+    /// A terminal belongs to another carrier from `now` on; one that does so already stays as it is.
+    ///
+    /// # Errors
+    /// It cannot share that carrier, and stays where it is.
+    pub fn transfer(
+        &mut self,
+        now: Nanos,
+        terminal: usize,
+        transfer: &Transfer,
+    ) -> Result<(), LinkError> {
+        let (Some(&(from, own)), to) = (self.places.get(terminal), transfer.carrier) else {
+            return Err(LinkError::Shared);
+        };
+        if from == to {
+            return Ok(());
+        }
+        let there = self.all.get(to).ok_or(LinkError::Shared)?;
+        let place = place_of(&self.terminals[to], terminal);
+        there.check(place, &transfer.config)?;
+        let leaving = self.all[from].leave(now, own, transfer.waiting);
+        let leaving = leaving.ok_or(LinkError::Shared)?;
+        self.earlier[terminal].push_back((leaving.last_due(), from));
+        let index = self.all[to].join(now, place, &transfer.config, leaving)?;
+        if place.is_none() {
+            self.terminals[to].push(terminal);
+        }
+        self.places[terminal] = (to, index);
+        Ok(())
+    }
+
+    /// Moves the oldest packet due at or before `now` to `out`; its due time, terminal and carrier. Packets of different carriers
     /// come in the order of their times as far as these are known.
-    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize, usize)> {
         if let ([only], [terminals]) = (&mut self.all[..], &self.terminals[..]) {
             let (due, own) = only.pop(now, out)?;
-            return Some((due, terminals[own]));
+            return Some((due, terminals[own], 0));
         }
         self.all.iter_mut().for_each(|it| it.advance(now));
         // A bit for each; terminals, and so carriers, are 64 at most.
@@ -111,10 +177,20 @@ impl<C: Shared> Carriers<C> {
             let asked = asked.filter(|&(index, _)| had_none >> index & 1 == 0);
             let (_, index) = asked.filter_map(next).min().filter(|&(at, _)| at <= now)?;
             if let Some((due, own)) = self.all[index].pop(now, out) {
-                return Some((due, self.terminals[index][own]));
+                let terminal = self.terminals[index][own];
+                return Some((due, terminal, self.carrier_at(due, terminal)));
             }
             had_none |= 1 << index;
         }
+    }
+
+    /// The carrier of a packet of a terminal that is due at `due`, after those that were due before.
+    fn carrier_at(&mut self, due: Nanos, terminal: usize) -> usize {
+        let earlier = &mut self.earlier[terminal];
+        while earlier.front().is_some_and(|&(last, _)| last < due) {
+            earlier.pop_front();
+        }
+        earlier.front().map_or(self.places[terminal].0, |it| it.1)
     }
 
     /// Next moment at which `pop` may have something.
@@ -122,6 +198,11 @@ impl<C: Shared> Carriers<C> {
     pub fn next_event(&self) -> Option<Nanos> {
         self.all.iter().filter_map(Shared::next_event).min()
     }
+}
+
+/// The index on a carrier with these terminals of one of them.
+fn place_of(terminals: &[usize], terminal: usize) -> Option<usize> {
+    terminals.iter().position(|&it| it == terminal)
 }
 
 #[cfg(test)]
@@ -144,11 +225,30 @@ mod tests {
         fn next_event(&self) -> Option<Nanos> {
             self.0.first().map(|it| it.0)
         }
+
+        fn check(&self, _: Option<usize>, _: &LinkConfig) -> Result<(), LinkError> {
+            Err(LinkError::Shared)
+        }
+
+        fn leave(&mut self, _: Nanos, _: usize, _: Waiting) -> Option<Leaving> {
+            None
+        }
+
+        fn join(
+            &mut self,
+            _: Nanos,
+            _: Option<usize>,
+            _: &LinkConfig,
+            _: Leaving,
+        ) -> Result<usize, LinkError> {
+            Err(LinkError::Shared)
+        }
     }
 
     fn popped(carriers: Vec<(Fixed, Vec<usize>)>, now: Nanos) -> Vec<(Nanos, usize)> {
         let mut carriers = Carriers::new(carriers);
-        std::iter::from_fn(|| carriers.pop(now, &mut Vec::new())).collect()
+        let mut pop = || carriers.pop(now, &mut Vec::new());
+        std::iter::from_fn(|| pop().map(|(due, terminal, _)| (due, terminal))).collect()
     }
 
     #[test]
@@ -173,7 +273,10 @@ mod tests {
         let mut carriers = Carriers::new(vec![(none(), vec![0, 2]), (none(), vec![1])]);
         assert_eq!(carriers.count(), 3);
         assert_eq!([0, 1, 2].map(|it| carriers.of_mut(it).1), [0, 0, 1]);
-        assert_eq!(carriers.firsts().collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(
+            [0, 1, 2].map(|it| carriers.stays_mut(it).count()),
+            [1, 1, 1]
+        );
         assert_eq!(carriers.next_event(), None);
     }
 }

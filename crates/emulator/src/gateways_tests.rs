@@ -111,18 +111,6 @@ fn p344_gateways_are_those_of_the_named_terminals() {
 }
 
 #[test]
-fn p346_a_change_of_gateway_is_refused_by_its_field() {
-    let mut value = example("geo-spots");
-    let set = json!({"direction": "both", "terminal": 1, "gateway": 6});
-    value["timeline"] = json!({"starts": "at-once", "steps": [{"at_s": 1, "set": set}]});
-    let faults = parse(&value.to_string()).unwrap_err().to_string();
-    assert!(
-        faults.contains("timeline.steps[0].set.gateway: is unknown"),
-        "{faults}"
-    );
-}
-
-#[test]
 fn test_t51_no_packet_leaves_its_spot_and_each_is_accounted_for() {
     let (config, profile) = of_spots(json!([{"netns": "/run/netns/gw-2", "tun": "sat0", "id": 6}]));
     for seed in 1..4_u64 {

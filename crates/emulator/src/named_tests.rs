@@ -16,7 +16,7 @@ const HEADER: usize = 15;
 fn p322_frames_of_a_lab_name_the_terminals_that_asked_for_slots() {
     let config = parse(&example("geo-dama").to_string()).unwrap();
     let profile = profile::load(&config.profile).unwrap();
-    let (mut forward, mut back) = carriers(&terminals(&config, &profile)).unwrap();
+    let (mut forward, mut back) = carriers(&terminals(&config, &profile), 3).unwrap();
     forward.record_frames();
     let mut packet = vec![0; 1500];
     packet[0] = 0x45;

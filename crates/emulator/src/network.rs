@@ -41,15 +41,19 @@ impl Terminal {
 #[must_use]
 pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
     if config.terminals.is_empty() {
-        return Vec::new();
+        return gateways::check_timeline(config, profile);
     }
     let named: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
     let of_gateways = gateways::check(&config.gateways, &named, profile);
     let of_ids = check_ids(named, profile).into_iter();
-    of_ids
+    let faults = of_ids
         .chain(of_gateways)
-        .chain(check_delays(&of_platform(config, profile)))
-        .collect()
+        .chain(check_delays(&of_platform(config, profile)));
+    let faults: Vec<_> = faults.collect();
+    if faults.is_empty() {
+        return gateways::check_timeline(config, profile);
+    }
+    faults
 }
 
 /// Terminals of the profile are named once each, all of them.
@@ -149,25 +153,8 @@ pub fn of_equals(config: &Config, mut profile: Profile) -> Profile {
 /// group, whichever of its terminals asks for slots.
 #[must_use]
 pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
-    let terminal = |((id, profile), index): ((u8, Profile), u64)| {
-        let config = Config {
-            // Each terminal has losses of its own.
-            seed: config.seed.wrapping_add(index),
-            others: Vec::new(),
-            ..config.clone()
-        };
-        let [forward, back, ..] = links(&config, &profile);
-        let is_assigned = profile.random_access().is_none();
-        let demand = is_assigned.then(|| demand::of_terminal(&profile, &forward));
-        Terminal {
-            id,
-            gateway_id: profile.gw.id,
-            group: profile.group().to_owned(),
-            forward,
-            back: LinkConfig { demand, ..back },
-        }
-    };
     let platform = of_platform(config, profile).into_iter();
+    let terminal = |((id, seen), index)| terminal(config, (id, &seen), index);
     let mut terminals: Vec<_> = platform.zip(0..).map(terminal).collect();
     for index in 0..terminals.len() {
         let own = terminals[index].place();
@@ -178,15 +165,36 @@ pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
     terminals
 }
 
-/// The carriers of one group at work, terminals by their index in `terminals`, all of the same weight. Where the forward
-/// carrier has plans, they are those of the return carrier, with terminal N by its number among these.
+/// The terminal with this index, by its id and the profile as it sees it; its plans are its own.
+pub(crate) fn terminal(config: &Config, (id, seen): (u8, &Profile), index: u64) -> Terminal {
+    let config = Config {
+        // Each terminal has losses of its own.
+        seed: config.seed.wrapping_add(index),
+        others: Vec::new(),
+        ..config.clone()
+    };
+    let [forward, back, ..] = links(&config, seen);
+    let is_assigned = seen.random_access().is_none();
+    let demand = is_assigned.then(|| demand::of_terminal(seen, &forward));
+    Terminal {
+        id,
+        gateway_id: seen.gw.id,
+        group: seen.group().to_owned(),
+        forward,
+        back: LinkConfig { demand, ..back },
+    }
+}
+
+/// The carriers of one group at work, terminals by their index in `terminals`, all of the same weight; of `most` some may come
+/// later. Where the forward carrier has plans, they are those of the return carrier, with terminal N by its number among these.
 ///
 /// # Errors
 /// The terminals cannot share carriers: with the timing of `OpenSAND`, or with different delays.
-pub fn carriers(terminals: &[Terminal]) -> Result<(SharedForward, Back), LinkError> {
+pub fn carriers(terminals: &[Terminal], most: usize) -> Result<(SharedForward, Back), LinkError> {
     let forward: Vec<_> = terminals.iter().map(|it| (it.forward.clone(), 1)).collect();
     let back: Vec<_> = terminals.iter().map(|it| it.back.clone()).collect();
-    let (mut down, mut up) = (SharedForward::new(&forward)?, Back::new(&back)?);
+    let mut down = SharedForward::with_room(&forward, most)?;
+    let mut up = Back::with_room(&back, most)?;
     if let Back::Assigned(up) = &mut up {
         let plans = Assignments::default();
         up.say(&plans);
@@ -212,27 +220,26 @@ fn equal(profile: &Profile, index: u8) -> Profile {
 /// The terminals cannot share carriers.
 pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkError> {
     let terminals = terminals(config, profile);
-    let mut groups: Vec<((u8, &str), Vec<usize>)> = Vec::new();
-    for (index, terminal) in terminals.iter().enumerate() {
-        let place = terminal.place();
-        match groups.iter_mut().find(|(other, _)| *other == place) {
-            Some((_, members)) => members.push(index),
-            None => groups.push((place, vec![index])),
-        }
-    }
-    let (mut forward, mut back) = (Vec::new(), Vec::new());
-    for (_, members) in groups {
+    let ids = gateways::ids(&config.gateways, profile);
+    let gateway = |it: &Terminal| ids.iter().position(|id| *id == it.gateway_id);
+    let (mut forward, mut back, mut gateways) = (Vec::new(), Vec::new(), Vec::new());
+    for (first, members) in groups(&terminals) {
         let own: Vec<_> = members.iter().map(|&it| terminals[it].clone()).collect();
-        let (down, up) = carriers(&own)?;
+        // With one gateway nobody comes later.
+        let most = if ids.len() > 1 {
+            terminals.len()
+        } else {
+            own.len()
+        };
+        let (down, up) = carriers(&own, most)?;
         forward.push((down, members.clone()));
         back.push((up, members));
+        gateways.push(gateway(first).unwrap_or(0));
     }
-    let ids = gateways::ids(&config.gateways, profile);
-    let at = |it: &Terminal| ids.iter().position(|id| *id == it.gateway_id);
-    let gateways: Vec<_> = terminals.iter().map(|it| at(it).unwrap_or(0)).collect();
-    let subnets = (0..ids.len()).map(|gateway| {
-        let spot = (0..gateways.len()).filter(|&it| gateways[it] == gateway);
-        Subnets::of_spot(&config.terminals, &spot.collect::<Vec<_>>())
+    let subnets = (0..ids.len()).map(|index| {
+        let is_own = |it: &usize| gateway(&terminals[*it]).unwrap_or(0) == index;
+        let spot: Vec<_> = (0..terminals.len()).filter(is_own).collect();
+        Subnets::of_spot(&config.terminals, &spot)
     });
     let subnets = subnets.collect();
     let gateways = if ids.len() > 1 { gateways } else { Vec::new() };
@@ -240,6 +247,19 @@ pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkErr
         Served::Forward(Carriers::new(forward), subnets),
         Served::Return(Carriers::new(back), gateways),
     ])
+}
+
+/// Those that share carriers: the first terminal of each group of each spot, and the indexes of all.
+pub(crate) fn groups(terminals: &[Terminal]) -> Vec<(&Terminal, Vec<usize>)> {
+    let mut groups: Vec<(&Terminal, Vec<usize>)> = Vec::new();
+    for (index, terminal) in terminals.iter().enumerate() {
+        let place = terminal.place();
+        match groups.iter_mut().find(|(first, _)| first.place() == place) {
+            Some((_, members)) => members.push(index),
+            None => groups.push((terminal, vec![index])),
+        }
+    }
+    groups
 }
 
 /// What varies by itself of the links of a configuration, in the order of [`crate::directions::DIRECTIONS`]: of each terminal

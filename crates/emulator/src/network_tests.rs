@@ -59,7 +59,7 @@ fn classes_are_the_gateway_s_where_its_frames_have_tags() {
 #[test]
 fn p187_terminals_of_a_profile_share_its_carriers() {
     let found = of("geo-dama", |_| {});
-    let (mut forward, mut back) = carriers(&found).unwrap();
+    let (mut forward, mut back) = carriers(&found, found.len()).unwrap();
     let mut bytes = [[0; 2]; 2];
     let mut packet = vec![0; 1500];
     packet[0] = 0x45;
@@ -269,7 +269,7 @@ fn a_change_of_one_terminal_is_not_one_of_the_others() {
 #[test]
 fn terminals_of_opensand_s_timing_cannot_share() {
     let found = of("geo-dama", |value| value["timing"] = json!("opensand"));
-    assert_eq!(carriers(&found).err(), Some(LinkError::Shared));
+    assert_eq!(carriers(&found, found.len()).err(), Some(LinkError::Shared));
 }
 
 /// A configuration whose further terminals are those of the profile with these ids.

@@ -185,14 +185,14 @@ pub(crate) fn of_terminals(place: &str, set: &Value, count: usize, faults: &mut 
     }
     let is_forward = direction == DIRECTIONS[0];
     let possible = |name: &str| match name {
-        "outage" | "attenuation_db" => true,
+        "outage" | "attenuation_db" | "gateway" => true,
         "delay_ms" | "modcod" => is_forward,
         _ => false,
     };
     let given = CHANGES.into_iter().filter(|name| set.get(name).is_some());
     for name in given.filter(|name| !possible(name)) {
         faults.push(format!(
-            "{place}.{name}: terminals share this carrier (outage, attenuation_db, of forward delay_ms and modcod)"
+            "{place}.{name}: terminals share this carrier (outage, attenuation_db, gateway, of forward delay_ms and modcod)"
         ));
     }
 }
@@ -242,6 +242,10 @@ pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Fa
         } else if name == "modcod" && direction != DIRECTIONS[0] {
             faults.push(format!(
                 "{place}.modcod: only the forward link has MODCODs (direction forward)"
+            ));
+        } else if name == "gateway" && direction != BOTH {
+            faults.push(format!(
+                "{place}.gateway: a terminal has one gateway for both directions (direction both)"
             ));
         }
     }

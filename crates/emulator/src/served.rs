@@ -16,7 +16,7 @@ pub enum Served {
     Alone(Box<dyn Stage>),
     /// From each gateway: packets find their terminal by their destination.
     Forward(Carriers<SharedForward>, Vec<Subnets>),
-    /// To the gateway of each terminal, by index; of none where there is one gateway for all.
+    /// To the gateway of each carrier, by index; of none where there is one gateway for all.
     Return(Carriers<Back>, Vec<usize>),
 }
 
@@ -102,10 +102,10 @@ impl Served {
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         match self {
             Self::Alone(link) => link.pop(now, out).map(|due| (due, 0)),
-            Self::Forward(links, _) => links.pop(now, out),
+            Self::Forward(links, _) => links.pop(now, out).map(|it| (it.0, it.1)),
             Self::Return(links, gateways) => {
-                let (due, terminal) = links.pop(now, out)?;
-                Some((due, gateways.get(terminal).copied().unwrap_or(terminal)))
+                let (due, terminal, carrier) = links.pop(now, out)?;
+                Some((due, gateways.get(carrier).copied().unwrap_or(terminal)))
             }
         }
     }
@@ -117,6 +117,13 @@ impl Served {
         terminal: Option<usize>,
         change: &Change,
     ) -> Result<(), LinkError> {
+        if let (Change::Transfer(to), Some(index)) = (change, terminal) {
+            match self {
+                Self::Alone(_) => {}
+                Self::Forward(links, _) => return links.transfer(now, index, to),
+                Self::Return(links, _) => return links.transfer(now, index, to),
+            }
+        }
         let count = match self {
             Self::Alone(link) => return link.set(now, change),
             Self::Forward(links, _) => links.count(),
@@ -166,11 +173,8 @@ impl Served {
             }
             // Of a carrier, whose terminals have the same.
             Self::Return(links, _) => {
-                let mut least = Nanos::MAX;
-                for index in 0..links.carriers() {
-                    least = least.min(links.carrier_mut(index).config(0).delay);
-                }
-                least / 2
+                let delays = links.iter_mut().map(|link| link.config(0).delay);
+                delays.min().unwrap_or(Nanos::MAX) / 2
             }
         }
     }
@@ -196,9 +200,12 @@ impl Served {
             Self::Forward(links, _) => {
                 let count = links.count();
                 let mut of = |it| {
+                    let mut sum = Counters::default();
+                    let stays = links.stays_mut(it);
+                    stays.for_each(|(link, own)| sum += link.counters(own));
                     let (link, own) = links.of_mut(it);
                     let fifos = link.fifos(own);
-                    OfTerminal::new(&link.counters(own), fifos, link.config(own))
+                    OfTerminal::new(&sum, fifos, link.config(own))
                 };
                 let terminals = (0..count).map(&mut of).collect();
                 let mut carriers = Counters::default();
@@ -219,9 +226,12 @@ impl Served {
             Self::Return(links, _) => {
                 let count = links.count();
                 let mut of = |it| {
+                    let mut sum = Counters::default();
+                    let stays = links.stays_mut(it);
+                    stays.for_each(|(link, own)| sum += link.counters(now, own));
                     let (link, own) = links.of_mut(it);
-                    let (counters, fifos) = (link.counters(now, own), link.fifos(own));
-                    OfTerminal::new(&counters, fifos, link.config(own))
+                    let fifos = link.fifos(own);
+                    OfTerminal::new(&sum, fifos, link.config(own))
                 };
                 let mut terminals: Vec<_> = (0..count).map(&mut of).collect();
                 if count == 1 {
@@ -231,12 +241,12 @@ impl Served {
                     };
                 }
                 // Each terminal counts those of its carrier; the carriers have the same superframes.
-                let firsts: Vec<_> = links.firsts().map(|it| terminals[it].counters).collect();
-                let superframes = firsts.first().map_or(0, |it| it.superframes);
+                let of_carriers: Vec<_> = links.iter_mut().map(|it| it.superframes(now)).collect();
+                let superframes = of_carriers.iter().map(|it| it.superframes).max();
                 together(terminals, |sum| Counters {
-                    superframes,
-                    slots_free: firsts.iter().map(|it| it.slots_free).sum(),
-                    slots_signalling: firsts.iter().map(|it| it.slots_signalling).sum(),
+                    superframes: superframes.unwrap_or(0),
+                    slots_free: of_carriers.iter().map(|it| it.slots_free).sum(),
+                    slots_signalling: of_carriers.iter().map(|it| it.slots_signalling).sum(),
                     ..sum
                 })
             }

@@ -13,7 +13,7 @@ use crate::traces::Traces;
 use crate::units::{ns_of_ms, ns_of_s};
 
 /// What can change; of a wire the first ones alone.
-pub(crate) const CHANGES: [&str; 9] = [
+pub(crate) const CHANGES: [&str; 10] = [
     "delay_ms",
     "loss",
     "jitter",
@@ -23,6 +23,7 @@ pub(crate) const CHANGES: [&str; 9] = [
     "modcod",
     "symbol_rate_baud",
     "handover",
+    "gateway",
 ];
 pub(crate) const CHANGES_OF_WIRES: usize = 4;
 
@@ -32,8 +33,28 @@ pub struct Set {
     /// Indexes into [`DIRECTIONS`].
     directions: Vec<usize>,
     /// Index of the terminal; `None`: all.
-    terminal: Option<usize>,
+    pub(crate) terminal: Option<usize>,
+    pub(crate) gateway: Option<Gateway>,
     changes: Vec<Requested>,
+}
+
+/// The gateway that a terminal belongs to from then on, with the carriers of its group there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Gateway {
+    /// Its id in the profile.
+    pub id: u8,
+    /// What happens to packets that wait.
+    pub waiting: Waiting,
+    /// The field as it was given.
+    pub field: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GatewayFields {
+    id: u8,
+    #[serde(with = "WaitingName")]
+    waiting: Waiting,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -103,7 +124,13 @@ impl Set {
             .position(|name| value["direction"] == *name);
         let given = CHANGES
             .into_iter()
+            .filter(|name| *name != "gateway")
             .filter_map(|name| Some((name, value.get(name)?)));
+        let gateway = value.get("gateway").map(|field| {
+            let GatewayFields { id, waiting } = GatewayFields::deserialize(field)?;
+            let field = Map::from_iter([("gateway".to_owned(), field.clone())]);
+            Ok(Gateway { id, waiting, field })
+        });
         let changes = given.map(|(name, field)| {
             Ok(Requested {
                 what: What::read(name, field, traces)?,
@@ -114,11 +141,12 @@ impl Set {
         Ok(Self {
             terminal: terminal.map(|number| number.saturating_sub(1)),
             directions: direction.map_or_else(|| vec![0, 1], |index| vec![index]),
+            gateway: gateway.transpose()?,
             changes: changes.collect::<serde_json::Result<_>>()?,
         })
     }
 
-    /// Its changes at `at`, with the direction of each.
+    /// Its changes at `at`, with the direction of each; a change of gateway is among those of [`crate::gateways::Moves`].
     pub fn scheduled(
         &self,
         targets: &[Target; 4],

@@ -74,14 +74,15 @@ struct Report {
 }
 
 impl Loop {
-    pub(crate) fn new(acm: &Acm, selector: Selector<Coding>) -> Self {
+    /// The loop, with the first measurement at `since`.
+    pub(crate) fn new(acm: &Acm, selector: Selector<Coding>, since: Nanos) -> Self {
         Self {
             is_planned: matches!(selector.current(), Coding::Waveform(..)),
             selector,
             period: acm.period,
             superframe: acm.superframe,
             reports_thresholds: acm.reports_thresholds,
-            next: 0,
+            next: since,
             reports: VecDeque::new(),
             known: None,
             is_held: false,

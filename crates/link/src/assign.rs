@@ -25,10 +25,22 @@ pub(crate) enum Stations {
     Terminal,
     /// One of several terminals with packets of their own, by index and number of all; the planner is with their carrier.
     Shared { index: usize, count: usize },
+    /// The same, since a moment later than 0; `from` is that of its first request.
+    Joining { since: Nanos, from: Nanos },
     /// The planner and the other terminals.
     Gateway,
     /// None: the satellite.
     Satellite,
+}
+
+impl Stations {
+    /// Since when they are there.
+    pub(crate) const fn since(self) -> Nanos {
+        match self {
+            Self::Joining { since, .. } => since,
+            _ => 0,
+        }
+    }
 }
 
 /// Every terminal of a carrier, its planner, and what is on its way between them, as far as a process has it.
@@ -121,11 +133,14 @@ enum Due {
 }
 
 impl Assigning {
-    /// All terminals are logged on at time 0. `None` without demand assignment, or for a process without a part in it.
+    /// All terminals are logged on since when they are here. `None` without demand assignment, or for a process without a part
+    /// in it.
     pub(crate) fn new(config: &LinkConfig, stations: Stations) -> Option<Self> {
         let (has_own, has_planner) = match stations {
             Stations::All => (true, true),
-            Stations::Terminal | Stations::Shared { .. } => (true, false),
+            Stations::Terminal | Stations::Shared { .. } | Stations::Joining { .. } => {
+                (true, false)
+            }
             Stations::Gateway => (false, true),
             Stations::Satellite => return None,
         };
@@ -138,9 +153,13 @@ impl Assigning {
             Stations::Shared { index, count } => (index, count),
             _ => (0, agreements.len()),
         };
+        let from = match stations {
+            Stations::Joining { from, .. } => from,
+            _ => 0,
+        };
         let terminal = |index: usize, agreement: Agreement| {
             let timers = Timers {
-                first: first_request(demand.synchro, index, count),
+                first: from + first_request(demand.synchro, index, count),
                 synchro: demand.synchro,
                 round_trip: round_trip(carrier, delay),
             };
@@ -161,13 +180,13 @@ impl Assigning {
             plan_path: PlanPath::new(&demand.plans, config.seed),
             gateway,
             own: has_own.then(|| terminal(own, demand.agreement)),
-            is_shared: matches!(stations, Stations::Shared { .. }),
+            is_shared: matches!(stations, Stations::Shared { .. } | Stations::Joining { .. }),
             others: others.collect(),
             requests: VecDeque::new(),
             plans,
             outgoing: VecDeque::new(),
             said: None,
-            next_superframe: 0,
+            next_superframe: stations.since().div_ceil(carrier.superframe) * carrier.superframe,
             starts: Vec::new(),
             rest: (0, 0),
         })

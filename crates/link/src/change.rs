@@ -31,6 +31,8 @@ pub enum Change {
     Carrier(Carrier),
     /// Another link from now on. Not with demand assignment.
     Handover(Handover),
+    /// Another carrier of several terminals from now on; of shared carriers alone.
+    Transfer(Box<Transfer>),
     /// Losses, outage, `Es/N0` or attenuation of the forward link, for the plans that this return link is assigned by; nothing
     /// without demand assignment.
     Plans(Box<Change>),
@@ -72,7 +74,22 @@ pub struct Handover {
     pub waiting: Waiting,
 }
 
-/// What happens to waiting packets at a handover.
+/// The carrier that a terminal belongs to from now on, and its link there: that of another gateway.
+///
+/// What is in frames on air is in flight, and comes by the old carrier with its delay; no packet overtakes another. A packet in
+/// fragmentation counts as waiting, whole. Losses, jitter, outage and attenuation stay; all else is as in `config`. On a return
+/// carrier the terminal is logged on anew: the planner grants it slots with its next plan, and has none of its old requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transfer {
+    /// Index of the carrier among those of the direction.
+    pub carrier: usize,
+    /// As its link alone would have it.
+    pub config: LinkConfig,
+    /// What happens to packets that wait on the old carrier.
+    pub waiting: Waiting,
+}
+
+/// What happens to waiting packets at a handover or transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Moves to the new queue; what does not fit is dropped.
@@ -117,6 +134,7 @@ pub(crate) fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig
             config.delay = handover.delay;
             config.queue = handover.queue;
         }
+        Change::Transfer(_) => return Err(LinkError::SharedChange),
     }
     Ok(config)
 }

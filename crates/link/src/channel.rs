@@ -38,6 +38,21 @@ impl Channel {
         }
     }
 
+    /// Goes on where that of another carrier left off, with what is in flight; what is sent from now on comes after it.
+    pub(crate) fn go_on(&mut self, before: Self) {
+        *self = Self {
+            delay: self.delay,
+            frame_error_ratio: self.frame_error_ratio,
+            last_due: before.last_due.saturating_add(1),
+            ..before
+        };
+    }
+
+    /// When the last packet so far is due.
+    pub(crate) const fn last_due(&self) -> Nanos {
+        self.last_due
+    }
+
     /// Whether a frame sent whole at `now` is lost.
     pub(crate) fn loses_frame(&mut self, now: Nanos) -> bool {
         let lost = self.losses.lose(LossUnit::Frame, now);

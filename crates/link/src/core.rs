@@ -39,8 +39,9 @@ pub(crate) enum Adapted {
 }
 
 impl Core {
-    /// At time 0; `stations` of the demand assignment are here.
+    /// At the time since when `stations` of the demand assignment are here.
     pub(crate) fn new(mut config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
+        let since = stations.since();
         config.check()?;
         if config.random_access.is_some() {
             return Err(LinkError::RandomAccess);
@@ -49,7 +50,7 @@ impl Core {
         if let Some(settings) = &config.acm {
             let selector = settings.selector(&config.carrier)?;
             config.carrier = config.carrier.with_coding(selector.current());
-            acm = Some(Loop::new(settings, selector));
+            acm = Some(Loop::new(settings, selector, since));
         }
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {
@@ -57,7 +58,7 @@ impl Core {
             assigning: Assigning::new(&config, stations),
             channel: Channel::new(&config, in_flight),
             ledger: Ledger::default(),
-            now: 0,
+            now: since,
             generation: 0,
             config,
         })
@@ -126,7 +127,7 @@ impl Core {
                 self.channel.jitter = Jittering::new(*jitter, seed, generation);
             }
             Change::Outage(is_down) => self.channel.is_down = *is_down,
-            Change::EsN0(_) | Change::Attenuation(_) | Change::Queue(_) => {}
+            Change::EsN0(_) | Change::Attenuation(_) | Change::Queue(_) | Change::Transfer(_) => {}
             Change::Modcod(modcod) => {
                 self.hold(modcod.is_some());
                 self.retune(self.adapted(self.config.carrier));

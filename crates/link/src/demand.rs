@@ -81,6 +81,14 @@ impl PlanPath {
         }
     }
 
+    /// The same way where plans meet what `plans` says: on another carrier.
+    pub(crate) fn go_on(self, plans: &Plans) -> Self {
+        Self {
+            error_ratio: plans.error_ratio(),
+            ..self
+        }
+    }
+
     /// Whether a plan sent at `now` is lost.
     pub(crate) fn loses(&mut self, now: Nanos) -> bool {
         let lost = self.losses.lose(LossUnit::Frame, now);

@@ -7,6 +7,9 @@ use crate::Nanos;
 use dvb::dama::{self, Agreement, Arithmetic, Plan, Planner, Request};
 use dvb::rcs2::Waveform;
 
+/// Of a terminal that asks for nothing.
+const NO_CLOCK: (Nanos, Nanos) = (Nanos::MAX, 1);
+
 /// The planner, and when it plans.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -66,6 +69,32 @@ impl Gateway {
         self.requests.front().map(|request| request.0)
     }
 
+    /// A terminal logs on, or anew, with its first request and their period.
+    pub(crate) fn log_on(&mut self, id: u8, agreement: &Agreement, clock: (Nanos, Nanos)) {
+        self.planner.logon(id, agreement.share());
+        let count = self.clocks.len().max(usize::from(id) + 1);
+        self.clocks.resize(count, NO_CLOCK);
+        self.clocks[usize::from(id)] = clock;
+    }
+
+    /// A terminal logs off: its requests on their way are of no use.
+    pub(crate) fn log_off(&mut self, id: u8) {
+        self.planner.logoff(id);
+        self.requests.retain(|request| request.1 != id);
+        if let Some(clock) = self.clocks.get_mut(usize::from(id)) {
+            *clock = NO_CLOCK;
+        }
+    }
+
+    /// The first superframe that a plan can be for that is not made yet.
+    pub(crate) fn next_planned(&self, delay: Nanos) -> Nanos {
+        self.superframe_from(self.next_plan.saturating_add(delay))
+    }
+
+    fn superframe_from(&self, time: Nanos) -> Nanos {
+        time.div_ceil(self.carrier.superframe) * self.carrier.superframe
+    }
+
     /// A terminal sends another waveform from now on.
     pub(crate) fn retune(&mut self, id: u8, waveform: Waveform) {
         self.planner.retune(id, waveform);
@@ -93,7 +122,7 @@ impl Gateway {
 
     /// The plan for the first superframe that starts at `arrives` or later.
     fn plan(&mut self, arrives: Nanos) -> Plan {
-        let start = arrives.div_ceil(self.carrier.superframe) * self.carrier.superframe;
+        let start = self.superframe_from(arrives);
         let end = start + self.carrier.superframe;
         let before = |time: Nanos, (first, period): (Nanos, Nanos)| {
             time.saturating_sub(first).div_ceil(period)

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::air::Encapsulator;
+use crate::leaving::put;
 use crate::ledger::Ledger;
 use crate::queue::{FifoState, Fifos};
 use crate::{LinkConfig, Nanos};
@@ -100,6 +101,15 @@ impl Lane {
         let pending = self.pending();
         let (bytes, packets) = self.queue.size();
         (bytes + pending, packets + u64::from(pending > 0))
+    }
+
+    /// Takes out all that waits, the packet in fragmentation first and whole, with the times since when.
+    pub(crate) fn take_out(&mut self, now: Nanos) -> Vec<(Nanos, Vec<u8>)> {
+        let cut = self.air.as_mut().and_then(Encapsulator::take_back);
+        let mut waiting: Vec<_> = cut.map(|packet| (now, packet)).into_iter().collect();
+        self.queue
+            .drain(|since, packet| waiting.push((since, packet.to_vec())));
+        waiting
     }
 
     /// State of its FIFOs.
@@ -217,6 +227,35 @@ impl Lanes {
         lane.note_drops(before, ledger);
         self.list(index);
         is_taken
+    }
+
+    /// Drops packets of a terminal that nothing holds any more.
+    pub(crate) fn discard(
+        &mut self,
+        now: Nanos,
+        index: usize,
+        packets: &[(Nanos, Vec<u8>)],
+        ledger: &mut Ledger,
+    ) {
+        let before = drops(ledger);
+        for (_, packet) in packets {
+            ledger.drop(now, packet.len());
+        }
+        self.all[index].note_drops(before, ledger);
+    }
+
+    /// A terminal comes in at `place`, where it was before, or at a new one, its FIFOs after `queue`.
+    pub(crate) fn join(&mut self, place: Option<usize>, mut lane: Lane, queue: &mut Fifos) {
+        lane.queue = lane.queue.after(queue);
+        let index = place.unwrap_or(self.all.len());
+        if let Some(before) = put(&mut self.all, place, lane) {
+            self.all[index].dropped = before.dropped;
+        }
+    }
+
+    /// No MODCOD has to be one that this terminal receives, for which nothing waits.
+    pub(crate) fn leave(&mut self, index: usize) {
+        self.all[index].modcod = None;
     }
 
     /// A terminal receives another MODCOD from now on. A packet in fragmentation goes on in it.

@@ -5,14 +5,15 @@ use crate::acm::Loop;
 use crate::agenda::Agenda;
 use crate::air::Decapsulator;
 use crate::assign::Stations;
-use crate::change::changed;
+use crate::change::{Waiting, changed};
 use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError, Reception};
 use crate::core::{Core, bytes_in_flight};
 use crate::exit::{Exit, Sent};
 use crate::lanes::{Lane, Lanes};
+use crate::leaving::{Leaving, put};
 use crate::ledger::{Counters, Ledger};
-use crate::queue::FifoState;
+use crate::queue::{FifoState, Fifos};
 use crate::ring::Ring;
 use crate::signalling::Assignments;
 use crate::stage::{Accepted, Stage};
@@ -32,6 +33,8 @@ pub const MOST_TERMINALS: usize = 256;
 #[derive(Debug)]
 pub struct SharedForward {
     sender: Transmitter<Downlinks>,
+    /// Terminals that it can have, one after the other.
+    room: u16,
     /// Least propagation delay and time on air: nothing comes out earlier.
     least: Nanos,
 }
@@ -49,6 +52,8 @@ pub(crate) struct Downlinks {
 #[derive(Debug)]
 struct Downlink {
     config: LinkConfig,
+    /// It is on this carrier: else it was before.
+    is_here: bool,
     decapsulator: Decapsulator,
     channel: Channel,
     acm: Option<Loop>,
@@ -64,19 +69,22 @@ impl SharedForward {
     /// # Errors
     /// A configuration cannot be a link, or they cannot share a carrier.
     pub fn new(terminals: &[(LinkConfig, u32)]) -> Result<Self, LinkError> {
+        Self::with_room(terminals, terminals.len())
+    }
+
+    /// The same with room for `most` terminals, of which some may come later.
+    ///
+    /// # Errors
+    /// As [`SharedForward::new`].
+    pub fn with_room(terminals: &[(LinkConfig, u32)], most: usize) -> Result<Self, LinkError> {
         let (first, _) = terminals.first().ok_or(LinkError::Shared)?;
-        let count = u16::try_from(terminals.len()).map_err(|_| LinkError::Shared)?;
-        let is_shared = |(config, weight): &(LinkConfig, u32)| {
-            let same = |carrier: &Carrier| match *carrier {
-                Carrier::Forward { .. } => Some(alike(carrier)),
-                _ => None,
-            };
-            (1..=100).contains(weight)
-                && same(&config.carrier).is_some()
-                && same(&config.carrier) == same(&first.carrier)
-                && (&config.classes, &config.signalling) == (&first.classes, &first.signalling)
+        let is_possible = (terminals.len()..=MOST_TERMINALS).contains(&most);
+        let room = u16::try_from(most).ok().filter(|_| is_possible);
+        let room = room.ok_or(LinkError::Shared)?;
+        let fits = |(config, weight): &(LinkConfig, u32)| {
+            (1..=100).contains(weight) && can_share(config, first)
         };
-        if terminals.len() > MOST_TERMINALS || !terminals.iter().all(is_shared) {
+        if !terminals.iter().all(fits) {
             return Err(LinkError::Shared);
         }
         let shared = LinkConfig {
@@ -90,11 +98,11 @@ impl SharedForward {
         let mut downlinks = Vec::new();
         for ((config, weight), index) in terminals.iter().zip(0..) {
             config.check()?;
-            lanes.push(Lane::new(config, *weight, (index, count)));
-            downlinks.push(Downlink::new(config, terminals.len())?);
+            lanes.push(Lane::new(config, *weight, (index, room)));
+            downlinks.push(Downlink::new(config, terminals.len(), 0)?);
         }
         let mut lanes = Lanes::new(lanes);
-        let mut reports = Agenda::new(downlinks.len());
+        let mut reports = Agenda::new(most);
         for (index, downlink) in downlinks.iter().enumerate() {
             if let Some(modcod) = downlink.config.carrier.modcod() {
                 lanes.set_modcod(index, modcod);
@@ -102,12 +110,16 @@ impl SharedForward {
             reports.set(index, downlink.acm.as_ref().map(Loop::next_event));
         }
         let exit = Downlinks {
-            due: Agenda::new(downlinks.len()),
+            due: Agenda::new(most),
             reports,
             terminals: downlinks,
         };
         let sender = Transmitter::with_lanes(shared, Stations::All, lanes, exit)?;
-        let mut shared = Self { sender, least: 0 };
+        let mut shared = Self {
+            sender,
+            room,
+            least: 0,
+        };
         shared.least = shared.least();
         Ok(shared)
     }
@@ -155,6 +167,84 @@ impl SharedForward {
         }
         self.least = self.least();
         Ok(())
+    }
+
+    /// Whether a terminal with this configuration can come, at `place` if it was here before.
+    ///
+    /// # Errors
+    /// It cannot share the carrier.
+    pub fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
+        config.check()?;
+        if let Some(acm) = &config.acm {
+            acm.selector(&config.carrier)?;
+        }
+        let terminals = self.sender.exit().terminals.len();
+        let has_room = place.is_some() || terminals < usize::from(self.room);
+        if has_room && can_share(config, self.sender.config()) {
+            Ok(())
+        } else {
+            Err(LinkError::Shared)
+        }
+    }
+
+    /// Advances to `now` and takes a terminal off the carrier, with what is in flight to it.
+    pub fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Leaving {
+        self.advance(now);
+        let now = self.sender.core().now;
+        let (queue, mut packets) = self.sender.vacate(terminal, waiting);
+        let exit = self.sender.exit_mut();
+        let downlink = &mut exit.terminals[terminal];
+        if waiting == Waiting::Flush {
+            downlink.flush(now, std::mem::take(&mut packets));
+        }
+        let leaving = downlink.leave((queue, packets));
+        exit.due.set(terminal, None);
+        exit.reports.set(terminal, None);
+        self.sender.leave(terminal);
+        self.least = self.least();
+        leaving
+    }
+
+    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see [`SharedForward::check`].
+    ///
+    /// # Errors
+    /// It cannot share the carrier; what it took along is lost.
+    pub fn join(
+        &mut self,
+        now: Nanos,
+        place: Option<usize>,
+        config: &LinkConfig,
+        leaving: Leaving,
+    ) -> Result<usize, LinkError> {
+        self.check(place, config)?;
+        self.advance(now);
+        let config = leaving.onto(config);
+        let (now, count) = (self.sender.core().now, self.sender.exit().terminals.len());
+        let index = place.unwrap_or(count);
+        let downlink = Downlink::new(&config, count + 1, now)?;
+        let Leaving {
+            mut queue,
+            waiting,
+            channel,
+            ..
+        } = leaving;
+        let lane = Lane::new(&config, 1, (index as u16, self.room));
+        self.sender.join(place, lane, &mut queue);
+        let modcod = downlink.config.carrier.modcod();
+        let exit = self.sender.exit_mut();
+        let before = put(&mut exit.terminals, place, downlink);
+        let downlink = &mut exit.terminals[index];
+        downlink.ledger = before.map(|it| it.ledger).unwrap_or_default();
+        downlink.channel.go_on(channel);
+        exit.due.set(index, downlink.channel.next_due());
+        exit.reports
+            .set(index, downlink.acm.as_ref().map(Loop::next_event));
+        if let Some(modcod) = modcod {
+            self.sender.set_modcod(index, modcod);
+        }
+        self.sender.take_over(index, waiting);
+        self.least = self.least();
+        Ok(index)
     }
 
     /// Counters of a terminal: packets offered, dropped, lost and released; frames are those that had a part for it.
@@ -216,11 +306,23 @@ impl SharedForward {
     fn least(&self) -> Nanos {
         let carrier = &self.sender.config().carrier;
         let terminals = &self.sender.exit().terminals;
-        let delay = terminals.iter().map(|it| it.channel.delay).min();
-        let codings = terminals.iter().flat_map(Downlink::modcods);
+        let terminals = || terminals.iter().filter(|it| it.is_here);
+        let delay = terminals().map(|it| it.channel.delay).min();
+        let codings = terminals().flat_map(Downlink::modcods);
         let frame = codings.map(|modcod| carrier.with_modcod(modcod).frame_duration());
         delay.unwrap_or(0) + frame.min().unwrap_or(0)
     }
+}
+
+/// Whether a terminal can share the carrier of another one, or a carrier.
+fn can_share(config: &LinkConfig, first: &LinkConfig) -> bool {
+    let same = |carrier: &Carrier| match *carrier {
+        Carrier::Forward { .. } => Some(alike(carrier)),
+        _ => None,
+    };
+    same(&config.carrier).is_some()
+        && same(&config.carrier) == same(&first.carrier)
+        && (&config.classes, &config.signalling) == (&first.classes, &first.signalling)
 }
 
 /// What terminals of a carrier have in common.
@@ -234,24 +336,47 @@ fn alike(carrier: &Carrier) -> Carrier {
 }
 
 impl Downlink {
-    fn new(config: &LinkConfig, sharing: usize) -> Result<Self, LinkError> {
+    /// On the carrier since a moment.
+    fn new(config: &LinkConfig, sharing: usize, since: Nanos) -> Result<Self, LinkError> {
         let mut config = config.clone();
         let mut acm = None;
         if let Some(settings) = &config.acm {
             let selector = settings.selector(&config.carrier)?;
             config.carrier = config.carrier.with_coding(selector.current());
-            acm = Some(Loop::new(settings, selector));
+            acm = Some(Loop::new(settings, selector, since));
         }
         // Room for its part of a saturated carrier, and for bursts above it.
         let in_flight = Ring::for_bytes(2 * bytes_in_flight(&config) / sharing as u64);
         Ok(Self {
             decapsulator: Decapsulator::new(&config.carrier).ok_or(LinkError::NoFrames)?,
             channel: Channel::new(&config, in_flight),
+            is_here: true,
             acm,
             ledger: Ledger::default(),
             last: (Nanos::MAX, false),
             config,
         })
+    }
+
+    /// Packets leave at once, without a frame.
+    fn flush(&mut self, now: Nanos, packets: Vec<(Nanos, Vec<u8>)>) {
+        for (_, packet) in packets {
+            let channel = &mut self.channel;
+            if channel.loses_frame(now) | channel.loses_packet(now) {
+                self.ledger.lose(now, 1, packet.len() as u64);
+            } else {
+                channel.deliver(now, &packet);
+            }
+        }
+    }
+
+    /// It is on another carrier from now on.
+    fn leave(&mut self, packets: (Fifos, Vec<(Nanos, Vec<u8>)>)) -> Leaving {
+        self.is_here = false;
+        self.acm = None;
+        let nothing = Channel::new(&self.config, Ring::for_bytes(0));
+        let channel = std::mem::replace(&mut self.channel, nothing);
+        Leaving::new(&self.config, channel, packets, None)
     }
 
     /// MODCODs that it may be sent.

@@ -3,11 +3,15 @@
 
 use crate::agenda::Agenda;
 use crate::assign::Stations;
+use crate::change::Waiting;
+use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError};
 use crate::demand::PlanPath;
 use crate::gateway::Gateway;
+use crate::leaving::{Leaving, put};
 use crate::ledger::Counters;
 use crate::queue::FifoState;
+use crate::ring::Ring;
 use crate::shared_forward::MOST_TERMINALS;
 use crate::signalling::{Assigned, Assignments, numbers};
 use crate::stage::{Accepted, Stage};
@@ -23,8 +27,15 @@ use dvb::dama::{self, Grant, Plan, Slot, slots};
 #[derive(Debug)]
 pub struct SharedReturn {
     terminals: Vec<Link>,
+    /// Terminals that it can have, one after the other.
+    room: usize,
+    /// Whose superframes count as those of the carrier, and its counters when they began to.
+    watched: Option<(usize, Counters)>,
+    /// What was counted before.
+    counted: Counters,
     gateway: Gateway,
     carrier: dama::Carrier,
+    common: Common,
     delay: Nanos,
     /// How plans reach each terminal.
     paths: Vec<PlanPath>,
@@ -43,11 +54,20 @@ impl SharedReturn {
     /// # Errors
     /// A configuration cannot be a link, or they cannot share a carrier.
     pub fn new(terminals: &[LinkConfig]) -> Result<Self, LinkError> {
+        Self::with_room(terminals, terminals.len())
+    }
+
+    /// The same with room for `most` terminals, of which some may come later.
+    ///
+    /// # Errors
+    /// As [`SharedReturn::new`].
+    pub fn with_room(terminals: &[LinkConfig], most: usize) -> Result<Self, LinkError> {
         let first = terminals.first().ok_or(LinkError::Shared)?;
         let count = terminals.len();
         let (carrier, common) = shared(first).ok_or(LinkError::Shared)?;
         let is_shared = |it: &LinkConfig| shared(it).is_some_and(|(_, other)| other == common);
-        if count > MOST_TERMINALS || !terminals.iter().all(is_shared) {
+        let is_possible = (count..=MOST_TERMINALS).contains(&most);
+        if !is_possible || !terminals.iter().all(is_shared) {
             return Err(LinkError::Shared);
         }
         let demands = || terminals.iter().filter_map(|it| it.demand.as_ref());
@@ -69,13 +89,17 @@ impl SharedReturn {
         let paths = demands().zip(seeds);
         let mut this = Self {
             terminals: links?,
+            room: most,
+            watched: Some((0, Counters::default())),
+            counted: Counters::default(),
             gateway,
             carrier,
+            common,
             delay: first.delay,
             paths: paths
                 .map(|(it, seed)| PlanPath::new(&it.plans, seed))
                 .collect(),
-            due: Agenda::new(count),
+            due: Agenda::new(most),
             said: None,
             now: 0,
         };
@@ -150,6 +174,110 @@ impl SharedReturn {
         Ok(())
     }
 
+    /// Whether a terminal with this configuration can come, at `place` if it was here before.
+    ///
+    /// # Errors
+    /// It cannot share the carrier.
+    pub fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
+        config.check()?;
+        if let Some(acm) = &config.acm {
+            acm.selector(&config.carrier)?;
+        }
+        let has_room = place.is_some() || self.terminals.len() < self.room;
+        match shared(config).filter(|(_, common)| has_room && *common == self.common) {
+            Some(_) => Ok(()),
+            None => Err(LinkError::Shared),
+        }
+    }
+
+    /// Advances to `now` and takes a terminal off the carrier, with what is in flight from it. Plans do not name it any more.
+    pub fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Leaving {
+        self.count(now);
+        let link = &mut self.terminals[terminal];
+        link.advance(self.now);
+        let (queue, mut packets) = link.vacate(0, waiting);
+        if waiting == Waiting::Flush {
+            link.flush(std::mem::take(&mut packets));
+        }
+        let core = link.core_mut();
+        core.assigning = None;
+        core.acm = None;
+        let plans = core.config.demand.as_ref();
+        let plans = plans.map(|it| PlanPath::new(&it.plans, core.config.seed));
+        let plans = plans.map(|it| std::mem::replace(&mut self.paths[terminal], it));
+        let nothing = Channel::new(&core.config, Ring::for_bytes(0));
+        let channel = std::mem::replace(&mut core.channel, nothing);
+        let leaving = Leaving::new(&core.config, channel, (queue, packets), plans);
+        self.gateway.log_off(terminal as u8);
+        self.announce(terminal);
+        self.watch();
+        leaving
+    }
+
+    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see [`SharedReturn::check`]. It is
+    /// logged on: the next plan has slots for it, and one of these for its first request.
+    ///
+    /// # Errors
+    /// It cannot share the carrier; what it took along is lost.
+    pub fn join(
+        &mut self,
+        now: Nanos,
+        place: Option<usize>,
+        config: &LinkConfig,
+        mut leaving: Leaving,
+    ) -> Result<usize, LinkError> {
+        self.check(place, config)?;
+        self.count(now);
+        let config = leaving.onto(config);
+        let demand = config.demand.clone().ok_or(LinkError::Shared)?;
+        let from = self.gateway.next_planned(self.delay);
+        let link = Link::joining(config.clone(), self.now, from)?;
+        let path = leaving.plans.take().map(|it| it.go_on(&demand.plans));
+        let path = path.unwrap_or_else(|| PlanPath::new(&demand.plans, config.seed));
+        let index = place.unwrap_or(self.terminals.len());
+        let id = u8::try_from(index).map_err(|_| LinkError::Shared)?;
+        self.gateway
+            .log_on(id, &demand.agreement, (from, demand.synchro));
+        if let Some(carrier) = link.config().carrier.dama() {
+            self.gateway.retune(id, carrier.waveform);
+        }
+        put(&mut self.paths, place, path);
+        let stay = put(&mut self.terminals, place, link);
+        self.terminals[index].go_on(leaving, stay);
+        self.announce(index);
+        self.watch();
+        Ok(index)
+    }
+
+    /// Superframes of the carrier up to `now`, with what was free in them, as the first terminal on it counts them.
+    pub fn superframes(&mut self, now: Nanos) -> Counters {
+        self.advance(now);
+        let mut sum = self.counted;
+        if let Some((terminal, from)) = self.watched {
+            let now = self.counters(self.now, terminal);
+            sum += Counters {
+                superframes: now.superframes - from.superframes,
+                slots_free: now.slots_free - from.slots_free,
+                slots_signalling: now.slots_signalling - from.slots_signalling,
+                ..Counters::default()
+            };
+        }
+        sum
+    }
+
+    /// Remembers what was counted up to `now`, before terminals come or go.
+    fn count(&mut self, now: Nanos) {
+        self.counted = self.superframes(now);
+        self.watched = None;
+    }
+
+    /// From now on the terminal counts that is now the first one.
+    fn watch(&mut self) {
+        let mut all = self.terminals.iter();
+        let first = all.position(|it| it.core().assigning.is_some());
+        self.watched = first.map(|index| (index, self.counters(self.now, index)));
+    }
+
     /// Counters of a terminal up to `now`, see [`Stage::counters`].
     pub fn counters(&mut self, now: Nanos, terminal: usize) -> Counters {
         self.advance(now);
@@ -203,7 +331,10 @@ impl SharedReturn {
 
     /// A plan that was made at `made` takes effect at `at`; one that was made before all can be lost by none.
     fn deliver(&mut self, made: Option<Nanos>, at: Nanos, plan: &Plan) {
-        let grants: Vec<_> = plan.grants.values().copied().collect();
+        let mut grants = vec![Grant::default(); self.terminals.len()];
+        for (&id, &grant) in &plan.grants {
+            grants[usize::from(id)] = grant;
+        }
         let bursts: Vec<_> = grants.iter().map(Grant::bursts).collect();
         let is_shared = bursts.iter().filter(|&&it| it > 0).count() > 1;
         let said = self.said.as_ref().zip(made);
@@ -228,9 +359,12 @@ impl SharedReturn {
         for (index, (link, &grant)) in self.terminals.iter_mut().zip(&grants).enumerate() {
             let path = &mut self.paths[index];
             let core = link.core_mut();
+            let Some(assigning) = &mut core.assigning else {
+                continue;
+            };
             if made.is_some_and(|made| path.loses(made)) {
                 core.ledger.counters.plans_lost += 1;
-            } else if let Some(assigning) = &mut core.assigning {
+            } else {
                 let starts = starts.get_mut(index).map(std::mem::take);
                 let rest = (plan.free, plan.signalling);
                 assigning.share_plan(at, grant, rest, starts.unwrap_or_default());
@@ -256,7 +390,7 @@ fn starts(bursts: &[u32], slots: &[Slot]) -> Vec<Vec<Nanos>> {
 }
 
 /// What terminals of a carrier have in common.
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 struct Common {
     symbol_rate: u64,
     superframe: Nanos,

@@ -27,10 +27,10 @@ use dvb::sdu::Filled;
 /// one is taken as the earlier one.
 #[derive(Debug)]
 pub struct Transmitter<E> {
-    core: Core,
-    framed: Option<Framed>,
+    pub(crate) core: Core,
+    pub(crate) framed: Option<Framed>,
     line: Option<Line>,
-    lanes: Lanes,
+    pub(crate) lanes: Lanes,
     exit: E,
 }
 
@@ -197,7 +197,7 @@ impl<E: Exit> Transmitter<E> {
     }
 
     /// Where nothing waits, the grid goes on in the MODCOD that all terminals receive.
-    fn idle_at(&mut self, at: Nanos) {
+    pub(crate) fn idle_at(&mut self, at: Nanos) {
         let modcod = self.lanes.most_robust();
         let modcod = modcod.filter(|_| self.lanes.is_idle());
         if let (Some(framed), Some(modcod)) = (&mut self.framed, modcod) {
@@ -306,19 +306,14 @@ impl<E: Exit> Transmitter<E> {
 
     fn hand_over(&mut self, handover: Handover) {
         let new = Fifos::new(&self.core.config, handover.queue, self.core.generation);
-        let mut waiting = Vec::new();
         let now = self.core.now;
-        self.lanes.change(0, |lane| {
-            let cut = lane.air.as_mut().and_then(Encapsulator::take_back);
-            waiting.extend(cut.map(|packet| (now, packet)));
-            let new = new.after(&mut lane.queue);
-            let mut old = std::mem::replace(&mut lane.queue, new);
-            old.drain(|since, packet| waiting.push((since, packet.to_vec())));
+        let mut waiting = self.lanes.change(0, |lane| {
+            let waiting = lane.take_out(now);
+            lane.queue = new.after(&mut lane.queue);
+            waiting
         });
         if handover.waiting == Waiting::Flush {
-            for (_, packet) in waiting.drain(..) {
-                self.exit.send_unframed(now, &packet, &mut self.core);
-            }
+            self.flush(std::mem::take(&mut waiting));
         }
         self.core.apply(&Change::Handover(handover));
         let carrier = self.core.config.carrier;
@@ -340,6 +335,14 @@ impl<E: Exit> Transmitter<E> {
                 (None, Waiting::Keep) => self.exit.send_unframed(now, &packet, &mut self.core),
                 _ => self.core.ledger.drop(self.core.now, packet.len()),
             }
+        }
+    }
+
+    /// Packets leave at once, without a frame.
+    pub(crate) fn flush(&mut self, packets: Vec<(Nanos, Vec<u8>)>) {
+        for (_, packet) in packets {
+            self.exit
+                .send_unframed(self.core.now, &packet, &mut self.core);
         }
     }
 

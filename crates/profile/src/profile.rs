@@ -100,17 +100,40 @@ impl Profile {
             profile.gw_qos = gateway.profile.qos;
             profile.gw_encapsulation = gateway.profile.encapsulation;
         }
-        profile.one_way_delay_ns = profile.one_way_delay_at(0);
-        let physical = [&profile.gw_physical, &profile.st_profile.physical];
-        let (forward_db, return_db) = radio::steady_es_n0_db(physical);
-        profile
-            .forward
-            .retune(forward_db, self.settings.forward_margin_db);
-        let (margin_db, dama) = (self.settings.return_margin_db, &terminal.profile.dama);
-        profile
-            .return_link
-            .retune(return_db, margin_db, dama.cra_kbps);
+        profile.tune();
         Some(profile)
+    }
+
+    /// As [`Profile::of`], with another gateway in place of that of the terminal's spot: it is on the carriers of its group there.
+    /// `None`: there is no such terminal, or none of its group in the spot of this gateway.
+    #[must_use]
+    pub fn at(&self, id: u8, gateway_id: u8) -> Option<Self> {
+        let own = self.of(id)?;
+        if own.gw.id == gateway_id {
+            return Some(own);
+        }
+        let is_there = |it: &&Terminal| it.gateway_id == gateway_id && it.group == own.group();
+        let there = self.terminals.iter().find(is_there)?;
+        let mut profile = Self {
+            st: own.st,
+            st_profile: own.st_profile,
+            ..self.of(there.id)?
+        };
+        let of_terminal = profile.terminals.iter_mut().filter(|it| it.id == id);
+        of_terminal.for_each(|it| it.gateway_id = gateway_id);
+        profile.tune();
+        Some(profile)
+    }
+
+    /// Takes over delay, MODCOD and waveform from what its terminal and gateway have.
+    fn tune(&mut self) {
+        self.one_way_delay_ns = self.one_way_delay_at(0);
+        let physical = [&self.gw_physical, &self.st_profile.physical];
+        let (forward_db, return_db) = radio::steady_es_n0_db(physical);
+        let (settings, dama) = (&self.settings, &self.st_profile.dama);
+        self.forward.retune(forward_db, settings.forward_margin_db);
+        self.return_link
+            .retune(return_db, settings.return_margin_db, dama.cra_kbps);
     }
 
     /// Group of the ST.

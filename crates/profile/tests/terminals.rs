@@ -267,6 +267,28 @@ fn p342_a_terminal_sees_the_gateway_and_carriers_of_its_spot() {
 }
 
 #[test]
+fn p363_a_terminal_at_another_gateway_has_its_delay_and_carriers() {
+    let profile = profile::load(&shipped("geo-spots")).unwrap_or_else(|it| panic!("{it}"));
+    let [own, other, moved] = [profile.of(1), profile.of(4), profile.at(1, 6)].map(Option::unwrap);
+    assert_eq!((moved.st.id, moved.gw.id), (1, 6));
+    assert_eq!(
+        (&moved.st_profile, &moved.gw_qos),
+        (&own.st_profile, &other.gw_qos)
+    );
+    assert_eq!(moved.one_way_delay_ns, other.one_way_delay_ns);
+    assert_eq!(moved.forward, other.forward);
+    assert_eq!(moved.return_link.symbol_rate, other.return_link.symbol_rate);
+    assert_eq!(moved.return_link.cra_kbps, own.return_link.cra_kbps);
+    // Both share the carriers there.
+    assert_eq!(ids(moved.sharing()), [4]);
+    assert_eq!(profile.at(4, 6).unwrap(), other);
+    assert_eq!((profile.at(1, 7), profile.at(9, 6)), (None, None));
+    let mut of_groups = profile;
+    of_groups.terminals[0].group = "Premium".to_owned();
+    assert_eq!(of_groups.at(1, 6), None);
+}
+
+#[test]
 fn p342_each_gateway_is_listed_and_has_a_spot() {
     let of = |name: &str, from: &str, to: &str| {
         let dir = copied("geo-spots");

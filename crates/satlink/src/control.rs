@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use emulator::config::Config;
 use emulator::directions::DIRECTIONS;
+use emulator::gateways::Moves;
 use emulator::links;
 use emulator::request::{self, Request};
 use emulator::scheduled::{Origin, Scheduled, Variation};
@@ -67,6 +68,10 @@ impl State {
         if let (Some(fields), None) = (&mut state[*direction], &applied.error) {
             let mut requested = applied.change.requested.clone();
             if let Some(index) = applied.change.terminal {
+                // What happened to waiting packets is not part of the state.
+                if let Some(gateway) = requested.get_mut("gateway") {
+                    *gateway = gateway["id"].take();
+                }
                 extend_terminal(fields, index + 1, requested);
                 return;
             }
@@ -102,6 +107,10 @@ fn extend_terminal(fields: &mut Map<String, Value>, number: usize, requested: Ma
         own.or_insert_with(|| json!({}))
     });
     if let Some(Value::Object(own)) = own {
+        if requested.contains_key("gateway") {
+            // Its link there is as in the profile.
+            own.retain(|name, _| !["delay_ms", "modcod"].contains(&name.as_str()));
+        }
         own.extend(requested);
     }
 }
@@ -122,6 +131,8 @@ pub struct Controller<'a> {
     pub config: &'a Config,
     /// The state before the change.
     pub targets: [Target; 4],
+    /// Changes of gateway.
+    pub moves: Moves<'a>,
     /// What the profile changes by itself, by direction.
     pub variations: [Vec<Variation>; 4],
     /// Mailboxes of the directions that are served.
@@ -138,6 +149,7 @@ pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
     let mut controller = Controller {
         config,
         targets: links::targets(config, profile),
+        moves: Moves::new(config, profile),
         variations: [const { Vec::new() }; 4],
         mailboxes: [const { None }; 4],
         state: &State::new(config, [0.0; 4]),
@@ -160,8 +172,15 @@ impl Controller<'_> {
         answer.unwrap_or_else(|faults| refusal(&faults))
     }
 
-    fn set(&self, now: Nanos, set: &Set) -> Result<Value, Vec<String>> {
-        self.post(set.scheduled(&self.targets, now, Origin::Control))?;
+    fn set(&mut self, now: Nanos, set: &Set) -> Result<Value, Vec<String>> {
+        let moves = self.moves.of(set, now, Origin::Control);
+        let moves = moves.map_err(|faults| {
+            let placed = faults.iter().map(|it| format!("request.set.{it}"));
+            placed.collect::<Vec<_>>()
+        })?;
+        // What else is set is of the link at the new gateway.
+        let others = set.scheduled(&self.targets, now, Origin::Control);
+        self.post(moves.into_iter().chain(others))?;
         Ok(json!({"ok": true, "t_s": seconds(now)}))
     }
 
@@ -206,7 +225,11 @@ impl Controller<'_> {
             variations.flat_map(|(index, of)| of.iter().map(move |it| (index, it.start(zero))));
         let timeline = self.config.timeline.iter();
         let timeline = timeline.flat_map(|it| it.scheduled(&self.targets, zero));
-        self.post(variations.chain(timeline))
+        let moves = match &self.config.timeline {
+            Some(timeline) => timeline.moves(&mut self.moves, zero)?,
+            None => Vec::new(),
+        };
+        self.post(moves.into_iter().chain(variations).chain(timeline))
     }
 
     /// Posts changes to their directions.

@@ -24,11 +24,13 @@ fn state(config: &Config) -> State {
 }
 
 fn controller<'a>(config: &'a Config, state: &'a State) -> Controller<'a> {
-    let profile = profile::load(&config.profile).unwrap();
+    // Lives as long as the test's process.
+    let profile = Box::leak(Box::new(profile::load(&config.profile).unwrap()));
     Controller {
         config,
-        targets: links::targets(config, &profile),
-        variations: variations(&profile),
+        targets: links::targets(config, profile),
+        moves: Moves::new(config, profile),
+        variations: variations(profile),
         mailboxes: [(); 4].map(|()| Some(Arc::new(Mailbox::new().unwrap()))),
         state,
         has_started: false,

@@ -14,6 +14,7 @@ use cli::{Failure, log};
 use emulator::config::{Config, Port};
 use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
+use emulator::gateways::Moves;
 use emulator::served::Served;
 use emulator::{fifos, links, network};
 use link::{Assignments, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
@@ -176,7 +177,7 @@ fn delays_ms(config: &Config, profile: &Profile) -> [f64; 4] {
 /// What answers the control socket.
 fn controller<'a>(
     config: &'a Config,
-    profile: &Profile,
+    profile: &'a Profile,
     directions: &[Prepared],
     state: &'a State,
 ) -> Controller<'a> {
@@ -187,6 +188,7 @@ fn controller<'a>(
     Controller {
         config,
         targets: links::targets(config, profile),
+        moves: Moves::new(config, profile),
         variations: network::variations(config, profile),
         mailboxes,
         state,

@@ -44,8 +44,18 @@ class ChangeOptions(Options):
         Help(
             "Handover",
             "Another link, with the delay, symbol rate and queue given, takes over at once; waiting packets move to "
-            "it, leave with the old one, or are dropped.",
+            "it, leave with the old one, or are dropped. With --gateway: what happens to those; default: keep.",
             "Link",
+        ),
+    ] = None
+    gateway: Annotated[
+        int | None,
+        limits("timeline.steps.set.gateway.id"),
+        Help(
+            "Gateway",
+            "both: the terminal, or all, belongs to this gateway of the lab from now on (ID in the profile).",
+            "Link",
+            metavar="ID",
         ),
     ] = None
     outage: Annotated[
@@ -102,7 +112,9 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
         if self.queue is not None:
             fields["queue"] = self.queue_rule(self.queue)
         fields = {name: value for name, value in fields.items() if value is not None}
-        if self.handover is not None:
+        if self.gateway is not None:
+            fields["gateway"] = {"id": self.gateway, "waiting": self.handover or "keep"}
+        elif self.handover is not None:
             new = {name: fields.pop(name) for name in ("delay_ms", "symbol_rate_baud", "queue") if name in fields}
             fields["handover"] = {"waiting": self.handover, **new}
         try:

@@ -178,13 +178,20 @@ class Handover(_Sparse):
     queue: Queue | None = None
 
 
+class GatewayChange(LinkModel):
+    """The gateway of a terminal, or of all, from now on: its id in the profile, and what happens to waiting packets."""
+
+    id: Annotated[int, limits("timeline.steps.set.gateway.id")]
+    waiting: Literal["keep", "flush", "drop"]
+
+
 class LinkSet(_Sparse):
     """Changes of one direction of a running link, or of both of its satellite segment; at least one.
 
     `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the Es/N0, beyond
     what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
-    forward alone. `terminal`: of this one alone, the ST is 1; None: of all that share the direction. A terrestrial
-    direction has neither queue nor what a radio link has.
+    forward alone. `terminal`: of this one alone, the ST is 1; None: of all that share the direction. `gateway`: of both
+    directions. A terrestrial direction has neither queue nor what a radio link has.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
@@ -198,6 +205,7 @@ class LinkSet(_Sparse):
     modcod: Annotated[int, limits("timeline.steps.set.modcod")] | Literal["acm"] | None = None
     symbol_rate_baud: SymbolRate | None = None
     handover: Handover | None = None
+    gateway: GatewayChange | None = None
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
@@ -211,6 +219,8 @@ class LinkSet(_Sparse):
             raise ValueError("all terminals share a terrestrial direction")
         if self.modcod is not None and self.direction != "forward":
             raise ValueError("only the direction forward has MODCODs")
+        if self.gateway is not None and self.direction != "both":
+            raise ValueError("a terminal has one gateway for both directions")
         return self
 
 

@@ -120,6 +120,7 @@ def test_sets_satisfy_the_schema() -> None:
         {"jitter": {"uniform_ms": 1}},
         {"attenuation_db": 3, "modcod": 28, "symbol_rate_baud": 1},
         {"modcod": "acm", "handover": {"waiting": "keep", "delay_ms": 16, "queue": {"bdp": 1}}},
+        {"direction": "both", "terminal": 2, "gateway": {"id": 6, "waiting": "flush"}},
     ):
         jsonschema.validate(LinkSet.model_validate({"direction": "forward", **fields}).model_dump(), shape)
     with pytest.raises(jsonschema.ValidationError):
@@ -134,6 +135,8 @@ def test_command_line_becomes_a_set() -> None:
         LinkChange(attenuation_db=6.0, modcod="4", symbol_rate_baud=2e7).link_set("forward"),
         LinkChange(queue="1bdp", delay_ms=16.0, handover="flush").link_set("both"),
         LinkChange(loss=0.0, loss_unit="frame").link_set("return"),
+        LinkChange(gateway=6, terminal=2, outage="0.5").link_set("both"),
+        LinkChange(gateway=0, handover="drop").link_set("both"),
     ]
     assert [one.model_dump() for one in sets] == [
         {
@@ -146,7 +149,15 @@ def test_command_line_becomes_a_set() -> None:
         {"direction": "forward", "attenuation_db": 6.0, "modcod": 4, "symbol_rate_baud": 20000000},
         {"direction": "both", "handover": {"waiting": "flush", "delay_ms": 16.0, "queue": {"bdp": 1.0}}},
         {"direction": "return", "loss": {"ratio": 0.0, "unit": "frame"}},
+        {"direction": "both", "terminal": 2, "outage": 0.5, "gateway": {"id": 6, "waiting": "keep"}},
+        {"direction": "both", "gateway": {"id": 0, "waiting": "drop"}},
     ]
+
+
+def test_a_change_of_one_direction_has_no_gateway() -> None:
+    with pytest.raises(ConfigError) as caught:
+        LinkChange(gateway=6).link_set("forward")
+    assert "one gateway for both directions" in caught.value.faults[0].reason
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,11 @@ impl Planner {
         self.terminals.insert(id, entry);
     }
 
+    /// Logs a terminal off: it has no part in further plans.
+    pub fn logoff(&mut self, id: u8) {
+        self.terminals.remove(&id);
+    }
+
     /// A terminal sends another waveform of the same length from now on.
     pub fn retune(&mut self, id: u8, waveform: Waveform) {
         let entry = self.terminals.get_mut(&id);
