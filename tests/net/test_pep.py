@@ -273,14 +273,18 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
 @pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")
 def test_p387_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -> None:
     made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
-    environment = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SATLAB_PKI": str(made.folder)}
-    bbr3 = ("-l", "4433", "--server-side-congestion-control", "bbr3")
-    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *bbr3, "--client-side-careful-resume", "on", **environment)
+    path = f"{PROGRAMS}:{os.environ['PATH']}"
+
+    def bbr3(*more: str) -> subprocess.Popen[str]:
+        options = ("-l", "4433", "--server-side-congestion-control", "bbr3", *more)
+        return chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder))
+
+    job = bbr3("--client-side-careful-resume", "on")
     _, log = job.communicate(timeout=20)
     assert job.returncode == 1
     assert "satpep ended with status 2" in log
     assert "client-side: careful-resume: is not offered next to bbr3" in log
-    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *bbr3, **environment)
+    job = bbr3()
     until(lambda: job.poll() is not None or ":1151 " in chain.run("proxy", "cat", "/proc/net/udp"), "its socket")
     if job.poll() is not None:  # built with an older compiler
         assert "congestion-control: bbr3: built without noq; build it" in job.communicate(timeout=20)[1]
