@@ -78,12 +78,12 @@ def step() -> dict[str, Any]:
     return found
 
 
-def test_p377_the_action_has_the_form_of_composite_actions() -> None:
+def test_p370_the_action_has_the_form_of_composite_actions() -> None:
     jsonschema.Draft202012Validator(COMPOSITE).validate(ACTION)
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@v?\w+", each["uses"]) for each in ACTION["runs"]["steps"] if "uses" in each)
 
 
-def test_p377_every_input_and_output_is_used_and_none_is_unknown() -> None:
+def test_p370_every_input_and_output_is_used_and_none_is_unknown() -> None:
     text = hosted_runner.ACTION.read_text()
     assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(ACTION["inputs"])
     variables = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]+)", SCRIPT)) - {
@@ -133,7 +133,7 @@ def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], st
     return done.returncode, calls, done.stdout + done.stderr
 
 
-def test_p378_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
+def test_p371_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
     deb = place / "satlab.deb"
     deb.write_bytes(b"package")
     digest = hashlib.sha256(b"package").hexdigest()
@@ -151,7 +151,7 @@ def test_p378_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
     assert outputs["status"] == "0" and outputs["json"] == "satellite/check.json"
 
 
-def test_p378_another_package_than_named_is_not_installed(place: Path) -> None:
+def test_p371_another_package_than_named_is_not_installed(place: Path) -> None:
     (place / "satlab.deb").write_bytes(b"another")
     status, calls, said = act(place, package="satlab.deb", package_sha256="0" * 64)
     assert status == 2 and not calls and "another SHA-256" in said
@@ -161,7 +161,7 @@ def test_p378_another_package_than_named_is_not_installed(place: Path) -> None:
     assert status == 2 and not calls  # a path, not an address: nothing comes by plain HTTP
 
 
-def test_p378_the_status_of_the_check_is_that_of_the_step(place: Path) -> None:
+def test_p371_the_status_of_the_check_is_that_of_the_step(place: Path) -> None:
     (place / "satlab.deb").write_bytes(b"package")
     for status in (1, 4):
         assert act(place, status, package="satlab.deb", baseline="baseline/check.json")[0] == status

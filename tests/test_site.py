@@ -32,18 +32,18 @@ def test_a_broken_link_fails(link: str, said: str, tmp_path: Path) -> None:
 DOCS = paths.ROOT / "docs"
 
 
-def test_p381_the_index_has_every_page() -> None:
+def test_p374_the_index_has_every_page() -> None:
     listed = re.findall(r"^[\w./-]+$", (DOCS / "index.md").read_text(), re.MULTILINE)
     written = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
     assert not {name for name in written if not name.startswith("decisions/")} - {"index"} - set(listed)
 
 
 @pytest.mark.parametrize("name", ["scenario", "job", "profile", "endpoint", "campaign", "web", "own-page"])
-def test_p381_there_is_a_how_to_with_commands(name: str) -> None:
+def test_p374_there_is_a_how_to_with_commands(name: str) -> None:
     assert "./satlab " in (DOCS / "how-to" / f"{name}.md").read_text()
 
 
-def test_p382_the_reference_has_every_command_with_every_option() -> None:
+def test_p375_the_reference_has_every_command_with_every_option() -> None:
     text = (DOCS / "cli.md").read_text()
     sections = dict(re.findall(r"^#+ satlab ([\w -]+)\n((?:(?!^#).*\n)*)", text, re.MULTILINE))
     command: Any = typer.main.get_command(app)
@@ -56,7 +56,7 @@ def test_p382_the_reference_has_every_command_with_every_option() -> None:
         assert words in sections and (hasattr(each, "commands") or not missing), f"{words}: {missing}"
 
 
-def test_p383_the_reference_has_every_option_of_a_link_and_every_schema() -> None:
+def test_p376_the_reference_has_every_option_of_a_link_and_every_schema() -> None:
     text = (DOCS / "link-options.md").read_text()
     for option in (*options_of(LinkOptions), *options_of(LinkChange)):
         assert f"`{option.flag}`" in text

@@ -155,7 +155,7 @@ return hidden;
 
 
 @pytest.mark.parametrize("chrome", [pytest.param({"width": 390}, id="390")], indirect=True)
-def test_p385_a_verdict_hides_no_number_on_a_phone(
+def test_p378_a_verdict_hides_no_number_on_a_phone(
     chrome: webdriver.Chrome, site: Site, written: dict[str, Path]
 ) -> None:
     assert site.url

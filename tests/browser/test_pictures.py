@@ -57,7 +57,7 @@ def sizes(driver: webdriver.Chrome, files: list[Path]) -> dict[str, tuple[int, i
     return found
 
 
-def test_p384_pictures_show_the_pages_of_now(own_site: Site) -> None:
+def test_p377_pictures_show_the_pages_of_now(own_site: Site) -> None:
     driver = browser(width=WIDTH)
     try:
         log_in(driver, own_site)
@@ -88,7 +88,7 @@ def test_p384_pictures_show_the_pages_of_now(own_site: Site) -> None:
         driver.quit()
 
 
-def test_p384_each_picture_has_a_place_and_a_text_in_the_documentation() -> None:
+def test_p377_each_picture_has_a_place_and_a_text_in_the_documentation() -> None:
     shown = re.findall(
         r"!\[([^\]]+)\]\(\.\./pictures/([\w-]+)\.webp\)", (paths.ROOT / "docs/how-to/web.md").read_text()
     )

@@ -271,7 +271,7 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
 
 
 @pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")
-def test_p387_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -> None:
+def test_p380_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -> None:
     made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
     path = f"{PROGRAMS}:{os.environ['PATH']}"
 

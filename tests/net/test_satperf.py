@@ -35,7 +35,7 @@ def test_100_mb_cross_the_large_link_unharmed(stack: str, congestion_control: st
     assert (summary["bytes"], summary["data_equal"], summary["reason"]) == (100_000_000, True, "done")
 
 
-def test_p388_with_losses_bbr3_between_the_proxies_outruns_cubic() -> None:
+def test_p381_with_losses_bbr3_between_the_proxies_outruns_cubic() -> None:
     cases = [Case("quinn", "cubic", 0.01, pep="quic", between=control) for control in ("bbr3", "cubic")]
     with ThreadPoolExecutor(2) as pool:  # at once: the host is as busy for both
         transfers = list(pool.map(lambda case: quic_bench.transfer(case, 5_000_000, 300), cases))

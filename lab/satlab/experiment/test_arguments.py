@@ -25,7 +25,7 @@ def faults(name: str, **values: str) -> str:
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda path: path.stem)
-def test_p379_a_shipped_scenario_runs_without_values(file: Path) -> None:
+def test_p372_a_shipped_scenario_runs_without_values(file: Path) -> None:
     arguments = json.loads(file.read_text()).get("arguments", {})
     values = shipped.settings(file, arguments, {})
     assert values.keys() == arguments.keys()
@@ -33,7 +33,7 @@ def test_p379_a_shipped_scenario_runs_without_values(file: Path) -> None:
     assert scenario.bind(loaded, values).values.items() >= values.items()
 
 
-def test_p379_defaults_are_of_arguments_that_there_are_and_what_is_given_counts() -> None:
+def test_p372_defaults_are_of_arguments_that_there_are_and_what_is_given_counts() -> None:
     known = yaml_text.load(shipped.DEFAULTS.read_text())
     arguments = {file.stem: json.loads(file.read_text()).get("arguments", {}) for file in SCENARIOS}
     assert known.pop("all").keys() <= {name for names in arguments.values() for name in names}
@@ -46,7 +46,7 @@ def test_p379_defaults_are_of_arguments_that_there_are_and_what_is_given_counts(
     assert "[duration=15]" in shipped.shipped("scenarios")["bulk_tcp"]
 
 
-def test_p379_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
+def test_p372_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
     file = tmp_path / "bulk_tcp.json"
     file.write_text((paths.SCENARIOS / "bulk_tcp.json").read_text())
     assert shipped.settings(file, ["duration"], {}) == {}
@@ -65,17 +65,17 @@ def test_p379_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
         ("load", {"duration": "0"}, "0.0 is below 0.1"),
     ],
 )
-def test_p380_numbers_out_of_bounds_are_refused(name: str, values: dict[str, str], said: str) -> None:
+def test_p373_numbers_out_of_bounds_are_refused(name: str, values: dict[str, str], said: str) -> None:
     assert said in faults(name, **values)
 
 
 @pytest.mark.parametrize("name", ["bulk_tcp", "fec", "vpn"])
-def test_p380_a_congestion_control_that_the_kernel_lacks_is_refused(name: str) -> None:
+def test_p373_a_congestion_control_that_the_kernel_lacks_is_refused(name: str) -> None:
     said = faults(name, cong_control="bbrv9")
     assert "congestion control bbrv9: the kernel does not have it" in said and "cubic" in said
 
 
-def test_p380_a_congestion_control_whose_module_is_installed_counts(
+def test_p373_a_congestion_control_whose_module_is_installed_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel, "MODULES", tmp_path)

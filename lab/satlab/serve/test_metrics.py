@@ -53,7 +53,7 @@ def metrics_of(context: Context) -> Path:
     return context.settings.runs / str(running.run_id) / "raw" / "link.jsonl"
 
 
-def test_p373_runs_are_counted_by_outcome_with_their_time(
+def test_p366_runs_are_counted_by_outcome_with_their_time(
     runner: TestClient, context: Context, helper: FakeHelper, clock: Clock
 ) -> None:
     numbers = [runner.post(LAUNCH, json={"arguments": {"count": "3"}}).json()["scenario_instance_id"] for _ in range(4)]
@@ -75,7 +75,7 @@ def test_p373_runs_are_counted_by_outcome_with_their_time(
     assert (value(text, "satlab_serve_queue_length"), value(text, "satlab_serve_running")) == (0, 1)
 
 
-def test_p373_refused_logins_and_answers_are_counted(viewer: TestClient, anonymous: TestClient) -> None:
+def test_p366_refused_logins_and_answers_are_counted(viewer: TestClient, anonymous: TestClient) -> None:
     for _ in range(6):
         anonymous.post("/login/", json={"login": "nobody", "password": "x"})
     before = viewer.get("/metrics").text
@@ -88,14 +88,14 @@ def test_p373_refused_logins_and_answers_are_counted(viewer: TestClient, anonymo
     assert value(after, count) == value(before, count) + 2
 
 
-def test_p373_an_exception_is_an_answer_with_500(viewer: TestClient, context: Context) -> None:
+def test_p366_an_exception_is_an_answer_with_500(viewer: TestClient, context: Context) -> None:
     context.store.write("DROP TABLE marks")
     assert viewer.get("/ui/runs").status_code >= 500
     text = viewer.get("/metrics").text
     assert value(text, 'satlab_serve_requests_total{code="5xx"}') == 1
 
 
-def test_p374_counts_of_the_running_lab_only_grow(runner: TestClient, context: Context) -> None:
+def test_p367_counts_of_the_running_lab_only_grow(runner: TestClient, context: Context) -> None:
     runner.post(LAUNCH, json={"arguments": {"count": "3"}})
     assert "satlab_link" not in runner.get("/metrics").text
     context.queue.step()
@@ -115,7 +115,7 @@ def test_p374_counts_of_the_running_lab_only_grow(runner: TestClient, context: C
     assert counters == {name for name in types(second) if name.endswith("_total")}
 
 
-def test_p374_the_next_lab_starts_at_0_and_none_shows_nothing(
+def test_p367_the_next_lab_starts_at_0_and_none_shows_nothing(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_p374_the_next_lab_starts_at_0_and_none_shows_nothing(
     assert value(runner.get("/metrics").text, 'satlab_link_frames_total{lab="serve",direction="forward"}') == 1
 
 
-def test_p374_the_text_follows_the_format(runner: TestClient, context: Context) -> None:
+def test_p367_the_text_follows_the_format(runner: TestClient, context: Context) -> None:
     runner.post(LAUNCH, json={"arguments": {"count": "3"}})
     context.queue.step()
     write(metrics_of(context), sample())
@@ -146,7 +146,7 @@ def test_p374_the_text_follows_the_format(runner: TestClient, context: Context) 
     assert answer.text.count("# HELP") == len(names)
 
 
-def test_p375_the_dashboard_asks_for_what_there_is(runner: TestClient, context: Context) -> None:
+def test_p368_the_dashboard_asks_for_what_there_is(runner: TestClient, context: Context) -> None:
     runner.post(LAUNCH, json={"arguments": {"count": "3"}})
     context.queue.step()
     write(metrics_of(context), sample())

@@ -284,7 +284,7 @@ def test_runs_that_are_all_equal_are_compared_one_by_one() -> None:
     assert [group.name for group in comparison.groups(runs)] == ["bulk #1", "bulk #2"]
 
 
-def test_p385_different_scenarios_are_named_by_what_both_have() -> None:
+def test_p378_different_scenarios_are_named_by_what_both_have() -> None:
     bulk = Compared("1", "bulk #1", (("scenario", "bulk"), ("loss", "0"), ("port", "5201")), (goodput(10e6),))
     page = Compared("2", "page #2", (("scenario", "page"), ("loss", "0.01"), ("logs", "0")), (goodput(5e6),))
     assert [group.name for group in comparison.groups([bulk, page])] == ["bulk #1: loss=0", "page #2: loss=0.01"]

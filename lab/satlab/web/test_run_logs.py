@@ -49,7 +49,7 @@ def details(page: str) -> dict[str, str]:
     return {re.sub(r"<.*", "", title).strip() + opened: body for opened, title, body in found if "<pre" in body}
 
 
-def test_p376_the_page_shows_runner_emulator_and_jobs_in_this_order(
+def test_p369_the_page_shows_runner_emulator_and_jobs_in_this_order(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
     number = launch(runner)
@@ -63,13 +63,13 @@ def test_p376_the_page_shows_runner_emulator_and_jobs_in_this_order(
     assert "calibrating" in shown["runner"] and "4 directions" in shown["satlink"]
 
 
-def test_p376_the_log_of_a_job_that_failed_is_open(runner: TestClient, context: Context, helper: FakeHelper) -> None:
+def test_p369_the_log_of_a_job_that_failed_is_open(runner: TestClient, context: Context, helper: FakeHelper) -> None:
     number = launch(runner)
     run_with_logs(context, helper, number, JobStatus.ERROR)
     assert list(details(runner.get(f"/ui/runs/{number}").text))[2] == "satlab_ping on client open"
 
 
-def test_p376_the_end_is_shown_and_the_whole_is_a_file(
+def test_p369_the_end_is_shown_and_the_whole_is_a_file(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
     number = launch(runner)
@@ -88,7 +88,7 @@ def test_p376_the_end_is_shown_and_the_whole_is_a_file(
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-def test_p376_many_logs_are_limited_in_number_and_size(
+def test_p369_many_logs_are_limited_in_number_and_size(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
     number = launch(runner)
@@ -100,7 +100,7 @@ def test_p376_many_logs_are_limited_in_number_and_size(
     assert f"{3 + 198 - run_logs.MOST_LOGS} more logs" in page and len(page) < 400_000
 
 
-def test_p376_logs_of_the_command_line_s_runs_are_shown(
+def test_p369_logs_of_the_command_line_s_runs_are_shown(
     app: FastAPI, context: Context, tmp_path: Path, measured: Path
 ) -> None:
     folder = tmp_path / "other" / measured.name
