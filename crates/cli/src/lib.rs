@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use emulator::config::{self, Config, ConfigError};
-use emulator::{demand, links, network};
+use emulator::{demand, links, moves, network};
 use profile::{Mode, Profile};
 
 /// Largest configuration that is read, bytes.
@@ -84,7 +84,7 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
             .map_err(|faults| refused_profile(&config.profile, &faults))?,
     };
     let mut faults = demand::check(&config.others, &profile);
-    faults.extend(network::check(&config, &profile));
+    faults.extend(moves::check(&config, &profile));
     faults.extend(links::check(&config, &profile));
     if faults.is_empty() {
         let profile = network::of_equals(&config, profile);

@@ -15,6 +15,7 @@ pub mod drive;
 pub mod fifos;
 pub mod gateways;
 pub mod links;
+pub mod moves;
 pub mod network;
 pub mod offload;
 pub mod plan;

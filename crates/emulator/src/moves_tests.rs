@@ -2,8 +2,9 @@
 //! Changes of gateway in the shipped profile with two spots: where packets go, their order, and that each is accounted for.
 
 use super::Moves;
+use super::check;
 use crate::config::{Config, parse_alone as parse};
-use crate::network::{check, served};
+use crate::network::served;
 use crate::request::{self, Request};
 use crate::scheduled::Origin;
 use crate::served::Served;

@@ -41,19 +41,15 @@ impl Terminal {
 #[must_use]
 pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
     if config.terminals.is_empty() {
-        return gateways::check_timeline(config, profile);
+        return Vec::new();
     }
     let named: Vec<u8> = config.terminals.iter().filter_map(|it| it.id).collect();
     let of_gateways = gateways::check(&config.gateways, &named, profile);
     let of_ids = check_ids(named, profile).into_iter();
-    let faults = of_ids
+    of_ids
         .chain(of_gateways)
-        .chain(check_delays(&of_platform(config, profile)));
-    let faults: Vec<_> = faults.collect();
-    if faults.is_empty() {
-        return gateways::check_timeline(config, profile);
-    }
-    faults
+        .chain(check_delays(&of_platform(config, profile)))
+        .collect()
 }
 
 /// Terminals of the profile are named once each, all of them.

@@ -146,7 +146,7 @@ impl Set {
         })
     }
 
-    /// Its changes at `at`, with the direction of each; a change of gateway is among those of [`crate::gateways::Moves`].
+    /// Its changes at `at`, with the direction of each; a change of gateway is among those of [`crate::moves::Moves`].
     pub fn scheduled(
         &self,
         targets: &[Target; 4],

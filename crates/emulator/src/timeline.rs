@@ -5,7 +5,6 @@ use link::Nanos;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gateways::Moves;
 use crate::scheduled::{Origin, Scheduled};
 use crate::set::{Set, Target};
 use crate::traces::Traces;
@@ -61,33 +60,12 @@ impl Timeline {
         self.steps.len()
     }
 
-    /// Its changes of gateway, with the direction of each, when its time 0 is `zero`.
-    ///
-    /// # Errors
-    /// Those that are not possible, one line each.
-    pub fn moves(
-        &self,
-        moves: &mut Moves<'_>,
-        zero: Nanos,
-    ) -> Result<Vec<(usize, Scheduled)>, Vec<String>> {
-        let (mut all, mut faults) = (Vec::new(), Vec::new());
-        for (at, set) in &self.steps {
-            match moves.of(set, zero + at, Origin::Timeline) {
-                Ok(made) => all.extend(made),
-                Err(found) => {
-                    let place = format!("timeline.steps: at {} s: ", *at as f64 / 1e9);
-                    faults.extend(found.iter().map(|it| place.clone() + it));
-                }
-            }
-        }
-        if faults.is_empty() {
-            Ok(all)
-        } else {
-            Err(faults)
-        }
+    /// Its steps in order of time.
+    pub(crate) fn steps(&self) -> &[(Nanos, Set)] {
+        &self.steps
     }
 
-    /// Its other changes, with the direction of each, when its time 0 is `zero`.
+    /// Its changes but those of gateway, with the direction of each, when its time 0 is `zero`.
     pub fn scheduled(
         &self,
         targets: &[Target; 4],

@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 
 use crate::air::Encapsulator;
-use crate::leaving::put;
 use crate::ledger::Ledger;
 use crate::queue::{FifoState, Fifos};
 use crate::{LinkConfig, Nanos};
@@ -365,4 +364,13 @@ impl Lanes {
         turns.remove(turns.partition_point(|other| *other < turn));
         self.waiting -= 1;
     }
+}
+
+/// Puts what a terminal has on a carrier at its place there, or at a new one; what was there before.
+pub(crate) fn put<T>(all: &mut Vec<T>, place: Option<usize>, new: T) -> Option<T> {
+    if let Some(index) = place {
+        return Some(std::mem::replace(&mut all[index], new));
+    }
+    all.push(new);
+    None
 }

@@ -154,12 +154,3 @@ impl<E: Exit> Transmitter<E> {
         self.idle_at(self.core.now);
     }
 }
-
-/// Puts what a terminal has on a carrier at its place there, or at a new one; what was there before.
-pub(crate) fn put<T>(all: &mut Vec<T>, place: Option<usize>, new: T) -> Option<T> {
-    if let Some(index) = place {
-        return Some(std::mem::replace(&mut all[index], new));
-    }
-    all.push(new);
-    None
-}

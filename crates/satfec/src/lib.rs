@@ -6,6 +6,7 @@
 //! over a connection, without I/O, too. `run` joins it with device, socket and clock; `ports` are device and socket.
 
 pub mod control;
+pub mod failure;
 pub mod hello;
 pub mod icmp;
 pub mod options;

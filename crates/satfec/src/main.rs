@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use linux::Signals;
+use satfec::failure::RunError;
 use satfec::options::Options;
 use satfec::report::Report;
-use satfec::run::{RunError, run};
+use satfec::run::run;
 
 /// An error that ends the program: status, what it is, and what to do next.
 type Failure = (u8, String, &'static str);

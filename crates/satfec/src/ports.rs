@@ -7,10 +7,10 @@ use std::net::UdpSocket;
 use std::time::Instant;
 
 use crate::control::Control;
+use crate::failure::{RunError, host};
 use crate::icmp;
 use crate::options::{FRAMING, Options, Transport};
 use crate::quic::{ALPN, Carried, Carrier, Role, Setup};
-use crate::run::{RunError, host};
 use crate::session::Output;
 use crate::sys;
 

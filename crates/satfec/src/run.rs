@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use fec::Nanos;
 use linux::Signals;
-use thiserror::Error;
 
-use crate::hello;
+use crate::failure::{RunError, host};
 use crate::options::Options;
 use crate::ports::Ports;
 use crate::report::{Counters, Line, Report};
@@ -19,64 +18,6 @@ use crate::sys;
 /// Datagrams or packets that are read before the other side has its turn.
 const BATCH: usize = 64;
 const LONGEST: usize = 1 << 16;
-
-/// Why a tunnel does not start, or ends.
-#[derive(Debug, Error)]
-pub enum RunError {
-    /// The host refuses something.
-    #[error("{what}: {error}")]
-    Host {
-        /// What it was.
-        what: String,
-        /// Why.
-        error: io::Error,
-    },
-    /// The path takes shorter datagrams than the tunnel's.
-    #[error("the path takes {path} bytes, and packets of {mtu} bytes need {need}")]
-    PathMtu {
-        /// Path MTU.
-        path: u16,
-        /// MTU of the tunnel.
-        mtu: u16,
-        /// What the path would have to take.
-        need: u16,
-    },
-    /// The peer does not answer, or not any more.
-    #[error("{peer} was silent for {seconds} s")]
-    Silent {
-        /// Its address.
-        peer: String,
-        /// How long.
-        seconds: u64,
-    },
-    /// The ends speak different versions of the tunnel's frames.
-    #[error("the other end speaks version {theirs} of the tunnel, this one version {own}", own = hello::VERSION)]
-    OtherVersion {
-        /// The peer's.
-        theirs: u8,
-    },
-    /// Both ends cannot have a QUIC connection.
-    #[error("no QUIC connection with {peer}: {why}")]
-    Refused {
-        /// Its address.
-        peer: String,
-        /// Why.
-        why: String,
-    },
-    /// The ends have different MTUs.
-    #[error("the other end has an MTU of {theirs} bytes, this one of {own}")]
-    OtherMtu {
-        /// The peer's.
-        theirs: u16,
-        /// Our own.
-        own: u16,
-    },
-}
-
-pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
-    let what = what.into();
-    move |error| RunError::Host { what, error }
-}
 
 /// Carries packets until a signal.
 ///

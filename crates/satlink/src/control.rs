@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use emulator::config::Config;
 use emulator::directions::DIRECTIONS;
-use emulator::gateways::Moves;
 use emulator::links;
+use emulator::moves::Moves;
 use emulator::request::{self, Request};
 use emulator::scheduled::{Origin, Scheduled, Variation};
 use emulator::set::{Set, Target};
@@ -226,7 +226,7 @@ impl Controller<'_> {
         let timeline = self.config.timeline.iter();
         let timeline = timeline.flat_map(|it| it.scheduled(&self.targets, zero));
         let moves = match &self.config.timeline {
-            Some(timeline) => timeline.moves(&mut self.moves, zero)?,
+            Some(timeline) => self.moves.of_timeline(timeline, zero)?,
             None => Vec::new(),
         };
         self.post(moves.into_iter().chain(variations).chain(timeline))

@@ -14,7 +14,7 @@ use cli::{Failure, log};
 use emulator::config::{Config, Port};
 use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
-use emulator::gateways::Moves;
+use emulator::moves::Moves;
 use emulator::served::Served;
 use emulator::{fifos, links, network};
 use link::{Assignments, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
