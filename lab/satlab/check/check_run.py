@@ -24,7 +24,7 @@ from satlab.check.sampling import Sampling, longest_first
 from satlab.check.suite import Case, Suite
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
-from satlab.common.files import write_atomically
+from satlab.common.files import new_folder, write_atomically
 from satlab.experiment import quiet_host
 from satlab.experiment.quiet_host import Patience
 from satlab.netlab import ownership
@@ -148,7 +148,7 @@ class _Check:
         self.samples: dict[str, list[Sample]] = {}
         self._earlier_s = 0.0
         if request.resume is None:
-            self.folder = request.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+            self.folder = new_folder(request.out, f"check-{plan.name}")
         else:
             self.folder = request.resume
             self._resume(self.folder / check_result.FILE)

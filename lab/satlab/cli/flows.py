@@ -3,7 +3,6 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +12,7 @@ from satlab.cli.base import OUTPUT, Quiet, Runs, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.files import new_folder
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
 
@@ -39,13 +39,12 @@ def flows(
     needs.ensure("virtual")
     if clock == "real":
         needs.ensure("lab", "quic", "ngtcp2", "fec")
-        folder = runs / f"flows-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-        request = real_clock.prepare(file, folder)
+        request = real_clock.prepare(file, runs)
         if dry_run:
             print(json.dumps(request, indent=1))
             return ExitStatus.OK
         needs.root(NETNS)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = new_folder(runs, "flows")
         shutil.copyfile(file, folder / "flows.json")
         log = ProgressLog(quiet)
         done = real_clock.run(file, folder, log, stop_on_signal())

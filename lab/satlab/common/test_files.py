@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from satlab.common.files import write_atomically
+from satlab.common.files import new_folder, write_atomically
 
 
 def test_a_file_is_replaced_with_its_mode_and_no_other_file_is_left(tmp_path: Path) -> None:
@@ -30,3 +30,10 @@ def test_who_reads_while_it_is_written_sees_the_old_text(tmp_path: Path) -> None
     assert path.read_text() == "new"
     write_atomically(path, "newer")  # what a write that failed has left does not stand in the way
     assert path.read_text() == "newer"
+
+
+def test_folders_of_one_second_are_different_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.strftime", lambda *_: "20261126-091635")
+    made = [new_folder(tmp_path / "runs", "flows") for _ in range(3)]
+    assert [folder.name for folder in made] == [f"flows-20261126-091635{end}" for end in ("", "-2", "-3")]
+    assert all(folder.is_dir() for folder in made)

@@ -26,6 +26,7 @@ from satlab.check.search.record import Finding, Input, Reference, SearchRecord
 from satlab.check.suite import Suite
 from satlab.common.console import ProgressLog, Step, printable
 from satlab.common.errors import ConfigError
+from satlab.common.files import new_folder
 from satlab.netlab import ownership
 
 DEFAULT_CASE = "medium"
@@ -199,9 +200,7 @@ def _opened(request: SearchRequest, asked: Input) -> SearchResult:
     folder = request.check.resume
     if folder is not None:
         return SearchResult(folder, record.load(folder, asked))
-    name = f"search-{asked.suite}-{asked.case}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    folder = request.check.out / name
-    folder.mkdir(parents=True)
+    folder = new_folder(request.check.out, f"search-{asked.suite}-{asked.case}")
     new = SearchResult(folder, SearchRecord(input=asked))
     new.record.write(folder)
     return new
