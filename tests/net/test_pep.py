@@ -113,7 +113,7 @@ class Chain:
         return found
 
     def state(self) -> list[str]:
-        """What a proxy must leave as it found it. That a new wire has no carrier yet, which routes say, is not of it."""
+        """What a proxy must leave as it found it; whether a new wire has a carrier yet is not of it."""
         table = ("ip", "route", "show", "table", "all")
         memory = ("cat", "/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
         asked = (table, ("ip", "rule"), ("nft", "list", "ruleset"), memory)
