@@ -3,7 +3,7 @@
 
 use crate::config::{Config, parse_alone as parse};
 use crate::network::{check, served};
-use crate::testing::example;
+use crate::testing::{self, example};
 use link::Nanos;
 use profile::Profile;
 use serde_json::json;
@@ -115,13 +115,7 @@ fn test_t51_no_packet_leaves_its_spot_and_each_is_accounted_for() {
     let (config, profile) = of_spots(json!([{"netns": "/run/netns/gw-2", "tun": "sat0", "id": 6}]));
     for seed in 1..4_u64 {
         let mut state = seed;
-        // Knuth's MMIX generator: upper bits.
-        let mut random = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut random = |below: u64| testing::random(&mut state) % below;
         for (index, mut served) in (0..).zip(served(&config, &profile).unwrap()) {
             let (mut offered, mut released) = ([0_u64; 2], [0_u64; 2]);
             let mut out = Vec::new();

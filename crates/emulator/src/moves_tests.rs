@@ -8,7 +8,7 @@ use crate::network::served;
 use crate::request::{self, Request};
 use crate::scheduled::Origin;
 use crate::served::Served;
-use crate::testing::example;
+use crate::testing::{self, example};
 use link::{Change, LinkError, Nanos};
 use profile::Profile;
 use serde_json::{Value, json};
@@ -267,13 +267,7 @@ fn p363_each_packet_is_accounted_for_however_terminals_move() {
         .collect();
     for seed in 1..6_u64 {
         let mut state = seed;
-        // Knuth's MMIX generator: upper bits.
-        let mut random = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut random = |below: u64| testing::random(&mut state) % below;
         for direction in 0..2 {
             let mut run = Run::new(direction, &lab);
             for now in (0..10_000 * MS).step_by(MS as usize) {

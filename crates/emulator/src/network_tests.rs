@@ -4,7 +4,7 @@
 use super::*;
 use crate::carriers::Shared as _;
 use crate::config::parse_alone as parse;
-use crate::testing::example;
+use crate::testing::{example, random};
 use link::{Accepted, Nanos};
 use serde_json::json;
 
@@ -523,14 +523,6 @@ fn p290_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
         }
     }
     assert!(after < 15, "{after}");
-}
-
-/// A stream of pseudo-random numbers (Knuth's MMIX generator): upper bits.
-fn random(seed: &mut u64) -> u64 {
-    *seed = seed
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 33
 }
 
 #[test]

@@ -31,6 +31,14 @@ pub(crate) fn schema_faults(text: &str, value: &Value) -> Vec<String> {
     schemas.check(id.as_str().unwrap(), "", value, &mut |_, _, _, _| {})
 }
 
+/// A stream of pseudo-random numbers (Knuth's MMIX generator): upper bits.
+pub(crate) fn random(seed: &mut u64) -> u64 {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
 pub(crate) type Edit = fn(&mut Value);
 
 /// Edits that ask for what only carriers with demand assignment have here, each with the field that its fault names.

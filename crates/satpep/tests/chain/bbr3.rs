@@ -4,9 +4,8 @@
 use std::net::SocketAddr;
 
 use quinn::{Connection, VarInt};
-use tokio::net::UdpSocket;
 
-use crate::lab::{ALPN, Pki, connect, soon};
+use crate::lab::{ALPN, Pki, connect, sockets, soon};
 
 const BYTES: usize = 3_000_000;
 /// Every so many datagrams one is lost.
@@ -14,10 +13,7 @@ const LOST_OF: usize = 50;
 
 /// A path to `target` that loses datagrams once the handshake is over. Its client side has an address of its own.
 fn lossy_path(target: SocketAddr) -> SocketAddr {
-    let [near, far] = [(); 2].map(|()| {
-        let socket = satpep::sys::udp_socket("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        UdpSocket::from_std(socket).unwrap()
-    });
+    let [near, far] = sockets();
     let address = near.local_addr().unwrap();
     tokio::spawn(async move {
         let (mut there, mut back) = (vec![0; 65_536], vec![0; 65_536]);

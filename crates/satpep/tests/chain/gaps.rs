@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use quic::LegOptions;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::{Endpoint, VarInt};
-use tokio::net::UdpSocket;
 
-use crate::lab::{ALPN, NAME, Pki, soon};
+use crate::lab::{ALPN, NAME, Pki, sockets, soon};
 
 on_each_library!(more_gaps_than_quinn_keeps_do_not_close_the_connection,);
 
@@ -23,10 +22,7 @@ const BYTES: usize = 10_000_000;
 
 /// A path to `target` that overflows once. Its client side has an address of its own.
 fn overflowing_path(target: SocketAddr) -> SocketAddr {
-    let [near, far] = [(); 2].map(|()| {
-        let socket = satpep::sys::udp_socket("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        UdpSocket::from_std(socket).unwrap()
-    });
+    let [near, far] = sockets();
     let address = near.local_addr().unwrap();
     tokio::spawn(async move {
         let (mut there, mut back) = (vec![0; 65_536], vec![0; 65_536]);

@@ -16,6 +16,7 @@ use satpep::proxy::Proxy;
 use satpep::report::Report;
 use satpep::start_error::StartError;
 use serde_json::Value;
+use tokio::net::UdpSocket;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -27,6 +28,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Deadline of every wait of a test.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.unwrap()
+}
+
+/// Both sides of a path that a test makes.
+pub fn sockets() -> [UdpSocket; 2] {
+    [(); 2].map(|()| {
+        let socket = satpep::sys::udp_socket("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        UdpSocket::from_std(socket).unwrap()
+    })
 }
 
 /// A CA and what it signed, in a folder of its own; `more` are arguments of all proxies.
