@@ -27,7 +27,9 @@ rust:
 python unit soak:
 	@echo "$@ $(ARGS)"; sleep 1; exit $(or $(PYTHON_STATUS),0)
 vm-nspawn:
-	@chrt --pid $$$$; exit $(or $(VM_STATUS),0)
+	@chrt --pid $$$$; n=$(or $(VM_WAITS),0); \
+	while [ $$n -gt 0 ] && chrt --pid $$$$ | grep -q IDLE; do sleep 0.1; n=$$((n - 1)); done; \
+	chrt --pid $$$$; exit $(or $(VM_STATUS),0)
 """
 
 
@@ -95,6 +97,13 @@ def test_lint_and_the_vm_lab_take_the_cpu_time_that_is_left_and_come_last(clone:
     assert lint > 2
     assert ["SCHED_IDLE" in "".join(part) for part in (lines[2:lint], lines[lint:])] == [True, True]
     assert phases(done.stderr) == ["installation", "rust", "python", "lint and vm-nspawn, the rest"]
+
+
+def test_p383_what_is_left_at_the_end_competes_as_others_do(clone: Path) -> None:
+    done = launch(clone, "all", VM_WAITS="300")
+    assert done.returncode == 0, done.stderr
+    of_vm = [line.rpartition(" ")[2] for line in done.stdout.splitlines() if "scheduling policy" in line][:2]
+    assert of_vm == ["SCHED_IDLE", "SCHED_OTHER"]
 
 
 def test_the_soak_alone(clone: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.topology import load
 from satlab.link.config import LinkRequest
+from satlab.link.options import LinkOptions
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 
@@ -46,3 +47,22 @@ def test_a_collector_reads_the_probes_of_both_entities(lab_id: str, satlink: Pat
     assert gw["spot_0.gw.up_forward_modcod.sent_modcod"] == 28
     assert gw["spot_0.gw.standard.queue_size.capacity.be"] == 0
     assert gw["spot_0.gw.phy.drops"] == 0
+
+
+def test_p382_each_terminal_of_a_profile_is_an_entity(lab_id: str, satlink: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as collector:
+        collector.bind(("127.0.0.1", 0))
+        collector.settimeout(5)
+        options = LinkOptions(profile="geo-terminals", probes=f"127.0.0.1:{collector.getsockname()[1]}")
+        further = options.profile_terminals(satlink)
+        Lab.up(lab_id, options.topology(further), options.request(terminals=further), satlink=satlink)
+        try:
+            heard = [decoded(collector.recv(65536)) for _ in range(8)]
+        finally:
+            lab.down(lab_id)
+    assert [entity for _, entity, _ in heard] == ["st1", "st4", "st5", "gw0"] * 2
+    es_n0_db = [probes["spot_0.st.phy.total_cn"] for _, entity, probes in heard[:3]]
+    assert es_n0_db[1] < es_n0_db[0], "ST 4 is in a fade"
+    gw = heard[-1][2]
+    assert gw["spot_0.gw.global.st_number"] == 3
+    assert {name.split(".")[2] for name in gw if ".queue_size." in name} == {"standard", "premium"}

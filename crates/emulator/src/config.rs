@@ -315,7 +315,6 @@ mod tests {
         value["terminals"] =
             json!([further(2), further(2), {"netns": "x", "tun": "y", "subnet": "1.2.3.4"}]);
         value["timing"] = json!("opensand");
-        value["probes"] = json!({"address": "127.0.0.1:5361"});
         let step = json!({"direction": "return", "terminal": 9, "jitter": {"uniform_ms": 1}});
         value["timeline"] = json!({"starts": "at-once", "steps": [{"at_s": 1, "set": step}]});
         let faults = faults(&value);
@@ -324,7 +323,6 @@ mod tests {
             "terminals[2].subnet: \"1.2.3.4\" is not allowed (an IPv4 subnet",
             "terminals: two subnets overlap",
             "terminals: share carriers of the standards alone",
-            "probes: is of one terminal",
             "timeline.steps[0].set.terminal: there is no terminal 9 (1 to 4)",
             "timeline.steps[0].set.jitter: terminals share this carrier",
         ] {

@@ -2,6 +2,7 @@
 //! The shipped profile with two spots and their gateways.
 
 use crate::config::{Config, parse_alone as parse};
+use crate::links;
 use crate::network::{check, served};
 use crate::testing::{self, example};
 use link::Nanos;
@@ -108,6 +109,22 @@ fn p344_gateways_are_those_of_the_named_terminals() {
     value["gateways"] = json!([gateway(6)]);
     let faults = parse(&value.to_string()).unwrap_err().to_string();
     assert!(faults.contains("name these in terminals"), "{faults}");
+}
+
+#[test]
+fn p382_probes_of_several_gateways_are_refused_by_name() {
+    let (mut config, profile) =
+        of_spots(json!([{"netns": "/run/netns/gw-2", "tun": "sat0", "id": 6}]));
+    assert_eq!(links::check(&config, &profile), [""; 0]);
+    let probes = json!({"address": "127.0.0.1:5361"});
+    config.probes = serde_json::from_value(probes).unwrap();
+    let faults = links::check(&config, &profile);
+    assert!(
+        faults.len() == 1 && faults[0].contains("probes: are those of one gateway"),
+        "{faults:?}"
+    );
+    config.gateways.clear();
+    assert_eq!(links::check(&config, &profile), [""; 0]);
 }
 
 #[test]

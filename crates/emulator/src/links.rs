@@ -211,18 +211,33 @@ fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
 #[must_use]
 pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
     let of_scpc = check_scpc(config, profile).into_iter();
-    of_scpc.chain(check_random(config, profile)).collect()
+    let of_random = check_random(config, profile);
+    of_scpc
+        .chain(of_random)
+        .chain(check_probes(config))
+        .collect()
+}
+
+/// Terminals may change their gateway, and each gateway would have probes.
+fn check_probes(config: &Config) -> Option<String> {
+    (sends_probes(config) && !config.gateways.is_empty()).then(|| {
+        "probes: are those of one gateway, and there are several (leave them out, or use --terminals 1)"
+            .to_owned()
+    })
+}
+
+fn sends_probes(config: &Config) -> bool {
+    (config.probes.as_ref()).is_some_and(|it| it.from.is_empty())
 }
 
 fn check_random(config: &Config, profile: &Profile) -> Vec<String> {
-    let sends_probes = (config.probes.as_ref()).is_some_and(|it| it.from.is_empty());
     let faults = [
         (
             config.timing == Timing::OpenSand,
             "timing: random access has the slots of the standard alone (\"timing\": \"standard\")",
         ),
         (
-            sends_probes,
+            sends_probes(config),
             "probes: there are none of a return carrier with random access (leave them out)",
         ),
         (
@@ -245,14 +260,13 @@ fn check_scpc(config: &Config, profile: &Profile) -> Vec<String> {
     let is_there =
         |it: &&profile::Terminal| config.has_own_profiles() || it.gateway_id == profile.gw.id;
     let is_shared = is_scpc || profile.others().filter(is_there).any(has_scpc);
-    let sends_probes = (config.probes.as_ref()).is_some_and(|it| it.from.is_empty());
     let faults = [
         (
             is_scpc && config.timing == Timing::OpenSand,
             "timing: an SCPC return carrier has frames of the standard alone (\"timing\": \"standard\")",
         ),
         (
-            is_scpc && sends_probes,
+            is_scpc && sends_probes(config),
             "probes: there are none of an SCPC return carrier (leave them out)",
         ),
         (

@@ -90,7 +90,8 @@ fn check_delays(platform: &[(u8, Profile)]) -> Option<String> {
 
 /// The ST and the further terminals of a configuration, each with the profile as it sees it; without further ones those of the
 /// ST's carriers.
-pub(crate) fn of_platform(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
+#[must_use]
+pub fn of_platform(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
     let seen = |id| Some((id, profile.of(id)?));
     if config.terminals.is_empty() {
         return profile.terminals_of_carriers().filter_map(seen).collect();

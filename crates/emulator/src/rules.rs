@@ -139,7 +139,7 @@ pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
             "terminals: share carriers of the standards alone (\"timing\": \"standard\")".into(),
         );
     }
-    for name in ["emulation", "others", "probes"] {
+    for name in ["emulation", "others"] {
         let is_given = match &config[name] {
             Value::Null => false,
             Value::Array(list) => !list.is_empty(),

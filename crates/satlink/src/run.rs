@@ -126,7 +126,7 @@ fn collector(config: &Config, profile: &Profile) -> Result<Option<Collector>, Fa
         return Ok(None);
     };
     let collector = if probes.from.is_empty() {
-        Collector::new(probes, profile).map(Some)
+        Collector::new(probes, config, profile).map(Some)
     } else {
         relay::start(probes).map(|()| None)
     };

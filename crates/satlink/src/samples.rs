@@ -132,14 +132,23 @@ pub(crate) struct TerminalLine {
     /// Out of its queue, onto the air.
     pub sent_bps: f64,
     pub dropped_packets: u64,
+    /// For probes alone.
+    #[serde(skip)]
+    pub dropped_bytes: u64,
     pub lost_packets: u64,
     pub frames: u64,
     pub lost_frames: u64,
     pub modcod_id: Option<u8>,
+    /// `Es/N0` that it needs; for probes alone.
+    #[serde(skip)]
+    pub threshold_db: Option<f64>,
     pub es_n0_db: Option<f64>,
     pub slots_assigned: Option<u64>,
     pub requests: Option<u64>,
     pub slots_requested: Option<u64>,
+    /// Asked for, rates summed and bursts; for probes alone.
+    #[serde(skip)]
+    pub asked: (u64, u64),
     pub plans_lost: Option<u64>,
     /// FIFOs with packets where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -176,14 +185,17 @@ impl TerminalLine {
             rate_bps: out_bytes as f64 * 8.0 / seconds,
             sent_bps: sent_bytes as f64 * 8.0 / seconds,
             dropped_packets: delta(|it| it.packets_dropped),
+            dropped_bytes: delta(|it| it.bytes_dropped),
             lost_packets: delta(|it| it.packets_lost),
             frames: delta(|it| it.frames_sent),
             lost_frames: delta(|it| it.frames_lost),
             modcod_id: Some(now.carrier.waveform_id()).filter(|id| *id > 0),
+            threshold_db: now.carrier.threshold_db(),
             es_n0_db: now.es_n0_db.map(rounded_db),
             slots_assigned: on_demand(|it| it.slots_assigned),
             requests: on_demand(|it| it.requests),
             slots_requested: on_demand(|it| it.vbdc_bursts),
+            asked: (delta(|it| it.rbdc_kbps), delta(|it| it.vbdc_bursts)),
             plans_lost: on_demand(|it| it.plans_lost),
             fifos,
         }

@@ -302,8 +302,8 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
     def profile_terminals(self, satlink: Path = SATLINK) -> tuple[ProfileTerminal, ...]:
         """Return the further terminals of the profile that a lab has, each with the profile's values.
 
-        None where their number is given: these are equal to the ST. None with OpenSAND as emulator or its timing, and
-        with a collector of probes: there the lab has the packets of one terminal.
+        None where their number is given: these are equal to the ST. None with OpenSAND as emulator or its timing: there
+        the lab has the packets of one terminal.
 
         Raises:
             ConfigError: the profile is not usable.
@@ -331,7 +331,7 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
     @property
     def _has_one_terminal(self) -> bool:
         """Whether the emulator carries the packets of one terminal alone."""
-        return self.emulator == "opensand" or self.timing == "opensand" or self.probes is not None
+        return "opensand" in (self.emulator, self.timing)
 
     def request(
         self,

@@ -56,7 +56,7 @@ def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_give
     files = {"path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml"}
     program = satlink(tmp_path, description(further={"st4": further | files}))
     assert LinkOptions().profile_terminals(program) == (ProfileTerminal(4),)
-    for options in ({"terminals": 1}, {"terminals": 3}, {"timing": "opensand"}, {"probes": "127.0.0.1:5361"}):
+    for options in ({"terminals": 1}, {"terminals": 3}, {"timing": "opensand"}):
         assert LinkOptions.of(**options).profile_terminals(program) == ()
     assert list(LinkOptions().topology((ProfileTerminal(4),)).nodes)[-2:] == ["st-2", "client-2"]
     assert LinkOptions(terminals=1).topology() == TOPOLOGY

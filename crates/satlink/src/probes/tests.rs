@@ -8,6 +8,7 @@ use link::{Carrier, Counters};
 
 use crate::samples::sampled;
 use emulator::drive::Snapshot;
+use emulator::served::OfTerminal;
 
 /// A second reading of the format: time, entity, and every probe with its value.
 fn decoded(datagram: &str) -> (u64, &str, BTreeMap<&str, f64>) {
@@ -72,7 +73,7 @@ fn example() -> (Entities, Vec<String>) {
     let wire = || Some(snapshot(Carrier::Wire, None));
     let [forward, back] = radio;
     let sample = sampled(&[forward, back, wire(), wire()]);
-    let entities = Entities::of(&profile);
+    let entities = Entities::of(&profile, &[]);
     let datagrams = entities.datagrams(&sample);
     let terrestrial = sampled(&[None, None, wire(), wire()]);
     assert!(entities.datagrams(&terrestrial).is_empty());
@@ -227,7 +228,7 @@ fn names_are_those_of_opensand() {
         assert_eq!(&sent, expected);
     }
     let [st, gw] = expected.map(|names| names.len());
-    let document = include_str!("../../../docs/opensand.md");
+    let document = include_str!("../../../../docs/opensand.md");
     let sentence =
         format!("{st} probes of a terminal (8.2.0: 51) and {gw} of a gateway (8.2.0: 65)");
     assert!(document.contains(&sentence), "docs/opensand.md: {sentence}");
@@ -268,16 +269,7 @@ fn p331_each_fifo_has_its_own_figures_where_there_are_classes() {
         "/../../opensand-profiles/geo-dama"
     );
     let profile = profile::load(dir.as_ref()).unwrap();
-    let entities = Entities::of(&profile);
-    let state = |bytes: u64| link::FifoState {
-        queue: (bytes, 1),
-        offered: (4, 8 * bytes),
-        packets_sent: 2,
-        bytes_sent: 4 * bytes,
-        packets_dropped: 1,
-        bytes_dropped: 3 * bytes,
-        waits: Vec::new(),
-    };
+    let entities = Entities::of(&profile, &[]);
     let mut back = snapshot(return_carrier(&entities), Some(7.25));
     // NM, EF, SIG, AF, BE.
     back.fifos = vec![link::FifoState::default(); 5];
@@ -309,10 +301,170 @@ fn p331_each_fifo_has_its_own_figures_where_there_are_classes() {
     assert!((gw["spot_0.gw.standard.queue_size.packets.be"] - 9.0).abs() < 1e-9);
 }
 
+/// A FIFO with one packet of so many bytes.
+fn state(bytes: u64) -> link::FifoState {
+    link::FifoState {
+        queue: (bytes, 1),
+        offered: (4, 8 * bytes),
+        packets_sent: 2,
+        bytes_sent: 4 * bytes,
+        packets_dropped: 1,
+        bytes_dropped: 3 * bytes,
+        waits: Vec::new(),
+    }
+}
+
+#[test]
+fn p382_each_terminal_has_probes_and_the_gateway_those_of_all() {
+    let dir = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../opensand-profiles/geo-dama"
+    );
+    let profile = profile::load(dir.as_ref()).unwrap();
+    let further = [("st-2".to_owned(), profile.clone())];
+    let entities = Entities::of(&profile, &further);
+    let carrier = return_carrier(&entities);
+    let terminal = |packets: u64, bytes: u64, es_n0_db: f64| OfTerminal {
+        counters: Counters {
+            packets_out: packets,
+            bytes_out: 1000 * packets,
+            superframes: 4,
+            slots_assigned: packets,
+            ..Counters::default()
+        },
+        queue: (bytes, 1),
+        carrier,
+        es_n0_db: Some(es_n0_db),
+        fifos: vec![link::FifoState::default(), state(bytes)],
+    };
+    let mut back = snapshot(carrier, Some(7.25));
+    back.terminals = vec![terminal(10, 125, 7.25), terminal(30, 1250, 3.5)];
+    let mut forward = snapshot(Carrier::Wire, None);
+    forward.terminals = vec![terminal(1, 125, 14.0), terminal(2, 125, 9.0)];
+    let names = vec![["NM", "EF"].map(str::to_owned).to_vec(); 2];
+    let fifos = [names.clone(), names, vec![], vec![]];
+    let sample = crate::samples::sampled_with(&[Some(forward), Some(back), None, None], fifos);
+    let datagrams = entities.datagrams(&sample);
+    let [first, second, gw] = [0, 1, 2].map(|index| decoded(&datagrams[index]));
+    assert_eq!((first.1, second.1, gw.1), ("st1", "st-2", "gw0"));
+    for (probes, name, value) in [
+        (&first.2, "spot_0.st.queue_size.capacity.ef", 1.0),
+        (&second.2, "spot_0.st.queue_size.capacity.ef", 10.0),
+        (&first.2, "spot_0.st.phy.total_cn", 14.0),
+        (&second.2, "spot_0.st.phy.total_cn", 9.0),
+        // 2 packets of 1014 bytes in 0.1 s.
+        (&second.2, "spot_0.st.throughputs.l2_from_sat.total", 162.0),
+        (&gw.2, "spot_0.gw.global.st_number", 2.0),
+        (&gw.2, "spot_0.gw.throughputs.l2_from_sat", 4056.0),
+        (&gw.2, "spot_0.gw.standard.queue_size.packets.be", 9.0),
+    ] {
+        assert!(
+            (probes[name] - value).abs() < 1e-9,
+            "{name}: {}",
+            probes[name]
+        );
+    }
+    let dama = profile.st_profile.dama;
+    let sums = [
+        (2 * u64::from(dama.cra_kbps), "global.cra_allocated"),
+        (
+            2 * u64::from(dama.rbdc_max_kbps.unwrap_or(0)),
+            "rbdc.rbdc_max",
+        ),
+    ];
+    for (value, name) in sums {
+        let name = format!("spot_0.gw.{name}");
+        assert!((gw.2[name.as_str()] - value as f64).abs() < 1e-9, "{name}");
+    }
+}
+
+#[test]
+fn p382_groups_of_carriers_have_figures_of_their_own() {
+    let dir = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../opensand-profiles/geo-terminals"
+    );
+    let mut profile = profile::load(dir.as_ref()).unwrap();
+    profile.gw_qos.is_tagged = false;
+    let further = [4, 5].map(|id| (format!("st{id}"), profile.of(id).unwrap()));
+    let entities = Entities::of(&profile, &further);
+    let groups = entities.groups.iter();
+    let groups: Vec<_> = groups
+        .map(|it| (it.name.as_str(), it.members.as_slice()))
+        .collect();
+    assert_eq!(groups, [("standard", &[0, 1][..]), ("premium", &[2])]);
+    let terminal = |frames: u64| OfTerminal {
+        counters: Counters {
+            frames_sent: frames,
+            bytes_dropped: 1250 * frames,
+            packets_dropped: frames,
+            superframes: 4,
+            requests: 1,
+            rbdc_kbps: 100 * frames,
+            ..Counters::default()
+        },
+        queue: (125 * frames, frames),
+        carrier: return_carrier(&entities),
+        es_n0_db: None,
+        fifos: vec![link::FifoState::default()],
+    };
+    let mut forward = snapshot(Carrier::Wire, None);
+    forward.terminals = vec![terminal(1), terminal(2), terminal(4)];
+    let mut back = snapshot(return_carrier(&entities), None);
+    back.terminals.clone_from(&forward.terminals);
+    let sample = sampled(&[Some(forward), Some(back), None, None]);
+    let datagrams = entities.datagrams(&sample);
+    assert_eq!(datagrams.len(), 4);
+    let gw = decoded(&datagrams[3]).2;
+    let fifo = &entities.gw.fifo;
+    for (name, value) in [
+        (format!("standard.queue_size.packets.{fifo}"), 3.0),
+        (format!("premium.queue_size.packets.{fifo}"), 4.0),
+        (format!("standard.queue_loss.rate.{fifo}"), 300.0),
+        ("premium.global.bbframe_number".to_owned(), 4.0),
+    ] {
+        let found = gw[format!("spot_0.gw.{name}").as_str()];
+        assert!((found - value).abs() < 1e-9, "{name}: {found}");
+    }
+    assert!(!gw.contains_key("spot_0.gw.standard.global.bbframe_number"));
+    let [own, other] = [0, 1].map(|at| entities.groups[at].carriers.cra_kbps);
+    assert!((gw["spot_0.gw.global.cra_allocated"] - (own + other) as f64).abs() < 1e-9);
+}
+
+#[test]
+fn p382_where_the_gateway_s_frames_have_tags_its_fifos_add_up_over_terminals() {
+    let dir = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../opensand-profiles/geo-dama"
+    );
+    let mut profile = profile::load(dir.as_ref()).unwrap();
+    profile.gw_qos.is_tagged = true;
+    let entities = Entities::of(&profile, &[("st-2".to_owned(), profile.clone())]);
+    let terminal = |bytes: u64| OfTerminal {
+        counters: Counters::default(),
+        queue: (bytes, 1),
+        carrier: Carrier::Wire,
+        es_n0_db: None,
+        fifos: vec![link::FifoState::default(), state(bytes)],
+    };
+    let mut forward = snapshot(Carrier::Wire, None);
+    forward.terminals = vec![terminal(125), terminal(1250)];
+    let mut back = snapshot(return_carrier(&entities), None);
+    back.terminals = vec![terminal(125), terminal(125)];
+    let names = vec![["NM", "EF"].map(str::to_owned).to_vec(); 2];
+    let fifos = [names.clone(), names, vec![], vec![]];
+    let sample = crate::samples::sampled_with(&[Some(forward), Some(back), None, None], fifos);
+    let datagrams = entities.datagrams(&sample);
+    let gw = decoded(&datagrams[2]).2;
+    assert!((gw["spot_0.gw.standard.queue_size.capacity.ef"] - 11.0).abs() < 1e-9);
+    assert!((gw["spot_0.gw.standard.queue_size.packets.ef"] - 2.0).abs() < 1e-9);
+    assert!((gw["spot_0.gw.standard.queue_size.packets.be"]).abs() < 1e-9);
+}
+
 fn return_carrier(entities: &Entities) -> Carrier {
     Carrier::Return {
         symbol_rate: 1,
-        waveform: entities.carriers.back.waveform,
+        waveform: entities.groups[0].carriers.back.waveform,
         superframe: 1,
         slots: 1,
     }
