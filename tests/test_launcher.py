@@ -25,9 +25,9 @@ lint:
 rust:
 	@echo $@ done
 python unit soak:
-	@echo "$@ $(ARGS)"; sleep 1; exit $(or $(PYTHON_STATUS),0)
+	@$(if $(VM_WAITS),until [ -e begun ]; do sleep 0.1; done;) echo "$@ $(ARGS)"; sleep 1; exit $(or $(PYTHON_STATUS),0)
 vm-nspawn:
-	@chrt --pid $$$$; n=$(or $(VM_WAITS),0); \
+	@chrt --pid $$$$; touch begun; n=$(or $(VM_WAITS),0); \
 	while [ $$n -gt 0 ] && chrt --pid $$$$ | grep -q IDLE; do sleep 0.1; n=$$((n - 1)); done; \
 	chrt --pid $$$$; exit $(or $(VM_STATUS),0)
 """
