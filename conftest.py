@@ -182,7 +182,11 @@ class CostFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print which tests took most CPU time: on few cores they are what the suite's duration comes from."""
+    """Print why tests were repeated, and which took most CPU time, from which the suite's duration comes on few cores."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = crash.message.partition("\n")[0] if crash else "no reason is known"
+        terminalreporter.line(f"repeated: {report.nodeid}: {reason}")
     every = [r for kind in terminalreporter.stats.values() for r in kind if isinstance(r, pytest.TestReport)]
     # A report of a phase is in one list; that of a test which was repeated is there for each time.
     costs = sorted(((cost_s(report), report) for report in every), key=lambda cost: -cost[0])

@@ -174,6 +174,7 @@ def test_a_test_in_real_time_may_fail_once_and_a_suite_a_few_times(most: str, ou
     said = pytest_of(tmp_path, "-o", "markers=net", "--max-suite-reruns", most)
     assert outcome in said, said
     assert "test_pure" in said and "test_broken" in said, said
+    assert "repeated: test_repeats.py::test_real_time[0]: Failed: the first time" in said, said
 
 
 def test_documentation_of_crates_has_no_tests() -> None:
