@@ -182,7 +182,7 @@ class CostFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print why tests were repeated, and which took most CPU time, from which the suite's duration comes on few cores."""
+    """Print why tests were repeated, and which took most CPU time: the suite's duration on few cores."""
     for report in terminalreporter.stats.get("rerun", ()):
         crash = getattr(report.longrepr, "reprcrash", None)
         reason = crash.message.partition("\n")[0] if crash else "no reason is known"
