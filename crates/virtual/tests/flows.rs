@@ -45,6 +45,23 @@ fn mean(flow: &Value, phase: usize, figure: &str) -> f64 {
 }
 
 #[test]
+fn p384_a_host_that_wakes_programs_up_late_slows_the_start_and_does_so_each_time() {
+    let mut late = spec(5.0, &[flow("a", "quinn", "cubic", 0.0)]);
+    let at_once = outcome("at-once", &late);
+    assert!(at_once["request"].get("host_latency_us").is_none());
+    late["host_latency_us"] = json!(20_000);
+    let found = outcome("late", &late);
+    assert_eq!(found, outcome("late", &late));
+    // Two wake-ups of 10 ms in the mean are a third of the propagation's round trip: slow start takes longer.
+    let grown = |of: &Value| of["flows"][0]["time_to_80_percent_s"].as_f64().unwrap();
+    assert!(grown(&found) > grown(&at_once));
+    late["host_latency_us"] = json!(-1);
+    let refused = run("negative", &late);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("host_latency_us"));
+}
+
+#[test]
 fn one_flow_fills_the_link() {
     let found = outcome("one", &spec(20.0, &[flow("a", "quinn", "cubic", 0.0)]));
     let used = found["groups"][0]["utilisation"].as_f64().unwrap();

@@ -15,7 +15,7 @@ def outcome(rates: list[float], jain: float, calibration: list[str] | None = Non
 
 
 def test_flows_are_compared_by_their_rank() -> None:
-    found = flow_agreement.compared(outcome([8, 10], 0.99), outcome([10.1, 8.0], 0.985))
+    found = flow_agreement.compared([outcome([8, 10], 0.99)], [outcome([10.1, 8.0], 0.985)])
     assert found["deviation_by_rank"] == pytest.approx([0, 0.01])
     assert found["agrees"]
     assert found["is_measurable"]
@@ -32,8 +32,19 @@ def test_flows_are_compared_by_their_rank() -> None:
     ],
 )
 def test_what_differs_does_not_agree(real: dict[str, Any], agrees: bool, is_measurable: bool) -> None:
-    found = flow_agreement.compared(outcome([10, 8], 0.99), real)
+    found = flow_agreement.compared([outcome([10, 8], 0.99)], [real])
     assert (found["agrees"], found["is_measurable"]) == (agrees, is_measurable)
+
+
+def test_runs_are_compared_by_their_medians() -> None:
+    virtual = [outcome([8, 10], jain) for jain in (0.9, 0.95, 0.99)]
+    real = [outcome([8, 10], 0.95), outcome([2, 4], 0.7), outcome([10, 8], 0.96), outcome([1, 1], 1.0, ["rtt_ms"])]
+    found = flow_agreement.compared(virtual, real)
+    assert found["jain"]["deviation"] == 0
+    assert found["jain"]["real"] == [0.95, 0.7, 0.96]
+    assert found["goodput_mbps"] == {"virtual": [8, 10], "real": [8, 10]}
+    assert (found["agrees"], found["is_measurable"], found["out_of_calibration"]) == (True, True, ["rtt_ms"])
+    assert not flow_agreement.compared(virtual, real[2:])["is_measurable"]
 
 
 def test_a_case_has_its_stacks_in_turn_and_its_step() -> None:
@@ -44,7 +55,7 @@ def test_a_case_has_its_stacks_in_turn_and_its_step() -> None:
 
 
 def test_a_result_is_a_line_for_each_case() -> None:
-    case = {"scenario": "cubic", "flows": 2} | flow_agreement.compared(outcome([8, 10], 0.99), outcome([8, 10], 0.99))
+    case = {"scenario": "cubic", "flows": 2} | flow_agreement.compared(*[[outcome([8, 10], 0.99)]] * 2)
     (line,) = flow_agreement.lines({"cases": [case]})
     assert "jain +0.0%" in line
     assert "OFF" not in line

@@ -28,6 +28,7 @@ ANSWERS = (
 )  # fmt: skip
 """What most campaigns are made for: drawn before other metrics, in this order."""
 MOST_ROWS = 500
+ABBREVIATIONS = frozenset({"cpu", "mos", "rtt", "tcp"})
 UNITS: Mapping[str, tuple[str, float]] = {
     "bps": ("Mbit/s", 1e-6),
     "mbps": ("Mbit/s", 1.0),
@@ -136,7 +137,8 @@ def in_words(metric: str) -> tuple[str, str, float]:
     """Return a metric's name in words, the unit in which it is drawn, '' without one, and a value's factor to it."""
     words, _, suffix = metric.rpartition("_")
     unit, factor = UNITS.get(suffix, ("", 1.0)) if words else ("", 1.0)
-    name = (words if unit else metric).replace("_", " ")
+    parts = (words if unit else metric).split("_")
+    name = " ".join(part.upper() if part in ABBREVIATIONS else part for part in parts)
     return name[:1].upper() + name[1:], unit, factor
 
 

@@ -125,6 +125,7 @@ def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first()
 def test_metrics_without_a_unit_keep_their_values() -> None:
     assert page.in_words("jain_index") == ("Jain index", "", 1.0)
     assert page.in_words("s") == ("S", "", 1.0)
+    assert page.in_words("tcp_rtt_ms")[0] == "TCP RTT"
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:

@@ -244,6 +244,7 @@ def bench_flows(
     agree: Annotated[
         bool, typer.Option("--agree", help="Compare the virtual clock with the real one; 9 labs of a minute each.")
     ] = False,
+    runs: Annotated[int, typer.Option(help="With --agree: labs of each case.", min=1, max=100)] = 1,
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
@@ -257,7 +258,7 @@ def bench_flows(
     if agree:
         needs.ensure("lab", "quic")
         needs.root(NETNS)
-        found = flow_agreement.measure(flows or flow_agreement.FLOWS, ProgressLog(quiet), stop_on_signal())
+        found = flow_agreement.measure(flows or flow_agreement.FLOWS, runs, ProgressLog(quiet), stop_on_signal())
         for line in [json.dumps(found, indent=1)] if json_lines else flow_agreement.lines(found):
             print(line)
         if not found["agree"]:

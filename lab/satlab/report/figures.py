@@ -94,7 +94,10 @@ def per_second(points: Points) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Bulk:
-    """One bulk transfer to draw: its name, its run's records, when jobs began (s), how sure its clock is (s)."""
+    """One bulk transfer to draw: its name, its run's records, when jobs began (s), how sure its clock is (s).
+
+    `capacity`: what the link carries from when on (s since the jobs began, bit/s), where that changes.
+    """
 
     name: str
     frame: Table
@@ -103,6 +106,7 @@ class Bulk:
     clock_error_s: float
     capacity_bps: float | None
     queue_limit_bytes: float | None
+    capacity: Points = ()
 
     @property
     def goodput_mbps(self) -> Points:
@@ -130,19 +134,21 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
         table += [(bulk.name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
     if not table:
         return None
-    capacity = bulks[0].capacity_bps
-    top = 1.15 * max([(capacity or 0) / 1e6, *(float(value) for _, _, value in table)])
-    layout = {
-        "xaxis": axis(SINCE, rangemode="tozero"),
-        "yaxis": axis("Goodput (Mbit/s)", range=[0, round(top, 3)]),
-        **({} if capacity is None else _level(capacity / 1e6, "y", f"link carries {capacity / 1e6:.2f} Mbit/s")),
-    }
+    capacity, changing = bulks[0].capacity_bps, bulks[0].capacity
+    highest = max((value for _, value in changing), default=capacity or 0)
+    top = 1.15 * max([highest / 1e6, *(float(value) for _, _, value in table)])
+    layout = {"xaxis": axis(SINCE, rangemode="tozero"), "yaxis": axis("Goodput (Mbit/s)", range=[0, round(top, 3)])}
+    if changing:
+        data.append(_steps(changing, max(t for each in data for t in each["x"])))
+    elif capacity is not None:
+        layout |= _level(capacity / 1e6, "y", f"link carries {capacity / 1e6:.2f} Mbit/s")
     caption = (
         "Payload at the receiver, in order: a gap with a peak behind it is data that waited for a retransmission. "
         "Bold: means over 1 s. Faint: over 0.1 s, cut off at the top."
     )
     if capacity is not None:
-        caption += " Thin horizontal line: the TCP payload that framing and encapsulation leave room for."
+        caption += " Thin grey line: the TCP payload that framing and encapsulation leave room for"
+        caption += " with the MODCOD in force." if changing else "."
     columns = ("transfer", "time (s)", "goodput (Mbit/s)")
     document = {"data": data, "layout": layout}
     return Figure("goodput", "Goodput over time", caption, document, 340, DataTable(columns, tuple(table)))
@@ -183,6 +189,13 @@ def stack(rows: Sequence[tuple[str, str, Points]]) -> tuple[list[Json], Json]:
         data[-1]["line"] |= {"dash": "solid", "color": COLOURS[index]}
     layout["annotations"] = [_row_title(name, 1 - i * share) for i, (name, _, _) in enumerate(rows)]
     return data, layout
+
+
+def _steps(capacity: Points, end_s: float) -> Json:
+    """Return the line of what a link carries, bit/s, from one change to the next."""
+    points = [(t, value / 1e6) for t, value in capacity if t <= end_s]
+    drawn = line([*points, (end_s, points[-1][1])], "link carries", 0)
+    return drawn | {"line": {"color": "--muted", "width": 1.5, "shape": "hv"}}
 
 
 def _level(value: float, y_axis: str, label: str) -> Json:

@@ -71,12 +71,12 @@ def seal(run: Path) -> None:
     change(run / "manifest.json", **{"files": {name: files[name] for name in about["files"]}})
 
 
-def fade(run: Path) -> None:
-    """Let the forward link of a run fade from 10 dB by 0.1 dB a sample, and adapt."""
+def fade(run: Path, adapts_at: int = 20) -> None:
+    """Let the forward link of a run fade from 10 dB by 0.1 dB a sample, and adapt at a sample."""
     path = run / "raw" / "link.jsonl"
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     for number, sample in enumerate(line for line in lines if line["type"] == "sample"):
-        modcod_id, name, needed = (13, "8PSK 2/3", 6.62) if number < 20 else (4, "QPSK 1/2", 1.0)
+        modcod_id, name, needed = (13, "8PSK 2/3", 6.62) if number < adapts_at else (4, "QPSK 1/2", 1.0)
         sample["forward"] |= {
             "es_n0_db": 10 - number / 10, "threshold_db": needed, "modcod_id": modcod_id,
             "lost_frames": 0, "frames_by_modcod": {name: 100},
@@ -362,6 +362,18 @@ def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> No
     assert row["Link carries (Mbit/s)"] == "18.04"
     assert row["Share"] == f"{float(row['Goodput (Mbit/s)']) / 18.04:.0%}"
     assert float(row["Largest window (MB)"]) > 0
+
+
+def test_p254_goodput_stands_next_to_what_the_link_carried_with_the_modcod_in_force(runs: list[Path]) -> None:
+    fade(runs[0], adapts_at=150)
+    what = see(runs[0])
+    goodput = next(each for each in what.bulk_figures() if each.key == "goodput")
+    (carried,) = (each for each in goodput.document["data"] if each["name"] == "link carries")
+    assert "shapes" not in goodput.document["layout"], "no level of one rate"
+    assert len(set(carried["y"])) > 1
+    (cells,) = what.bulk()
+    row = dict(zip(view.BULK_COLUMNS, cells, strict=True))
+    assert min(carried["y"]) <= float(row["Link carries (Mbit/s)"]) <= max(carried["y"])
 
 
 def test_failed_samples_and_calibration_are_in_the_first_row(runs: list[Path]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import collect
-from satlab.report import figures, film, published, shares
+from satlab.report import capacity, figures, film, published, shares
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
 from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
@@ -147,8 +147,8 @@ class View:
         where = f"{one.name} over {one.profile}"
         if one.goodput_bps is None:
             return Tile(STATUS[one.status], "", f"Goodput, {where}: {one.reason}", "bad")
-        capacity = self._capacity(one)
-        share = f", {one.goodput_bps / capacity:.0%} of what the link carries" if capacity else ""
+        carried = self._carried_bps(one)
+        share = f", {one.goodput_bps / carried:.0%} of what the link carries" if carried else ""
         length = "" if one.time_s is None else f"{one.time_s:.0f} s mean"
         return Tile(mbits(one.goodput_bps), "Mbit/s", f"Goodput, {where}, {length}{share}")
 
@@ -223,12 +223,12 @@ class View:
         return [self._bulk_cells(one) for one in self.transfers]
 
     def _bulk_cells(self, one: BulkTransfer) -> tuple[str, ...]:
-        capacity = self._capacity(one)
-        share = f"{one.goodput_bps / capacity:.0%}" if capacity and one.goodput_bps is not None else ""
+        carried = self._carried_bps(one)
+        share = f"{one.goodput_bps / carried:.0%}" if carried and one.goodput_bps is not None else ""
         return (
             self.names[one.run_id], f"{one.name} {one.labels.get('direction', '')}".strip(),
             mbits(one.goodput_bps) if one.goodput_bps is not None else STATUS[one.status], mbits(one.steady_bps),
-            mbits(capacity), share, _count(one.received_bytes, 1e-6, 2), _count(one.time_s, 1, 1),
+            mbits(carried), share, _count(one.received_bytes, 1e-6, 2), _count(one.time_s, 1, 1),
             one.lost or _count(one.retransmits, 1, 0), _count(one.cwnd_max_bytes, 1e-6, 2), _count(one.rtt_ms, 1, 0),
         )  # fmt: skip
 
@@ -342,8 +342,11 @@ class View:
         if sum((t.name, t.profile) == (one.name, one.profile) for t in self.transfers) > 1:
             name += f", {self.names[one.run_id]}, transfer {one.labels['transfer']}"
         queue = None if run.link is None else float(run.link["forward"]["queue_bytes"])
-        capacity = self._capacity(one)
-        return Bulk(name, run.frame, one.labels["transfer"], run.jobs_start_s, one.clock_error_s, capacity, queue)
+        changing = self._carried(one)
+        return Bulk(
+            name, run.frame, one.labels["transfer"], run.jobs_start_s, one.clock_error_s, self._carried_bps(one), queue,
+            changing if len(changing) > 1 else (),
+        )  # fmt: skip
 
     def _typical(self, run_id: str, kind: str) -> collect.PageLoad | None:
         """Return the load whose Page Load Time is nearest the median."""
@@ -368,12 +371,24 @@ class View:
     def _run(self, run_id: str) -> ReportRun:
         return next(run for run in self.runs if run.manifest.run_id == run_id)
 
-    def _capacity(self, one: BulkTransfer) -> float | None:
-        link = self._run(one.run_id).link
-        if link is None or one.labels.get("transport") != "TCP":
+    def _carried_bps(self, one: BulkTransfer) -> float | None:
+        """Return the TCP payload rate that the link carries, the mean while payload arrived."""
+        run = self._run(one.run_id)
+        if run.link is None or one.labels.get("transport") != "TCP":
             return None
+        arrived = read.series(run.frame, "goodput_bps", transfer=one.labels["transfer"])
+        measured = capacity.mean_bps(self._carried(one), (t_s - run.jobs_start_s for t_s, _ in arrived))
         direction = "forward" if one.labels.get("direction") == "download" else "return"
-        return float(link[direction]["tcp_goodput_bps"])
+        return float(run.link[direction]["tcp_goodput_bps"]) if measured is None else measured
+
+    def _carried(self, one: BulkTransfer) -> figures.Points:
+        """Return what the forward link carries from when on; empty where that is not known."""
+        run = self._run(one.run_id)
+        is_tcp_down = (one.labels.get("transport"), one.labels.get("direction")) == ("TCP", "download")
+        if run.link is None or not is_tcp_down:
+            return ()
+        modcod_ids = read.series(run.frame, "link_modcod_id", direction="forward")
+        return capacity.over_time([(t_s - run.jobs_start_s, value) for t_s, value in modcod_ids], run.link["forward"])
 
     def _group_name(self, figure: PageFigure) -> str:
         alike = {f.run_id for f in self.page_figures if f.kind == figure.kind}

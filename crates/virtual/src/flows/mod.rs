@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Many flows on one link: each with two stacks and a port of its own, all over the same path.
 
-pub mod kind;
+pub mod host;
+mod kind;
 pub mod measured;
 pub mod outcome;
 mod quic_flow;

@@ -45,6 +45,9 @@ pub struct Spec {
     /// Length of a bin, ms.
     #[serde(default = "default_bin")]
     pub bin_ms: u32,
+    /// Virtual clock: most time that a host takes to wake a program up for a packet, us.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub host_latency_us: u32,
     /// File of a satellite link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
@@ -127,6 +130,11 @@ pub struct SavedPath {
     pub cwnd_bytes: u64,
     /// Smallest round-trip time, ms.
     pub rtt_ms: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 fn default_bin() -> u32 {

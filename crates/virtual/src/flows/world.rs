@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use link::Nanos;
 use satperf::stack::StackError;
 
+use super::host::{Inbox, Latency};
 use super::outcome::{Counts, Record, Status};
 use super::quic_flow::QuicFlow;
 use super::spec::{Flow, NODES, Spec};
@@ -36,6 +37,8 @@ struct Running {
     stop: Nanos,
     /// When the client takes another address.
     migrations: VecDeque<Nanos>,
+    /// At the client and at the server.
+    inboxes: [Inbox; 2],
     record: Record,
 }
 
@@ -54,6 +57,7 @@ pub struct World {
     /// Packets on their way out, of client and server side.
     out: [VecDeque<Vec<u8>>; 2],
     tunnels: Option<Tunnels>,
+    latency: Latency,
     /// A connection could not be started: the simulation ended.
     pub error: Option<StackError>,
 }
@@ -95,6 +99,7 @@ impl World {
             flows,
             out: Default::default(),
             tunnels: spec.fec.as_ref().map(Tunnels::new),
+            latency: Latency::new(spec.seed, Nanos::from(spec.host_latency_us) * 1_000),
             error: None,
         })
     }
@@ -210,12 +215,17 @@ impl World {
         };
         match &mut flow.body {
             Body::Udp(udp) => udp.receive(packet),
-            Body::Quic(quic) => {
+            Body::Quic(quic) if self.latency.is_none() => {
                 quic.ends[side as usize].receive(now, packet);
                 self.due[index] = self.now;
-                self.next_flow = self.now;
+            }
+            Body::Quic(_) => {
+                let inbox = &mut flow.inboxes[side as usize];
+                inbox.push(self.now, &mut self.latency, packet);
+                self.due[index] = self.due[index].min(inbox.wake);
             }
         }
+        self.next_flow = self.next_flow.min(self.due[index]);
     }
 }
 
@@ -257,6 +267,7 @@ impl Running {
             start,
             stop: nanos(flow.stop_s.unwrap_or(spec.duration_s)),
             migrations: flow.migrate_s.iter().copied().map(nanos).collect(),
+            inboxes: Default::default(),
             record: Record::default(),
         })
     }
@@ -288,6 +299,11 @@ impl Running {
             self.migrations.pop_front();
             quic.ends[0].migrate();
         }
+        for (inbox, end) in self.inboxes.iter_mut().zip(&mut quic.ends) {
+            for packet in inbox.take(now) {
+                end.receive(at, &packet);
+            }
+        }
         quic.work(at);
         for (end, queue) in quic.ends.iter_mut().zip(out.iter_mut()) {
             queue.append(&mut end.out);
@@ -309,7 +325,9 @@ impl Running {
         if self.record.ended.is_none() {
             due = due.min(self.stop);
         }
-        Ok(self.migrations.front().map_or(due, |at| due.min(*at)))
+        let wakes = self.inboxes.iter().map(|inbox| inbox.wake);
+        let own = self.migrations.front().copied().into_iter().chain(wakes);
+        Ok(own.fold(due, Nanos::min))
     }
 
     /// Ends a connection that is complete, over or to be stopped.
