@@ -63,7 +63,7 @@ release: ## the appliance as a Debian package and an OCI image, into dist/ (root
 first-figure: ## from a bare Debian to the first figure, median of 3 (root, a quiet host, after make release)
 	$(PY) -m tools.first_figure dist/satlab_*.deb $(ARGS)
 
-page-times: ## until pages of satlab serve can be read, with 200 runs, as JSON (a quiet host)
+page-times: ## until pages of satlab serve can be read, with 200 runs, as JSON (a quiet host, Python packages of ./satlab test)
 	$(PY) -m tests.browser.page_times $(ARGS)
 
 pictures: ## draw the pictures of the documentation from the pages (docs/pictures)

@@ -78,11 +78,16 @@ def summary(rounds: Sequence[Round]) -> dict[str, object]:
 
 
 def inside(root: Path, command: str) -> list[str]:
-    """Return what runs a command in a root, in a mount namespace of its own, which its mounts end with."""
-    mounts = [f"mount --rbind /{name} {shlex.quote(str(root / name))}" for name in ("proc", "sys", "dev")]
+    """Return what runs a command in a root, in a mount namespace of its own, which its mounts end with.
+
+    By pivot_root(2): in a chroot the kernel makes no user namespace, which sandboxes of jobs need.
+    """
+    place = shlex.quote(str(root))
+    mounts = [f"mount --bind {place} {place}"]
+    mounts += [f"mount --rbind /{name} {shlex.quote(str(root / name))}" for name in ("proc", "sys", "dev")]
     mounts += [f"mount -t tmpfs tmpfs {shlex.quote(str(root / name))}" for name in ("run", "tmp")]
-    word = shlex.quote(f"cd /root && {command}")
-    script = " && ".join([*mounts, f"exec chroot {shlex.quote(str(root))} /bin/sh -c {word}"])
+    enter = f"cd {place} && pivot_root . . && umount --lazy ."
+    script = " && ".join([*mounts, enter, f"exec /bin/sh -c {shlex.quote(f'cd /root && {command}')}"])
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
 
 
@@ -96,6 +101,7 @@ def prepare(archive: Path, root: Path, deb: Path) -> None:
     box.unpack(archive, root)
     (root / "satlab.deb").write_bytes(deb.read_bytes())
     (root / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")  # by Debian's installer, not by a package
     services = root / "usr/sbin/policy-rc.d"
     services.write_text(NO_SERVICES)
     services.chmod(0o755)
