@@ -376,7 +376,8 @@ class View:
         run = self._run(one.run_id)
         if run.link is None or one.labels.get("transport") != "TCP":
             return None
-        arrived = read.series(run.frame, "goodput_bps", transfer=one.labels["transfer"])
+        transfer = one.labels.get("transfer")  # those of FTP have no series
+        arrived = [] if transfer is None else read.series(run.frame, "goodput_bps", transfer=transfer)
         measured = capacity.mean_bps(self._carried(one), (t_s - run.jobs_start_s for t_s, _ in arrived))
         direction = "forward" if one.labels.get("direction") == "download" else "return"
         return float(run.link[direction]["tcp_goodput_bps"]) if measured is None else measured
