@@ -2,13 +2,12 @@
 """What a forward link carries while its MODCOD follows Es/N0."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
 from satlab.link import modcods
-
-Points = Sequence[tuple[float, float]]
+from satlab.report.figures import Points
 
 
 def over_time(modcod_ids: Points, forward: Mapping[str, Any]) -> Points:

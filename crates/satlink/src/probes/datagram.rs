@@ -112,7 +112,7 @@ impl Datagram {
 
     /// Ethernet frames of both directions on the entity's LAN.
     pub fn lan(&mut self, sent: &Part<'_>, received: &Part<'_>, seconds: f64) {
-        let (there, back) = (ethernet(sent.came), ethernet(received.left));
+        let (there, back) = (ethernet(sent.all.offered), ethernet(received.all.sent));
         self.whole("evc_frame_size.default", there + back);
         self.decimal(
             "evc_throughput.default",
@@ -169,7 +169,7 @@ impl Datagram {
             let found = if entity.has_classes {
                 sent.fifo(name)
             } else if *name == entity.fifo {
-                sent.of_all_fifos()
+                sent.all
             } else {
                 FifoFigures::default()
             };
@@ -185,7 +185,7 @@ impl Datagram {
                 self.whole(&format!("{prefix}.{family}.{name}"), value);
             }
         }
-        let left = kbps(sent.left, seconds);
+        let left = kbps(sent.all.sent, seconds);
         self.whole(
             &format!("{prefix}.throughputs.l2_to_sat_after_sched.total"),
             left,

@@ -188,7 +188,7 @@ impl Entities {
         found.physical(&format!("{s}.st.phy"), st, forward, of);
         let lost = ("capacity", 8e-3);
         found.queue(&format!("{s}.st"), st, (back, lost), seconds);
-        let received = kbps(forward.left, seconds);
+        let received = kbps(forward.all.sent, seconds);
         found.whole(&format!("{s}.st.throughputs.l2_from_sat.total"), received);
         found.required(&down, forward);
         found.lan(back, forward, seconds);
@@ -209,7 +209,7 @@ impl Entities {
         for group in &self.groups {
             self.of_group(&mut found, group, [forward, back], seconds);
         }
-        let from_sat = kbps(received.left, seconds);
+        let from_sat = kbps(received.all.sent, seconds);
         found.whole(&format!("{s}.gw.throughputs.l2_from_sat"), from_sat);
         found.whole(&format!("{s}.gw.global.st_number"), self.sts.len() as u64);
         found.lan(&sent, &received, seconds);

@@ -5,7 +5,7 @@ use crate::fifos::FifoLine;
 use crate::samples::{Direction, TerminalLine};
 
 /// Packets and bytes, each.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct FifoFigures {
     pub queue: (u64, u64),
     pub dropped: (u64, u64),
@@ -14,16 +14,27 @@ pub(super) struct FifoFigures {
 }
 
 impl FifoFigures {
-    fn add(&mut self, line: &FifoLine) {
-        let add = |to: &mut (u64, u64), one: (u64, u64)| *to = (to.0 + one.0, to.1 + one.1);
-        add(&mut self.queue, (line.queue_packets, line.queue_bytes));
-        add(
-            &mut self.dropped,
-            (line.dropped_packets, line.dropped_bytes),
-        );
-        add(&mut self.offered, line.offered);
-        add(&mut self.sent, (line.sent_packets, line.sent_bytes));
+    fn of(line: &FifoLine) -> Self {
+        Self {
+            queue: (line.queue_packets, line.queue_bytes),
+            dropped: (line.dropped_packets, line.dropped_bytes),
+            offered: line.offered,
+            sent: (line.sent_packets, line.sent_bytes),
+        }
     }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            queue: both(self.queue, other.queue),
+            dropped: both(self.dropped, other.dropped),
+            offered: both(self.offered, other.offered),
+            sent: both(self.sent, other.sent),
+        }
+    }
+}
+
+fn both(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0 + other.0, one.1 + other.1)
 }
 
 /// A direction, or a terminal's part of it, in an interval.
@@ -36,12 +47,8 @@ pub(super) struct Part<'a> {
     pub slots_assigned: Option<u64>,
     pub requests: Option<u64>,
     pub asked: (u64, u64),
-    /// Packets and bytes.
-    pub came: (u64, u64),
-    /// Packets and bytes.
-    pub left: (u64, u64),
-    queue: (u64, u64),
-    dropped: (u64, u64),
+    /// All its FIFOs together; what was sent has left the link.
+    pub all: FifoFigures,
     /// Several have one name where it is that of several terminals.
     fifos: Vec<&'a FifoLine>,
 }
@@ -59,10 +66,12 @@ impl<'a> Part<'a> {
             slots_assigned: direction.slots_assigned,
             requests: direction.requests,
             asked: direction.asked,
-            came: (direction.in_packets, direction.in_bytes),
-            left: (direction.out_packets, direction.out_bytes),
-            queue: (direction.queue_packets, direction.queue_bytes),
-            dropped: (direction.dropped_packets, direction.dropped_bytes),
+            all: FifoFigures {
+                queue: (direction.queue_packets, direction.queue_bytes),
+                dropped: (direction.dropped_packets, direction.dropped_bytes),
+                offered: (direction.in_packets, direction.in_bytes),
+                sent: (direction.out_packets, direction.out_bytes),
+            },
             fifos: direction.fifos.iter().chain(of_terminals).collect(),
         }
     }
@@ -82,7 +91,6 @@ impl<'a> Part<'a> {
 
     fn with(mut self, other: Self) -> Self {
         let some = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-        let both = |one: (u64, u64), other: (u64, u64)| (one.0 + other.0, one.1 + other.1);
         self.fifos.extend(other.fifos);
         Self {
             frames: self.frames + other.frames,
@@ -90,10 +98,7 @@ impl<'a> Part<'a> {
             slots_assigned: some(self.slots_assigned, other.slots_assigned),
             requests: some(self.requests, other.requests),
             asked: both(self.asked, other.asked),
-            came: both(self.came, other.came),
-            left: both(self.left, other.left),
-            queue: both(self.queue, other.queue),
-            dropped: both(self.dropped, other.dropped),
+            all: self.all.plus(other.all),
             ..self
         }
     }
@@ -115,30 +120,22 @@ impl<'a> Part<'a> {
             slots_assigned: line.slots_assigned,
             requests: line.requests,
             asked: line.asked,
-            came: (line.in_packets, line.in_bytes),
-            left: (line.out_packets, line.out_bytes),
-            queue: (line.queue_packets, line.queue_bytes),
-            dropped: (line.dropped_packets, line.dropped_bytes),
+            all: FifoFigures {
+                queue: (line.queue_packets, line.queue_bytes),
+                dropped: (line.dropped_packets, line.dropped_bytes),
+                offered: (line.in_packets, line.in_bytes),
+                sent: (line.out_packets, line.out_bytes),
+            },
             fifos: line.fifos.iter().collect(),
         }
     }
 
     /// Its FIFOs of this name in lower case; one without packets has no line.
     pub(super) fn fifo(&self, name: &str) -> FifoFigures {
-        let mut found = FifoFigures::default();
         let lines = self.fifos.iter();
         let lines = lines.filter(|it| it.fifo.to_lowercase() == name);
-        lines.for_each(|line| found.add(line));
-        found
-    }
-
-    /// All its FIFOs together.
-    pub(super) fn of_all_fifos(&self) -> FifoFigures {
-        FifoFigures {
-            queue: self.queue,
-            dropped: self.dropped,
-            offered: self.came,
-            sent: self.left,
-        }
+        lines
+            .map(|line| FifoFigures::of(line))
+            .fold(FifoFigures::default(), FifoFigures::plus)
     }
 }

@@ -23,6 +23,12 @@ fn decoded(datagram: &str) -> (u64, &str, BTreeMap<&str, f64>) {
     (words[0].parse().unwrap(), entity, values.collect())
 }
 
+/// A shipped profile.
+fn shipped(name: &str) -> Profile {
+    let profiles = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles");
+    profile::load(&Path::new(profiles).join(name)).unwrap()
+}
+
 fn snapshot(carrier: Carrier, es_n0_db: Option<f64>) -> Snapshot {
     let counters = Counters {
         packets_in: 100,
@@ -52,8 +58,7 @@ fn snapshot(carrier: Carrier, es_n0_db: Option<f64>) -> Snapshot {
 
 /// The datagrams of an interval of 100 ms that ends at 1000.1 s, ST and GW.
 fn example() -> (Entities, Vec<String>) {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles/geo");
-    let profile = profile::load(dir.as_ref()).unwrap();
+    let profile = shipped("geo");
     let carriers = [
         Carrier::Forward {
             symbol_rate: 1,
@@ -264,11 +269,7 @@ fn requests_are_the_terminal_s_and_the_gateway_s() {
 
 #[test]
 fn p331_each_fifo_has_its_own_figures_where_there_are_classes() {
-    let dir = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../opensand-profiles/geo-dama"
-    );
-    let profile = profile::load(dir.as_ref()).unwrap();
+    let profile = shipped("geo-dama");
     let entities = Entities::of(&profile, &[]);
     let mut back = snapshot(return_carrier(&entities), Some(7.25));
     // NM, EF, SIG, AF, BE.
@@ -316,11 +317,7 @@ fn state(bytes: u64) -> link::FifoState {
 
 #[test]
 fn p382_each_terminal_has_probes_and_the_gateway_those_of_all() {
-    let dir = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../opensand-profiles/geo-dama"
-    );
-    let profile = profile::load(dir.as_ref()).unwrap();
+    let profile = shipped("geo-dama");
     let further = [("st-2".to_owned(), profile.clone())];
     let entities = Entities::of(&profile, &further);
     let carrier = return_carrier(&entities);
@@ -380,11 +377,7 @@ fn p382_each_terminal_has_probes_and_the_gateway_those_of_all() {
 
 #[test]
 fn p382_groups_of_carriers_have_figures_of_their_own() {
-    let dir = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../opensand-profiles/geo-terminals"
-    );
-    let mut profile = profile::load(dir.as_ref()).unwrap();
+    let mut profile = shipped("geo-terminals");
     profile.gw_qos.is_tagged = false;
     let further = [4, 5].map(|id| (format!("st{id}"), profile.of(id).unwrap()));
     let entities = Entities::of(&profile, &further);
@@ -433,11 +426,7 @@ fn p382_groups_of_carriers_have_figures_of_their_own() {
 
 #[test]
 fn p382_where_the_gateway_s_frames_have_tags_its_fifos_add_up_over_terminals() {
-    let dir = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../opensand-profiles/geo-dama"
-    );
-    let mut profile = profile::load(dir.as_ref()).unwrap();
+    let mut profile = shipped("geo-dama");
     profile.gw_qos.is_tagged = true;
     let entities = Entities::of(&profile, &[("st-2".to_owned(), profile.clone())]);
     let terminal = |bytes: u64| OfTerminal {
