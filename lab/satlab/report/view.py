@@ -126,6 +126,7 @@ class View:
         self.voice = [stream for stream in read.streams(self.rows) if stream.codec]
         self.failures = read.failures(self.rows)
         self.published = self._published()
+        self.carried = {run_id: self._carried_by(run_id) for run_id in {one.run_id for one in self.transfers}}
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
@@ -384,9 +385,12 @@ class View:
 
     def _carried(self, one: BulkTransfer) -> figures.Points:
         """Return what the forward link carries from when on; empty where that is not known."""
-        run = self._run(one.run_id)
         is_tcp_down = (one.labels.get("transport"), one.labels.get("direction")) == ("TCP", "download")
-        if run.link is None or not is_tcp_down:
+        return self.carried[one.run_id] if is_tcp_down else ()
+
+    def _carried_by(self, run_id: str) -> figures.Points:
+        run = self._run(run_id)
+        if run.link is None:
             return ()
         modcod_ids = read.series(run.frame, "link_modcod_id", direction="forward")
         return capacity.over_time([(t_s - run.jobs_start_s, value) for t_s, value in modcod_ids], run.link["forward"])
