@@ -21,13 +21,14 @@ PROGRAMS = ("satlink", "satbox", "satpep", "satperf", "satfec", "satvirtual")
 PLOTS = "lab/satlab/report/plots"
 MAKEFILE = """\
 lint:
-	@echo $@ done $$(chrt --pid $$$$); exit $(or $(LINT_STATUS),0)
+	@echo $@ done $$(chrt --pid $$$$); touch begun-$@; exit $(or $(LINT_STATUS),0)
 rust:
 	@echo $@ done
 python unit soak:
-	@$(if $(VM_WAITS),until [ -e begun ]; do sleep 0.1; done;) echo "$@ $(ARGS)"; sleep 1; exit $(or $(PYTHON_STATUS),0)
+	@for one in $(BACKGROUND); do until [ -e begun-$$one ]; do sleep 0.1; done; done; \
+	echo "$@ $(ARGS)"; sleep 1; exit $(or $(PYTHON_STATUS),0)
 vm-nspawn:
-	@chrt --pid $$$$; touch begun; n=$(or $(VM_WAITS),0); \
+	@chrt --pid $$$$; touch begun-$@; n=$(or $(VM_WAITS),0); \
 	while [ $$n -gt 0 ] && chrt --pid $$$$ | grep -q IDLE; do sleep 0.1; n=$$((n - 1)); done; \
 	chrt --pid $$$$; exit $(or $(VM_STATUS),0)
 """
@@ -64,6 +65,8 @@ def clone(tmp_path: Path) -> Path:
 
 def launch(clone: Path, *words: str, **settings: str) -> "subprocess.CompletedProcess[str]":
     argv = [str(clone / "satlab"), "test", *words]
+    # A busy host gives the idle class nothing for seconds: the other tests end only after it began.
+    settings |= {"BACKGROUND": "lint vm-nspawn"} if words[:1] == ("all",) else {}
     return subprocess.run(argv, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False)
 
 
