@@ -61,6 +61,20 @@ def processes_of(uid: int) -> list[str]:
     return processes
 
 
+def test_a_log_may_have_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--out runs`, the default, is one."""
+    monkeypatch.chdir(tmp_path)
+    assert run("exit 0", Path()).reason == ""
+
+
+def test_a_sandbox_that_does_not_start_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "SATBOX", shutil.which("cat"))
+    program = sandboxed.start(Sandbox(limits=SMALL), ["true"], {}, tmp_path / "log")
+    ended = program.poll(20)
+    assert ended is not None
+    assert re.match(r"its sandbox did not start: cat: run: No such file", ended.reason), ended.reason
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

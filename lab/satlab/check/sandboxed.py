@@ -107,7 +107,9 @@ class SandboxedProcess:
         lines = self._log.read_text(errors="replace").split("\n")[-6:]
         output_tail = " | ".join(lines).strip(" |")[-OUTPUT_TAIL_CHARACTERS:]
         if used is None:
-            return ExitReport(self._process.returncode, "its sandbox was killed", 0.0, 0, output_tail)
+            status = self._process.returncode
+            why = f"its sandbox did not start: {output_tail}" if status > 0 else "its sandbox was killed"
+            return ExitReport(status, why, 0.0, 0, output_tail)
         return ExitReport(used.status, used.why, used.cpu_s, used.peak_bytes, output_tail, used.waited_s)
 
 

@@ -103,7 +103,7 @@ class Sandbox:
         """
         spec.touch(mode=0o600)
         spec.write_text(json.dumps(self.spec(root, report)))
-        return [str(paths.SATBOX), "run", str(spec), "--"]
+        return [str(paths.SATBOX), "run", str(spec.resolve()), "--"]
 
 
 @dataclass(frozen=True)
