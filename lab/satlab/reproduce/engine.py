@@ -15,7 +15,7 @@ from typing import Protocol
 
 from satlab.common import needs
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.needs import NETNS
 from satlab.experiment.quiet_host import Patience
 from satlab.flows.known_rates import KnownRates
@@ -171,6 +171,9 @@ class FlowWork:
         try:
             needs.ensure("virtual")
             whole = campaign.go(self.log, stop, self.patience, self.rates, self.parallel)
+        except HostError as error:
+            error.hint = "; then: ".join(filter(None, (error.hint, self._go_on())))
+            raise
         finally:
             with self.log.step("tables and report"):
                 self.results = flow_results.read(campaign)
@@ -178,12 +181,15 @@ class FlowWork:
                 path = flow_page.write(campaign, self.results, campaign.folder / "report" / "index.html")
             self.log.line(str(path))
         if not whole:
-            self.log.line(f"go on with: satlab reproduce {campaign.plan.paper} --resume {campaign.folder}")
+            self.log.line(f"go on with: {self._go_on()}")
             return ExitStatus.INTERRUPTED
         runs = [run for of_cell in self.results.runs.values() for run in of_cell]
         if any(run.failed for run in runs):
             return ExitStatus.FAILED
         return ExitStatus.UNCALIBRATED if any(run.is_uncalibrated for run in runs) else ExitStatus.OK
+
+    def _go_on(self) -> str:
+        return f"satlab reproduce {self.campaign.plan.paper} --resume {self.campaign.folder}"
 
     def show(self, *, as_json: bool) -> None:
         """Print the results."""

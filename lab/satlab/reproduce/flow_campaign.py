@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.files import write_atomically
 from satlab.experiment import quiet_host
 from satlab.experiment.quiet_host import Patience
@@ -32,6 +33,8 @@ from satlab.reproduce.paper import Cell, Clock, Paper
 
 Todo = tuple[Cell, int]
 """A run that is left: its cell and number."""
+ATTEMPTS = 2
+"""Labs of a run that break before the campaign ends. One of hundreds breaks on a busy host, each on a broken one."""
 
 
 class FlowPlan(BaseModel):
@@ -166,8 +169,11 @@ class FlowCampaign:
         patience: Patience,
         rates: KnownRates | None,
     ) -> bool:
-        """Measure in labs. Several at once make a host busy: it is waited for before the first of them alone."""
-        waiting, running = list(todo), dict[Future[str], Todo]()
+        """Measure in labs. Several at once make a host busy: it is waited for before the first of them alone.
+
+        Raises HostError when the lab of a run has broken `ATTEMPTS` times.
+        """
+        waiting, running, broken = list(todo), dict[Future[str], Todo](), Counter[tuple[str, int]]()
         if at_once > 1:
             quiet_host.wait_until_quiet(patience.wait_quiet_s, log, stop)
             patience = replace(patience, wait_quiet_s=0.0)
@@ -182,8 +188,15 @@ class FlowCampaign:
                         running[pool.submit(self._take, one, of_lab, stop, patience, rates)] = one
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         cell, number = running.pop(future)
-                        left = len(waiting) + len(running)
-                        log.line(f"  {cell.id} #{number}: {future.result()}, {left} left")
+                        try:
+                            ended = future.result()
+                        except HostError as error:
+                            broken[cell.id, number] += 1
+                            if broken[cell.id, number] == ATTEMPTS:
+                                raise
+                            waiting.insert(0, (cell, number))
+                            ended = f"{error}; it will be repeated"
+                        log.line(f"  {cell.id} #{number}: {ended}, {len(waiting) + len(running)} left")
             except BaseException:
                 stop.set()
                 raise

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from satlab.common import paths
+from satlab.common import needs, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.experiment.link_probe import Probe
@@ -416,19 +416,42 @@ def test_labs_run_side_by_side_unless_they_set_hystart_differently(
     assert all(len(set(at_once) - {None}) <= 1 for at_once in seen), seen
 
 
-def test_what_ends_one_of_several_labs_ends_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_that_breaks_once_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+        asked.append(folder)
+        if len(asked) == 1:
+            raise HostError("the lab broke")
+        found = outcome(json.loads(file.read_text())) | {"calibration": []}
+        (folder / "outcome.json").write_text(json.dumps(found))
+        return RealRun(found, ExitStatus.OK)
+
+    monkeypatch.setattr(real_clock, "run", run)
+    about = paper.load("seed-003", "real")
+    begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 2)
+    assert begun.go(ProgressLog(quiet=True), threading.Event())
+    assert len(asked) == 5 and asked[0] == asked[1] and not begun.todo()
+
+
+def test_what_breaks_a_lab_twice_ends_the_campaign_and_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
         if "bbr2" in str(folder):
-            raise HostError("the lab broke")
+            raise HostError("the lab broke", "repair it")
         assert stop.wait(20), "the other one is stopped"
         raise KeyboardInterrupt
 
     monkeypatch.setattr(real_clock, "run", run)
-    about = paper.load("seed-003", "real")
-    begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 3)
-    with pytest.raises(HostError, match="the lab broke"):
-        begun.go(ProgressLog(quiet=True), threading.Event(), None, None, 2)
-    assert len(begun.todo()) == 6
+    for need in ("ensure", "root"):
+        monkeypatch.setattr(needs, need, lambda *words: None)
+    request = engine.Request("seed-003", "real", cells=["test4/*"], runs=3, out=tmp_path, parallel="2")
+    work = engine.FlowWork(request)
+    with pytest.raises(HostError, match="the lab broke") as caught:
+        work.execute(threading.Event())
+    assert len(work.campaign.todo()) == 6
+    assert caught.value.hint == f"repair it; then: satlab reproduce seed-003 --resume {work.campaign.folder}"
 
 
 def by_number(name: str, cells: list[str], value: Callable[[str, int], float | None], runs: int) -> FlowResults:

@@ -137,6 +137,8 @@ def pack(package: Package, version: str, when: int, folder: Path, tree: Path) ->
         shutil.copyfile(source, tree / target)
         runs = target.parts[:2] == ("usr", "bin") or target.name == "run-job" or os.access(source, os.X_OK)
         (tree / target).chmod(0o755 if runs else 0o644)
+        if runs and _is_program(source):
+            _run("strip", "--strip-debug", str(tree / target), remedy="apt-get install binutils")
     for target, place in package.links.items():
         (tree / target).parent.mkdir(parents=True, exist_ok=True)
         (tree / target).symlink_to(place)
@@ -158,16 +160,23 @@ def pack(package: Package, version: str, when: int, folder: Path, tree: Path) ->
             path.chmod(0o755)
         os.utime(path, (when, when), follow_symlinks=False)
     deb = folder / f"{package.name}_{version}_{package.architecture}.deb"
-    argv = ["dpkg-deb", "--build", "--root-owner-group", "-Zgzip", "-z6", str(tree), str(deb)]
-    try:
-        subprocess.run(
-            argv, check=True, capture_output=True, text=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(when)}
-        )
-    except FileNotFoundError as error:
-        raise HostError("dpkg-deb is missing", "apt-get install dpkg") from error
-    except subprocess.CalledProcessError as error:
-        raise HostError(f"{deb.name}: {error.stderr.strip()}") from error
+    argv = ("dpkg-deb", "--build", "--root-owner-group", "-Zzstd", "-z6", "--threads-max=1", str(tree), str(deb))
+    _run(*argv, remedy="apt-get install dpkg", SOURCE_DATE_EPOCH=str(when))
     return deb
+
+
+def _is_program(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(4) == b"\x7fELF"
+
+
+def _run(*argv: str, remedy: str, **variables: str) -> None:
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True, env=os.environ | variables)
+    except FileNotFoundError as error:
+        raise HostError(f"{argv[0]} is missing", remedy) from error
+    except subprocess.CalledProcessError as error:
+        raise HostError(f"{Path(argv[-1]).name}: {error.stderr.strip()}") from error
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from satlab.vm import dist
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[Path]]:
-    """Build twice, with a stand-in for the emulator: it is packed, not run."""
+    """Build twice, with a stand-in for the emulator that has debug information: it is packed, not run."""
     built = tmp_path_factory.mktemp("built")
-    (built / "satlink").write_bytes(b"\x7fELF stand-in")
+    argv = ["gcc", "-g", "-x", "c", "-o", str(built / "satlink"), "-"]
+    subprocess.run(argv, input=b"int main(void) { return 0; }", check=True)
+    assert b".debug_info" in (built / "satlink").read_bytes()
     first, second = (tmp_path_factory.mktemp(name) / "dist" for name in ("a", "b"))
     return dist.build(first, built), dist.build(second, built)
 
@@ -32,6 +34,12 @@ def test_the_same_tree_results_in_the_same_bytes(packages: tuple[list[Path], lis
     first, second = ([(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in each] for each in packages)
     assert first == second
     assert [name.split("_")[0] for name, _ in first] == ["satlink", "satlab-jobs", "satlab-web-targets"]
+
+
+def test_programs_are_packed_without_debug_information(tmp_path: Path, packages: tuple[list[Path], list[Path]]) -> None:
+    subprocess.run(["dpkg-deb", "-x", str(packages[0][0]), str(tmp_path)], check=True)
+    assert b".debug_info" not in (tmp_path / "usr/bin/satlink").read_bytes()
+    assert subprocess.run([tmp_path / "usr/bin/satlink"], check=False).returncode == 0
 
 
 def test_jobs_come_with_their_modules_and_launcher(packages: tuple[list[Path], list[Path]]) -> None:
