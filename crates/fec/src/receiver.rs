@@ -17,6 +17,13 @@ pub enum Delivery {
     },
 }
 
+/// Packets in order that leave at once. A socket of Linux's default size, 212,992 bytes, holds about 90 of full length.
+const BURST: usize = 16;
+/// Packets that a frame lets go: what was held leaves at twice the rate of what arrives, whatever that is.
+const OF_FRAME: usize = 2;
+/// Time until a further burst may leave.
+const PAUSE: Nanos = 1_000_000;
+
 /// What a receiver has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -55,6 +62,9 @@ pub struct Receiver {
     noticed: Vec<Nanos>,
     /// First position that was not delivered or given up, in order.
     next: u64,
+    /// Packets that may leave in order now, and when it is a whole burst again.
+    allowance: usize,
+    resume: Nanos,
     counters: Counters,
     recovered: Vec<u64>,
     losses: Losses,
@@ -70,6 +80,8 @@ impl Receiver {
         let start = decoder.window().start;
         Self {
             next: start,
+            allowance: BURST,
+            resume: 0,
             noticed: vec![0; window.max(1)],
             decoder,
             delivery,
@@ -116,6 +128,7 @@ impl Receiver {
         mut deliver: impl FnMut(&[u8]),
     ) -> Result<Frame<'a>, WireError> {
         let frame = parse(bytes).inspect_err(|_| self.counters.malformed += 1)?;
+        self.allowance = BURST.min(self.allowance + OF_FRAME);
         match frame {
             Frame::Source { esi, packet } => self.source(now, esi, packet, &mut deliver),
             Frame::Repair { id, symbol } => self.repair(now, id, symbol, &mut deliver),
@@ -127,10 +140,8 @@ impl Receiver {
     /// When [`Self::timeout`] or [`Self::report`] has something to do.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Nanos> {
-        self.blocked_until()
-            .into_iter()
-            .chain(self.next_report)
-            .min()
+        let held = self.held_until().into_iter();
+        held.chain(self.next_report).min()
     }
 
     /// Makes the frame of a report, if one is due.
@@ -144,20 +155,30 @@ impl Receiver {
         Some(frame)
     }
 
-    /// When the packets behind a gap have waited long enough.
-    fn blocked_until(&self) -> Option<Nanos> {
+    /// When the next packet may leave, or those behind a gap have waited long enough.
+    fn held_until(&self) -> Option<Nanos> {
         let Delivery::InOrder { hold } = self.delivery else {
             return None;
         };
-        let is_blocked = self.next < self.decoder.window().end;
-        is_blocked.then(|| self.noticed[self.index(self.next)].saturating_add(hold))
+        if self.next >= self.decoder.window().end {
+            return None;
+        }
+        if self.decoder.packet(self.next).is_some() {
+            return Some(self.resume);
+        }
+        Some(self.noticed[self.index(self.next)].saturating_add(hold))
     }
 
-    /// Abandons packets whose deadline has passed.
+    /// Lets packets go whose turn has come, and abandons those whose deadline has passed.
     pub fn timeout(&mut self, now: Nanos, mut deliver: impl FnMut(&[u8])) {
-        while self.blocked_until().is_some_and(|due| due <= now) {
-            self.pass(self.next + 1, &mut deliver);
-            self.deliver_in_order(&mut deliver);
+        while self.held_until().is_some_and(|due| due <= now) {
+            if self.decoder.packet(self.next).is_some() {
+                self.allowance = BURST;
+                self.resume = now.saturating_add(PAUSE);
+            } else {
+                self.pass(self.next + 1, &mut deliver);
+            }
+            self.deliver_in_order(now, &mut deliver);
         }
     }
 
@@ -211,7 +232,7 @@ impl Receiver {
             self.counters.recovery_delay_max = self.counters.recovery_delay_max.max(delay);
             self.hand_over(position, deliver);
         }
-        self.deliver_in_order(deliver);
+        self.deliver_in_order(now, deliver);
     }
 
     /// Delivers a packet that has just become known, unless its turn is still to come or is over.
@@ -224,12 +245,21 @@ impl Receiver {
         }
     }
 
-    fn deliver_in_order(&mut self, deliver: &mut impl FnMut(&[u8])) {
-        if matches!(self.delivery, Delivery::InOrder { .. }) {
-            while let Some(packet) = self.decoder.packet(self.next) {
-                deliver(packet);
-                self.next += 1;
+    /// Delivers what is next, no more than may leave now: a program's socket would lose a window of packets at once.
+    fn deliver_in_order(&mut self, now: Nanos, deliver: &mut impl FnMut(&[u8])) {
+        if matches!(self.delivery, Delivery::Immediate) {
+            return;
+        }
+        while let Some(packet) = self.decoder.packet(self.next) {
+            if self.allowance == 0 {
+                if self.resume <= now {
+                    self.resume = now.saturating_add(PAUSE);
+                }
+                return;
             }
+            deliver(packet);
+            self.allowance -= 1;
+            self.next += 1;
         }
     }
 

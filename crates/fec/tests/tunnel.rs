@@ -183,6 +183,33 @@ fn in_order_holds_what_follows_a_gap_until_it_is_recovered_or_time_is_over() {
     assert_eq!(tunnel.out[40..], (50..60).collect::<Vec<_>>());
 }
 
+/// A program's socket of Linux's default size loses what exceeds some 90 packets at once.
+#[test]
+fn what_was_held_leaves_in_bursts_of_16() {
+    let mut tunnel = Tunnel::new(code(100, 100), HOLD);
+    for number in 0..90 {
+        tunnel.push(number, number, |frame, _| frame == 0);
+    }
+    let first = 1 + 50 * MS; // the first packet behind the gap came at 1 ns
+    tunnel.timeout(first);
+    assert_eq!(tunnel.out, (1..=16).collect::<Vec<_>>());
+    assert_eq!(tunnel.receiver.next_timeout(), Some(first + MS));
+    // A packet that arrives lets two go, not itself.
+    tunnel.push(first + 1, 90, |_, _| false);
+    assert_eq!(tunnel.out.len(), 18);
+    for count in 1..=5 {
+        tunnel.timeout(first + count * MS);
+        assert_eq!(tunnel.out.len() as u64, 90.min(18 + 16 * count));
+    }
+    assert_eq!(tunnel.out, (1..=90).collect::<Vec<_>>());
+    assert_eq!(tunnel.receiver.next_timeout(), None);
+    // Without a gap every packet passes at once.
+    for number in 91..200 {
+        tunnel.push(first + 6 * MS, number, |_, _| false);
+    }
+    assert_eq!(tunnel.out.len(), 199);
+}
+
 #[test]
 fn immediate_delivers_recovered_packets_behind_later_ones() {
     let mut tunnel = Tunnel::new(code(5, 20), Delivery::Immediate);
