@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # `make` lists the verbs. They expect what `./satlab` installs; CI and users run `./satlab test`, which ends here.
 PY := .venv/bin/python
-# One build for clippy, the tests of the crates, and the programs that the other tests run.
+# One build for clippy, the tests of the crates, and the programs that the other tests run: by clippy's compiler, which
+# prints what it finds as warnings of the build (./satlab has the same variable), again whenever nothing is left to build.
+lint-rust rust: export RUSTC_WORKSPACE_WRAPPER := $(shell command -v clippy-driver)
 # noq where the compiler is new enough (docs/decisions/0010-noq.md), as in ./satlab.
 NOQ := $(shell printf '1.88\n%s\n' "$$(rustc --version | cut -d' ' -f2)" | sort -VC && echo ,satpep/noq,satperf/noq,satvirtual/noq)
 WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
@@ -24,8 +26,8 @@ lint: lint-rust lint-python lint-ansible site ## formatting, linters, type check
 # The fuzzers are checked, not linked: LLVM's library is not compiled.
 lint-rust:
 	cargo fmt --all --check
-	cargo clippy $(WHOLE) --all-targets -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=/usr/lib/libFuzzer.a cargo check -q --profile ci --manifest-path fuzz/Cargo.toml --locked --target-dir target
+	cargo build $(WHOLE) --all-targets 2>&1 | tee target/lint.log; ! grep -Eq '^(error|warning: `.* generated )' target/lint.log
+	RUSTC_WORKSPACE_WRAPPER= CUSTOM_LIBFUZZER_PATH=/usr/lib/libFuzzer.a cargo check -q --profile ci --manifest-path fuzz/Cargo.toml --locked --target-dir target
 
 lint-python:
 	.venv/bin/ruff check
