@@ -114,7 +114,8 @@ fn adaptive_redundancy_hides_the_losses_of_a_moving_train_from_cubic() {
     let (fixed, _) = download(dvb_mobile(), Some("2,100"), 200);
     let (adaptive, counters) = download(dvb_mobile(), Some("adaptive"), 200);
     let counters = counters.unwrap();
-    assert!(adaptive < 1.1 * fixed, "{adaptive} {fixed}");
+    // Without a tunnel it is 20 times.
+    assert!(adaptive < 1.25 * fixed, "{adaptive} {fixed}");
     assert!(counters.reports > 20, "{counters:?}");
     assert!(counters.recovered > 100, "{counters:?}");
 }
