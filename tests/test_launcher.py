@@ -65,7 +65,7 @@ def clone(tmp_path: Path) -> Path:
 
 def launch(clone: Path, *words: str, **settings: str) -> "subprocess.CompletedProcess[str]":
     argv = [str(clone / "satlab"), "test", *words]
-    # A busy host gives the idle class nothing for seconds: the other tests end only after it began.
+    # A busy host leaves the idle class nothing for seconds: the other tests end only after it began.
     settings |= {"BACKGROUND": "lint vm-nspawn"} if words[:1] == ("all",) else {}
     return subprocess.run(argv, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False)
 

@@ -90,6 +90,23 @@ def quic(
     return ExitStatus.OK
 
 
+@command(group=bench_app)
+def tunnel(
+    seconds: Annotated[float, typer.Option(help="Duration of each case.", min=1, max=600)] = 10,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure satfec between two nodes on one wire: packets carried, delay, and CPU of both ends."""
+    from satlab.bench import tunnel_bench
+
+    needs.ensure("lab", "fec")
+    needs.root(NETNS)
+    result = tunnel_bench.tunnel(seconds, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else tunnel_bench.lines(result):
+        print(line)
+    return ExitStatus.OK
+
+
 @command(group=bench_app, name="check")
 def bench_check(
     comparisons: Annotated[
