@@ -206,6 +206,11 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     if "labs" in result:
         green = sum(not bad for bad in result["labs"])
         yield f"labs       {green} of {len(result['labs'])} at 20 Mbit/s with green calibration"
+    yield from promise_lines(result)
+
+
+def promise_lines(result: dict[str, Any]) -> Iterator[str]:
+    """Yield for people which promises of a result are kept."""
     for promise in result["promises"]:
         measured = "not measured" if promise["measured"] is None else f"{promise['measured']:.4g}"
         yield f"{'kept' if promise['met'] else 'MISSED':10} {promise['name']}: {measured} ({promise['target']})"
@@ -277,16 +282,7 @@ class BenchLab:
             ProbeError: a program failed.
         """
         cpu_s = self.cpu_s()
-        size, to = str(PROBE_DATAGRAM_BYTES), [self.address(receiver), str(PROBE_PORT)]
-        with subprocess.Popen(
-            self._load(receiver, "receive", *to, size), stdout=subprocess.PIPE, text=True
-        ) as receiving:
-            stdout = cast("IO[str]", receiving.stdout)
-            stdout.readline()
-            sent = _output(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
-            got = json.loads(stdout.read() or "{}")
-        if not sent or not got:
-            raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
+        sent, got = udp_counts(self.lab, (sender, receiver), PROBE_DATAGRAM_BYTES, offered_bps, seconds)
         return self._flow((sent["packets"], sent["seconds"]), (got["packets"], got["seconds"]), seconds, cpu_s)
 
     def most(self, sender: str, receiver: str, seconds: float) -> Flow:
@@ -297,9 +293,6 @@ class BenchLab:
         sent, got = end["sum_sent"], end["sum_received"]
         arrived = got["packets"] - got["lost_packets"]
         return self._flow((got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s)
-
-    def _load(self, node: str, *argv: str) -> list[str]:
-        return [*self.lab.enter_argv(node), sys.executable, udp_load.__file__, *argv]
 
     def _flow(self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float) -> Flow:
         """Make a flow of packets and the s they took at sender and receiver, and the CPU time before it."""
@@ -315,6 +308,30 @@ class BenchLab:
             emulator_cores=cpu_s / seconds,
             emulator_us_per_packet=cpu_s / got[0] * 1e6 if got[0] else None,
         )
+
+
+def udp_counts(
+    lab: Lab, nodes: tuple[str, str], size: int, offered_bps: float, seconds: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Send UDP with `size` bytes of payload from one node to another; return what each counted (`udp_load`).
+
+    Raises:
+        ProbeError: a program failed.
+    """
+    sender, receiver = nodes
+    to = [lab.topology.nodes[receiver].address, str(PROBE_PORT), str(size)]
+
+    def argv(node: str, verb: str, *rate: str) -> list[str]:
+        return [*lab.enter_argv(node), sys.executable, udp_load.__file__, verb, *to, *rate]
+
+    with subprocess.Popen(argv(receiver, "receive"), stdout=subprocess.PIPE, text=True) as receiving:
+        stdout = cast("IO[str]", receiving.stdout)
+        stdout.readline()
+        sent = _output(argv(sender, "send", str(offered_bps), str(seconds)))
+        got = json.loads(stdout.read() or "{}")
+    if not sent or not got:
+        raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
+    return sent, got
 
 
 def _output(argv: list[str]) -> dict[str, Any]:

@@ -6,27 +6,25 @@ A benchmark: a rate that is not held is a figure, and fails no test.
 
 import json
 import os
-import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from satlab.bench import link_bench, quic_bench, udp_load
+from satlab.bench import link_bench, quic_bench
 from satlab.bench.link_bench import Promise
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.experiment import manifest
+from satlab.experiment import link_probe, manifest
+from satlab.experiment.link_probe import ProbeError
 from satlab.flows.tunnel import Tunnel
 from satlab.netlab.lab import Lab
 
 NODES = {"server": "gw", "client": "proxy-gw"}
 """The ends, which a veth pair joins. The server sends."""
-PORT = 5201
 DATAGRAM_BYTES, PACKET_BYTES = 1372, 1400
 """Payload and whole IP packet: the tunnel's MTU."""
 HOLD_MS = 200
@@ -77,7 +75,10 @@ def tunnel(seconds: float, log: ProgressLog) -> dict[str, Any]:
     for case in CASES:
         # A lab for each: routes into a tunnel end with their lab.
         with log.step(case.name), link_bench.scratch_folder() as folder, quic_bench.large(folder, 0.0) as lab:
-            cases.append(_measured(lab, case, seconds, folder))
+            try:
+                cases.append(_measured(lab, case, seconds, folder))
+            except ProbeError as error:
+                raise HostError(f"{case.name}: {error}") from error
     return {
         "schema": "satlab/bench-tunnel/1",
         "host": begun,
@@ -107,9 +108,7 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         cpu = "" if None in ends else ", CPU {:.1%} and {:.1%} of a core".format(*ends)
         lost = f"{case['lost_packets']} of {case['packets']} packets lost"
         yield f"{case['name']}: {lost}, RTT {case['rtt_ms']:.3f} ms{cpu}"
-    for promise in result["promises"]:
-        kept = "kept" if promise["met"] else "MISSED"
-        yield f"{kept:10} {promise['name']}: {promise['measured']:.3g} ({promise['target']})"
+    yield from link_bench.promise_lines(result)
 
 
 def _measured(lab: Lab, case: Case, seconds: float, folder: Path) -> Carried:
@@ -118,48 +117,25 @@ def _measured(lab: Lab, case: Case, seconds: float, folder: Path) -> Carried:
     ends = None if case.code is None else Tunnel(lab, options, addresses, NODES, folder)
     with ends.up() if ends else nullcontext():
         rtt_ms = _rtt_ms(lab, addresses["client"])
-        sent, received = _flow(lab, addresses["client"], case.rate_mbps * 1e6 * DATAGRAM_BYTES / PACKET_BYTES, seconds)
+        bps = case.rate_mbps * 1e6 * DATAGRAM_BYTES / PACKET_BYTES
+        sent, got = link_bench.udp_counts(lab, (NODES["server"], NODES["client"]), DATAGRAM_BYTES, bps, seconds)
     cores = {side: None if ends is None else _cpu_s(folder / f"tunnel-{side}.log") / seconds for side in NODES}
     return Carried(
         name=case.name,
         code=case.code,
         rate_mbps=case.rate_mbps,
-        packets=sent,
-        lost_packets=sent - received,
+        packets=sent["packets"],
+        lost_packets=sent["packets"] - got["packets"],
         rtt_ms=rtt_ms,
         sender_cores=cores["server"],
         receiver_cores=cores["client"],
     )
 
 
-def _flow(lab: Lab, address: str, bps: float, seconds: float) -> tuple[int, int]:
-    """Send UDP from one end to the other; return the packets that left and arrived."""
-
-    def argv(side: str, verb: str, *more: str) -> list[str]:
-        words = [sys.executable, udp_load.__file__, verb, address, str(PORT), str(DATAGRAM_BYTES), *more]
-        return [*lab.enter_argv(NODES[side]), *words]
-
-    with subprocess.Popen(argv("client", "receive"), stdout=subprocess.PIPE, text=True) as receiving:
-        stdout = cast("IO[str]", receiving.stdout)
-        stdout.readline()
-        sent = json.loads(_output(argv("server", "send", str(bps), str(seconds))))
-        received = json.loads(stdout.read())
-    return sent["packets"], received["packets"]
-
-
 def _rtt_ms(lab: Lab, address: str) -> float:
     argv = [*lab.enter_argv(NODES["server"]), "ping", "-q", "-c", str(PINGS), "-i", "0.01", address]
-    found = re.search(r"= [\d.]+/([\d.]+)/", _output(argv))
-    if found is None:
-        raise HostError(f"ping {address} has no answer")
-    return float(found[1])
-
-
-def _output(argv: list[str]) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise HostError(f"{argv[-1]}: {done.stderr.strip() or f'status {done.returncode}'}")
-    return done.stdout
+    return link_probe.echoes(done.stdout).mean_ms
 
 
 def _cpu_s(log: Path) -> float:
