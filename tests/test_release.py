@@ -26,7 +26,7 @@ def programs(tmp_path: Path) -> Path:
 def test_the_package_starts_satlab_without_pip_and_compiler(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release, "_requirements", lambda: iter(["PyYAML"]))
+    monkeypatch.setattr(release, "_requirements", lambda: iter(["PyYAML", "plotly"]))
     monkeypatch.setattr(dist, "commit_time", lambda: 1_790_000_000)
     deb = release.package(tmp_path / "one", programs)
     subprocess.run(["dpkg-deb", "-x", str(deb), str(tmp_path / "root")], check=True)
@@ -36,6 +36,8 @@ def test_the_package_starts_satlab_without_pip_and_compiler(
     assert (library / "vagrant/lab.yml").is_file() and (library / "lab/satlab/cli/__init__.py").is_file()
     assert list((library / "lab/satlab/cli/__pycache__").glob("__init__.*.pyc"))
     assert not list(library.rglob("test_*.py"))
+    (plotly,) = (path for path in library.glob(".venv/lib/*/site-packages/plotly/**/*") if path.is_file())
+    assert plotly.name == "plotly.min.js", "of Plotly's package nothing else is used"
     start = tmp_path / "root/usr/bin/satlab"
     assert subprocess.run([str(start), "--install", "lab", "quic"], check=False).returncode == 0
     refused = subprocess.run([str(start), "--install", "vm"], check=False, capture_output=True, text=True)

@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 from satlab import __version__
@@ -34,6 +35,8 @@ DEPENDS = (
     *("chromium", "chromium-driver", "fonts-dejavu-core", "h2o | nginx-light | nginx", "ngtcp2-server | nginx"),
     *("ngtcp2-client", "wireguard-tools"),
 )
+USED_ALONE = {"plotly": "plotly/package_data/plotly.min.js"}
+"""Of these distributions one file is used: nothing else of them is packed, nor what their modules need."""
 HOOKS = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
 """Makes a package of this host visible to apt in the new root."""
 START = """\
@@ -114,16 +117,26 @@ def _gather(tree: Path, programs: Path) -> None:
         _copy(programs / name, tree / "bin" / name)
     version = ".".join(map(str, sys.version_info[:2]))
     site = tree / ".venv" / "lib" / f"python{version}" / "site-packages"
-    seen: set[str] = set()
-    for name in _requirements():
-        for found in dist.closure(name, seen):
-            for text, source in dist.files_of(found):
-                _copy(source, site / text)
+    for text, source in _python_files():
+        _copy(source, site / text)
     (tree / ".venv/pyvenv.cfg").write_text(
         f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {version}\n"
     )
     argv = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
     subprocess.run([*argv, "-s", str(tree), "-p", f"/{LIBRARY}", str(tree)], check=True)
+
+
+def _python_files() -> Iterator[tuple[str, Path]]:
+    """Yield the files of Python's packages: path below site-packages, and path on this host."""
+    seen = set(USED_ALONE)
+    for name in _requirements():
+        if used := USED_ALONE.get(name):
+            for text, source in dist.files_of(distribution(name)):
+                if text == used or ".dist-info/" in text:
+                    yield text, source
+        else:
+            for found in dist.closure(name, seen):
+                yield from dist.files_of(found)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -19,8 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-import plotly.graph_objects as go
-
 import collect
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.endpoint.satperf import SatperfPair
@@ -35,6 +33,8 @@ from satlab.experiment import run
 from satlab.experiment.run import RunRequest
 from satlab.experiment.session import NetnsHost, new_lab_id, run_session
 from satlab.link.options import LinkOptions
+from satlab.report import html
+from satlab.report.figures import COLOURS, SYMBOLS, DataTable, Figure, axis, marks
 
 Kind = Literal["h1", "h2", "h3", "quic"]
 SampleDocument = Mapping[str, Any]
@@ -192,15 +192,29 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 def plot(result: Mapping[str, Any], file: Path) -> None:
     """Draw each sample's time over the wait for a core, a colour for each level; the limits are lines."""
-    figure = go.Figure()
-    for level in result["levels"]:
-        waits = [one["wait_ratio"] for one in level["samples"]]
-        times = [one["time_ms"] / result["quiet_ms"] for one in level["samples"]]
-        figure.add_scatter(x=waits, y=times, mode="markers", name=f"{level['processes']} processes")
-    figure.add_vline(result["limit"], line_dash="dash", annotation_text="marked from here")
-    figure.add_hrect(1 - TOLERANCE, 1 + TOLERANCE, opacity=0.15, line_width=0, fillcolor="green")
-    figure.update_layout(
-        title=f"{result['kind']}: time against the wait for a core",
-        xaxis_title="longest wait for a core / time", yaxis_title="time / median without load",
-    )  # fmt: skip
-    figure.write_html(file)
+    data = []
+    for number, level in enumerate(result["levels"]):
+        points = [(one["wait_ratio"], one["time_ms"] / result["quiet_ms"]) for one in level["samples"]]
+        marker = {"color": COLOURS[number % len(COLOURS)], "symbol": SYMBOLS[number % len(SYMBOLS)]}
+        hover = {"hovertemplate": "wait %{x:.3f}, time %{y:.3f}"}
+        data.append(marks(points, f"{level['processes']} processes", marker, **hover))
+    limit, tolerance = result["limit"], {"y0": 1 - TOLERANCE, "y1": 1 + TOLERANCE}
+    layout = {
+        "xaxis": axis("Longest wait for a core / time", rangemode="tozero"),
+        "yaxis": axis("Time / median without load"),
+        "shapes": [
+            {"type": "line", "x0": limit, "x1": limit, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dash"}},
+            {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, **tolerance, "line": {"width": 0}, "opacity": 0.15,
+             "fillcolor": "green"},
+        ],
+    }  # fmt: skip
+    caption = f"Samples right of the line (a wait of {limit:.0%}) are marked; those in the band are not off."
+    rows = tuple(
+        (trace["name"], f"{wait:.4f}", f"{time:.4f}")
+        for trace in data
+        for wait, time in zip(trace["x"], trace["y"], strict=True)
+    )
+    table = DataTable(("load", "longest wait / time", "time / median without load"), rows)
+    title = f"{result['kind']}: time against the wait for a core"
+    drawn = [Figure("host-load", title, caption, {"data": data, "layout": layout}, 480, table)]
+    file.write_text(html.page("plots.html", drawn, product="satlab bench host-load", title=title, figures=drawn))

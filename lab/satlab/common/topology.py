@@ -59,7 +59,7 @@ def _named() -> Any:
 class _Model(BaseModel):
     """Read-only, and closed to fields that the schema does not name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built where used: commands start sooner
 
 
 class NetworkKind(StrEnum):

@@ -55,7 +55,7 @@ RETURN = AliasChoices("return", "return_")
 class LinkModel(BaseModel):
     """Read-only, and closed to fields that the schema does not name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built where used: commands start sooner
 
 
 class _Sparse(LinkModel):

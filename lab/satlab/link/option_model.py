@@ -58,7 +58,7 @@ class Option:
 class Options(BaseModel):
     """Read-only. As pydantic has it, the options of a class stand behind those of its bases, the last base first."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built where used: commands start sooner
 
     @classmethod
     def of(cls, **given: Any) -> Self:

@@ -289,9 +289,9 @@ def _spread(
     bar = {"symbol": "line-ew", "size": 22, "color": colour, "line": {"width": 3, "color": colour}}
     diamond = {"symbol": "diamond-open", "size": 11, "color": "--text", "line": {"width": 2, "color": "--text"}}
     return [
-        _marks(medians, f"{name}, median", bar, showlegend=False, **common),
-        _marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 8, "color": colour, "opacity": 0.7}, **common),
-        _marks(papers, f"{name}, published", diamond, showlegend=False, **common),
+        marks(medians, f"{name}, median", bar, showlegend=False, **common),
+        marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 8, "color": colour, "opacity": 0.7}, **common),
+        marks(papers, f"{name}, published", diamond, showlegend=False, **common),
     ]
 
 
@@ -299,7 +299,8 @@ def _kind(load: Row) -> str:
     return read.kind_of_load(load.labels["protocol"], load.labels["pep"])
 
 
-def _marks(points: Points, name: str, marker: Json, **more: Any) -> Json:
+def marks(points: Points, name: str, marker: Json, **more: Any) -> Json:
+    """Return single points."""
     return {
         "type": "scatter", "mode": "markers", "name": text(name), "marker": marker,
         "x": [round(x, 4) for x, _ in points], "y": [round(y, 4) for _, y in points],

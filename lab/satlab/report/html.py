@@ -8,11 +8,11 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 import collect
 from satlab.common.errors import ConfigError
@@ -22,6 +22,8 @@ from satlab.report.figures import Figure
 from satlab.report.view import View, clean
 
 STATIC = Path(__file__).parent / "static"
+PLOTLY = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js")))
+"""All of Plotly's library. Of the Python package it is the one file that is used (tools/release.py)."""
 BUNDLE = ROOT / ".satlab/plots/node_modules/plotly.js-cartesian-dist-min/plotly-cartesian.min.js"
 """Plotly's library with the kinds of plots that reports have (`smaller_plots` of the launcher)."""
 
@@ -110,5 +112,5 @@ def _library() -> tuple[str, str]:
     try:
         text = BUNDLE.read_text()
     except OSError:
-        text = get_plotlyjs()
+        text = PLOTLY.read_text()
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode(), text

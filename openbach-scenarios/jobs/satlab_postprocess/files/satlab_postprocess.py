@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, distribution
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -189,15 +190,15 @@ def figure(traces: list[Json], title: str, x: str, y: str) -> Json:
 def page(document: Json, title: str) -> str:
     """Return a page with the figure that needs no other file. Raises JobError: Plotly is not there."""
     try:
-        from plotly.offline import get_plotlyjs  # noqa: PLC0415 - the arguments are checked without it
-    except ImportError as error:
+        library = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js"))).read_text()
+    except (PackageNotFoundError, OSError) as error:
         raise JobError(f"Plotly is not installed for {sys.executable}", 3) from error
     content = json.dumps(document, allow_nan=False)
     for character in "<>&":  # the text of a job ends no script
         content = content.replace(character, f"\\u{ord(character):04x}")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
-        f'<script>{get_plotlyjs()}</script></head>\n<body><div id="figure" style="height: 90vh"></div>\n'
+        f'<script>{library}</script></head>\n<body><div id="figure" style="height: 90vh"></div>\n'
         f'<script>const made = {content}; Plotly.newPlot("figure", made.data, made.layout);</script>\n'
         "</body></html>\n"
     )
