@@ -251,7 +251,7 @@ def receive(options: argparse.Namespace) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         listener.bind((str(options.bind), options.port))
-        with announce(), contextlib.suppress(Stopped, TimeoutError):
+        with contextlib.suppress(Stopped, TimeoutError), announce():
             listener.settimeout(FIRST_S)
             while not reception.take(listener.recv(2048), time.time_ns()):
                 listener.settimeout(IDLE_S)

@@ -185,7 +185,7 @@ def receive(options: argparse.Namespace) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         listener.bind((str(options.bind), options.port))
-        with announce(), contextlib.suppress(Stopped, TimeoutError):
+        with contextlib.suppress(Stopped, TimeoutError), announce():
             listener.settimeout(FIRST_S)
             while True:
                 packet = listener.recv(2048)
