@@ -36,7 +36,7 @@ def test_what_is_slower_or_lost_misses_its_promise_and_fewer_terminals_prove_not
 
 
 def test_a_release_error_on_a_host_that_is_as_late_is_marked_not_missed() -> None:
-    def released(p99_us: float, host_p99_us: float) -> tuple[bool, bool, str]:
+    def released(p99_us: float | None, host_p99_us: float) -> tuple[bool, bool, str]:
         made = terminal_bench.promises({"shared": shared(16, p99_us=p99_us, host_p99_us=host_p99_us)})
         (one,) = (promise for promise in made if "p99" in promise.name)
         (line,) = link_bench.promise_lines({"promises": [asdict(one)]})
@@ -45,3 +45,4 @@ def test_a_release_error_on_a_host_that_is_as_late_is_marked_not_missed() -> Non
     assert released(3000.0, 1600.0) == (False, True, "HOST")
     assert released(3000.0, 150.0) == (False, False, "MISSED")
     assert released(150.0, 1600.0) == (True, False, "kept")
+    assert released(None, 1600.0) == (False, False, "MISSED"), "not measured"
