@@ -22,6 +22,7 @@ from pathlib import Path
 from satlab import __version__
 from satlab.common import paths
 from satlab.common.errors import HostError
+from satlab.report import html
 from satlab.vm import box, dist
 
 LIBRARY = Path("usr/lib/satlab")
@@ -35,7 +36,7 @@ DEPENDS = (
     *("chromium", "chromium-driver", "fonts-dejavu-core", "h2o | nginx-light | nginx", "ngtcp2-server | nginx"),
     *("ngtcp2-client", "wireguard-tools"),
 )
-USED_ALONE = {"plotly": "plotly/package_data/plotly.min.js"}
+USED_ALONE = {"plotly": html.PLOTLY}
 """Of these distributions one file is used: nothing else of them is packed, nor what their modules need."""
 HOOKS = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
 """Makes a package of this host visible to apt in the new root."""

@@ -196,16 +196,16 @@ def plot(result: Mapping[str, Any], file: Path) -> None:
     for number, level in enumerate(result["levels"]):
         points = [(one["wait_ratio"], one["time_ms"] / result["quiet_ms"]) for one in level["samples"]]
         marker = {"color": COLOURS[number % len(COLOURS)], "symbol": SYMBOLS[number % len(SYMBOLS)]}
-        hover = {"hovertemplate": "wait %{x:.3f}, time %{y:.3f}"}
-        data.append(marks(points, f"{level['processes']} processes", marker, **hover))
-    limit, tolerance = result["limit"], {"y0": 1 - TOLERANCE, "y1": 1 + TOLERANCE}
+        name = f"{level['processes']} processes"
+        data.append(marks(points, name, marker, hovertemplate="wait %{x:.3f}, time %{y:.3f}"))
+    limit = result["limit"]
     layout = {
         "xaxis": axis("Longest wait for a core / time", rangemode="tozero"),
         "yaxis": axis("Time / median without load"),
         "shapes": [
             {"type": "line", "x0": limit, "x1": limit, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dash"}},
-            {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, **tolerance, "line": {"width": 0}, "opacity": 0.15,
-             "fillcolor": "green"},
+            {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": 1 - TOLERANCE, "y1": 1 + TOLERANCE,
+             "line": {"width": 0}, "opacity": 0.15, "fillcolor": "green"},
         ],
     }  # fmt: skip
     caption = f"Samples right of the line (a wait of {limit:.0%}) are marked; those in the band are not off."

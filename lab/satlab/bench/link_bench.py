@@ -265,10 +265,6 @@ class BenchLab:
         """Return a lab that is up."""
         return cls(lab, lab.status().satlink_pid or 0)
 
-    def address(self, node: str) -> str:
-        """Return the address of a node."""
-        return self.lab.topology.nodes[node].address
-
     def cpu_s(self) -> float:
         """Return the CPU time of the emulator so far, s."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -293,7 +289,7 @@ class BenchLab:
     def most(self, sender: str, receiver: str, seconds: float) -> Flow:
         """Send UDP from a node that has one address on the way, as fast as iperf3 goes."""
         cpu_s = self.cpu_s()
-        path = ProbePath(receiver, sender, self.address(sender))
+        path = ProbePath(receiver, sender, self.lab.topology.nodes[sender].address)
         end = link_probe.udp_flow(NamespaceShell(self.lab), path, 0, seconds)["end"]
         sent, got = end["sum_sent"], end["sum_received"]
         arrived = got["packets"] - got["lost_packets"]

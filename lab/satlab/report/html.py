@@ -22,8 +22,8 @@ from satlab.report.figures import Figure
 from satlab.report.view import View, clean
 
 STATIC = Path(__file__).parent / "static"
-PLOTLY = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js")))
-"""All of Plotly's library. Of the Python package it is the one file that is used (tools/release.py)."""
+PLOTLY = "plotly/package_data/plotly.min.js"
+"""All of Plotly's library, below site-packages: the one file of the Python package that is used."""
 BUNDLE = ROOT / ".satlab/plots/node_modules/plotly.js-cartesian-dist-min/plotly-cartesian.min.js"
 """Plotly's library with the kinds of plots that reports have (`smaller_plots` of the launcher)."""
 
@@ -103,6 +103,11 @@ def _policy(scripts: Sequence[str]) -> str:
     )
 
 
+def whole_library() -> str:
+    """Return Plotly's library as its Python package has it."""
+    return Path(str(distribution("plotly").locate_file(PLOTLY))).read_text()
+
+
 @cache
 def _library() -> tuple[str, str]:
     """Return Plotly's library compressed in base64, and its text, which the page unpacks.
@@ -112,5 +117,5 @@ def _library() -> tuple[str, str]:
     try:
         text = BUNDLE.read_text()
     except OSError:
-        text = PLOTLY.read_text()
+        text = whole_library()
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode(), text

@@ -165,15 +165,15 @@ def test_a_report_is_smaller_than_its_library(
     """Without npm's bundle it is the Python package's."""
     monkeypatch.setattr(html_page, "BUNDLE", tmp_path / "nothing.js")
     html_page._library.cache_clear()
-    assert html_page._library()[1] == html_page.PLOTLY.read_text()
-    assert len(page(runs).encode()) < len(html_page.PLOTLY.read_text()) / 2
+    assert html_page._library()[1] == html_page.whole_library()
+    assert len(page(runs).encode()) < len(html_page.whole_library()) / 2
     html_page._library.cache_clear()
 
 
 def test_the_bundle_is_of_the_version_of_the_python_package() -> None:
     lock = json.loads((Path(html_page.__file__).parent / "plots/package-lock.json").read_text())
     (locked,) = [one for name, one in lock["packages"].items() if name]
-    version = re.search(r"plotly\.js v([\d.]+)", html_page.PLOTLY.read_text()[:200])
+    version = re.search(r"plotly\.js v([\d.]+)", html_page.whole_library()[:200])
     assert version
     assert locked["version"] == version[1]
     assert locked["integrity"].startswith("sha512-")

@@ -132,6 +132,17 @@ def test_a_stopped_receiver_without_a_packet_has_failed(trial: Callable[[str], A
     assert (receiver.returncode, "no packet" in output) == (1, True)
 
 
+def test_a_stop_before_the_first_wait_is_an_ordinary_end(
+    job: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped() -> None:
+        raise job.Stopped  # the signal comes while the job reports that it is ready
+
+    monkeypatch.setattr(job, "announce", stopped)
+    assert job.receive(job.parser().parse_args(["-p", port(), "receive", "-b", "127.0.0.1"])) == 1
+    assert "no packet" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [
