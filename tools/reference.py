@@ -33,7 +33,9 @@ With `--emulator opensand` only those of the column *OpenSAND* work. {MADE}"""
 CHANGE_HEAD = """
 ## Changes of a link that is up
 
-`satlab link set DIRECTION`, entries `set` of a timeline, and the job satlab_link take these:
+`satlab link set DIRECTION` takes these. The job satlab_link takes all but `--terminal`, `--gateway` and
+`--aqm-target-ms`. A timeline's `set` has objects in their place ([schema](../schemas/link-control.schema.json)), e.g.
+`{"direction": "forward", "loss": {"ratio": 0.01, "unit": "packet"}, "queue": {"packets": 200}}`.
 """
 FILES_HEAD = f"""# Files
 

@@ -54,7 +54,11 @@ def run_campaign(
     ] = "local",
     jobs: Annotated[
         int | None,
-        typer.Option(help="Tasks at once. Default: one per core; labs on half of the cores.", min=1, max=1000),
+        typer.Option(
+            help="Tasks at once. Default: one per core; labs as many as `bench host` found, else half of the cores.",
+            min=1,
+            max=1000,
+        ),
     ] = None,
     retries: Annotated[
         int, typer.Option(help="Repeat a task that is out of calibration up to this many times.", min=0, max=10)

@@ -157,7 +157,7 @@ def list_shipped(
 def demo(
     link: LinkOptions,
     duration: Annotated[float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)] = 15,
-    loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 2,
+    loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 1,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
     wait_quiet: WaitQuiet = 0.0,

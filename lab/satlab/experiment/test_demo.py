@@ -124,7 +124,7 @@ def test_the_command_as_it_stands_in_the_readme(
         cli.app(["demo"])
     assert ended.value.code == exit_status
     assert checked == [("lab",), (needs.NETNS,)]
-    assert {tuple(one.settings.items()) for one in runs.prepared} == {(("duration", "15"), ("runs", "2"))}
+    assert {tuple(one.settings.items()) for one in runs.prepared} == {(("duration", "15"), ("runs", "1"))}
     assert {one.link.profile for one in runs.prepared} == {"geo"}
     printed = capfd.readouterr().out
     assert "1 tables" in printed
