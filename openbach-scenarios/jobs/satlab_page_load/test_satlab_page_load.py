@@ -264,6 +264,12 @@ def test_a_stopped_load_is_a_failed_sample(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(job.Stopped):
         job.measure(target(), 3, 33.0)
     assert [(r["status"], r["reason"]) for r in published] == [("failed", "stopped")]
+    published.clear()
+    monkeypatch.setattr(job, "observe", stopped)
+    monkeypatch.setattr(job, "publish_observation", lambda content, _folder: published.append(content))
+    with pytest.raises(job.Stopped):
+        job.measure(target(), 0, 33.0, observed=3)
+    assert [(r["status"], r["reason"], r["frames"]) for r in published] == [("failed", "stopped", [])]
 
 
 def test_what_a_signal_left_of_a_browser_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -118,6 +118,33 @@ def test_a_stopped_receiver_without_a_packet_has_failed(trial: Callable[[str], A
     assert (receiver.returncode, "no packet" in output) == (1, True)
 
 
+def is_end(content: bytes) -> bool:
+    return content[1] & 0x7F == 127  # the payload type
+
+
+def test_packets_that_nobody_takes_are_lost_and_the_sender_goes_on(trial: Callable[[str], Any], tmp_path: Path) -> None:
+    status, output = trial("satlab_stream").run("-p", port(), "send", "127.0.0.1", "-t", "0.2")
+    assert status == 0, output
+    assert json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())["sent"] == 10
+
+
+def test_a_second_stop_does_not_take_the_record(trial: Callable[[str], Any], tmp_path: Path) -> None:
+    test, used = trial("satlab_stream"), port()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", int(used)))
+        listener.settimeout(20)
+        sender = test.start("-p", used, "send", "127.0.0.1", "-t", "60", "-i", "20")
+        listener.recv(2048)
+        sender.terminate()
+        while not is_end(listener.recv(2048)):
+            pass
+        sender.terminate()
+        output, _ = sender.communicate(timeout=20)
+    assert sender.returncode == 0, output
+    made = json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())
+    assert made["sent"] >= 1
+
+
 def test_a_stop_before_the_first_wait_is_an_ordinary_end(
     job: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +152,7 @@ def test_a_stop_before_the_first_wait_is_an_ordinary_end(
         raise job.Stopped  # the signal comes while the job reports that it is ready
 
     monkeypatch.setattr(job, "announce", stopped)
+    monkeypatch.setattr(job, "measured", lambda: None)  # signals of this process stay as they are
     assert job.receive(job.parser().parse_args(["-p", port(), "receive", "-b", "127.0.0.1"])) == 1
     assert "no packet" in capsys.readouterr().err
 

@@ -48,6 +48,22 @@ def test_a_browser_reaches_the_server_and_the_player_alone(job: ModuleType, tmp_
     assert "--ignore-certificate-errors-spki-list=pin=" in argv
 
 
+def test_a_browser_that_ends_by_itself_is_a_fault(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "browser_argv", lambda *_: ["false"])
+    made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "")
+    playback = job.play(made, threading.Event())
+    assert job.document(made, playback, 1.0)["fault"] == "the browser ended with status 1"
+
+
+def test_a_missing_network_log_is_a_fault_of_what_is_stored(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    playback = job.Playback([{"index": 0}], "")
+    playback.ended.set()  # the player has reported its end
+    monkeypatch.setattr(job, "browser_argv", lambda *_: ["true"])
+    monkeypatch.setattr(job, "Playback", lambda: playback)
+    made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "")
+    assert "network log" in job.document(made, job.play(made, threading.Event()), 1.0)["fault"]
+
+
 def test_segments_over_another_protocol_are_a_fault(job: ModuleType) -> None:
     made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "")
     playback = job.Playback([{"index": 0}], "", "h1")

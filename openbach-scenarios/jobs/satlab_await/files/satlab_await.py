@@ -17,7 +17,7 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_await_rstats_filter.conf")
 JOBS = (
-    *("satlab_capture", "satlab_fec", "satlab_ftp", "satlab_load", "satlab_packet_filter"),
+    *("satlab_capture", "satlab_fec", "satlab_ftp", "satlab_ip_route", "satlab_load", "satlab_packet_filter"),
     *("satlab_pep", "satlab_satperf", "satlab_set_tos", "satlab_shape", "satlab_stream"),
     *("satlab_tcp_conf", "satlab_vpn", "satlab_web_server"),
 )

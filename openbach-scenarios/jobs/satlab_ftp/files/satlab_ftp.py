@@ -325,6 +325,8 @@ def fetch(options: argparse.Namespace) -> int:
             reason = f"{type(error).__name__}: {error}"[:300]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):  # the transfer has ended, and its record is written
+        signal.signal(each, signal.SIG_IGN)
     if reason:
         print(f"error: {reason}", file=sys.stderr)
     else:

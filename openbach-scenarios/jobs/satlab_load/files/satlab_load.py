@@ -158,6 +158,7 @@ class Reception:
 
     flows: dict[int, Flow] = field(default_factory=dict)
     owd_ms: list[float] = field(default_factory=list)
+    received_ns: list[int] = field(default_factory=list)
     size: int = 0
     first_ns: int = 0
     last_ns: int = 0
@@ -191,6 +192,7 @@ class Reception:
         self.last_ns = received_ns
         self.size += size
         self.owd_ms.append(transit_ms)
+        self.received_ns.append(received_ns)
 
     @property
     def sent(self) -> int:
@@ -236,6 +238,12 @@ class Stopped(Exception):  # noqa: N818 - an ordinary end
     """SIGTERM or SIGINT came."""
 
 
+def measured() -> None:
+    """Ignore a stop from now on: the measurement has ended, and its record is written."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def announce() -> socket.socket:
     """Report to the job satlab_await that this job is ready, until the socket is closed."""
     collect_agent.send_stat(collect_agent.now(), ready=1)
@@ -255,14 +263,15 @@ def receive(options: argparse.Namespace) -> int:
             listener.settimeout(FIRST_S)
             while not reception.take(listener.recv(2048), time.time_ns()):
                 listener.settimeout(IDLE_S)
+    measured()
     if not reception.owd_ms:
         print("error: no packet of a load has come", file=sys.stderr)
         return 1
-    at_ms = collect_agent.now()
-    for delay in reception.owd_ms[:: math.ceil(len(reception.owd_ms) / MAX_POINTS)]:
-        collect_agent.send_stat(at_ms, owd_ms=delay)
+    step = math.ceil(len(reception.owd_ms) / MAX_POINTS)
+    for received_ns, delay in zip(reception.received_ns[::step], reception.owd_ms[::step], strict=True):
+        collect_agent.send_stat(received_ns // 1_000_000, owd_ms=delay)
     summary = {"jitter_ms": reception.jitter_ms, "loss_ratio": 1 - len(reception.owd_ms) / reception.sent}
-    collect_agent.send_stat(at_ms, None, **summary, **rate(reception.size, reception.active_s))
+    collect_agent.send_stat(collect_agent.now(), None, **summary, **rate(reception.size, reception.active_s))
     return store(reception.document(start_unix_s))
 
 
@@ -291,6 +300,7 @@ def send(options: argparse.Namespace) -> int:
                 counts[packet.flow], sent, total = packet.number + 1, sent + 1, total + packet.size
                 if sent >= MAX_PACKETS:
                     break
+        measured()
         for _ in range(ENDS):
             time.sleep(END_EVERY_S)
             for flow, count in enumerate(counts):

@@ -465,7 +465,12 @@ def measure(target: Target, runs: int, timeout_s: float, observed: int = 0, *, k
                 raise Stopped
         for index in range(observed):
             logs = Path(folder) if keeps_logs else None
-            content = observe(target, programs, index, timeout_s, logs)
+            try:
+                content = observe(target, programs, index, timeout_s, logs)
+            except Stopped:
+                record = empty_record(target, programs, index) | {"reason": "stopped"}
+                publish_observation(page_observation.document(record, page_observation.nothing()), Path(folder))
+                raise
             publish_observation(content, Path(folder))
             if logs:
                 browser_logs.publish(logs, content["url"])

@@ -37,6 +37,8 @@ MAX_BYTES = 1400
 FIRST_S, IDLE_S = 60.0, 10.0
 """The receiver waits so long for the first packet, and for each further one."""
 END_EVERY_S = 0.2
+LOST = (ConnectionRefusedError, PermissionError)
+"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet filter dropped it."""
 MAX_POINTS = 2000
 """Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
@@ -170,6 +172,12 @@ class Stopped(Exception):  # noqa: N818 - an ordinary end
     """SIGTERM or SIGINT came."""
 
 
+def measured() -> None:
+    """Ignore a stop from now on: the measurement has ended, and its record is written."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def announce() -> socket.socket:
     """Report to the job satlab_await that this job is ready, until the socket is closed."""
     collect_agent.send_stat(collect_agent.now(), ready=1)
@@ -201,6 +209,7 @@ def receive(options: argparse.Namespace) -> int:
                     break
                 if number < MAX_PACKETS:
                     reception.take(number, sent_ns, received_ns)
+    measured()
     if not reception.arrivals:
         print("error: no packet of a stream has come", file=sys.stderr)
         return 1
@@ -231,11 +240,13 @@ def send(options: argparse.Namespace) -> int:
         with contextlib.suppress(Stopped):
             for number in range(count):
                 time.sleep(max(0.0, began + number * interval_s - time.monotonic()))
-                sender.send(packet(kind, number, round(number * interval_s * 8000), size))
+                with contextlib.suppress(*LOST):
+                    sender.send(packet(kind, number, round(number * interval_s * 8000), size))
                 sent += 1
+        measured()
         for _ in range(ENDS):
             time.sleep(END_EVERY_S)
-            with contextlib.suppress(ConnectionRefusedError):  # the receiver has heard an earlier one
+            with contextlib.suppress(*LOST):
                 sender.send(packet(END_TYPE, sent, 0, HEADER.size))
     return store({"schema": "satlab/stream/1", "role": "sender", "start_unix_s": start_unix_s, "sent": sent})
 

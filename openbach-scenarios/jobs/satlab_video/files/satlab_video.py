@@ -8,6 +8,7 @@ Exit statuses: 0 played to the end, 1 not, or the job was stopped, 2 arguments, 
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -205,10 +206,14 @@ def play(video: Video, stop: threading.Event) -> Playback:
                     playback.error = f"the browser ended with status {browser.returncode}"
                     break
         finally:
-            os.killpg(browser.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended with all that it started
+                os.killpg(browser.pid, signal.SIGKILL)
             browser.wait()
             server.shutdown()
-        playback.spoken = spoken(network_log(Path(scratch) / "profile"), video.host) if playback.segments else ""
+        try:
+            playback.spoken = spoken(network_log(Path(scratch) / "profile"), video.host) if playback.segments else ""
+        except JobError as error:  # the segments that came are stored, with the fault
+            playback.error = playback.error or str(error)
     return playback
 
 
