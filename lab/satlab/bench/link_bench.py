@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -282,9 +282,20 @@ class BenchLab:
         Raises:
             ProbeError: a program failed.
         """
+        return self.flows(sender, [receiver], offered_bps, seconds)[0]
+
+    def flows(self, sender: str, receivers: Sequence[str], each_bps: float, seconds: float) -> list[Flow]:
+        """Send such a flow to each of several nodes at once. Each has the CPU time of the whole emulator.
+
+        Raises:
+            ProbeError: a program failed.
+        """
         cpu_s = self.cpu_s()
-        sent, got = udp_counts(self.lab, (sender, receiver), PROBE_DATAGRAM_BYTES, offered_bps, seconds)
-        return self._flow((sent["packets"], sent["seconds"]), (got["packets"], got["seconds"]), seconds, cpu_s)
+        sent, got = udp_counts(self.lab, sender, receivers, PROBE_DATAGRAM_BYTES, each_bps, seconds)
+        return [
+            self._flow((out["packets"], out["seconds"]), (came["packets"], came["seconds"]), seconds, cpu_s)
+            for out, came in zip(sent, got, strict=True)
+        ]
 
     def most(self, sender: str, receiver: str, seconds: float) -> Flow:
         """Send UDP from a node that has one address on the way, as fast as iperf3 goes."""
@@ -312,33 +323,39 @@ class BenchLab:
 
 
 def udp_counts(
-    lab: Lab, nodes: tuple[str, str], size: int, offered_bps: float, seconds: float
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Send UDP with `size` bytes of payload from one node to another; return what each counted (`udp_load`).
+    lab: Lab, sender: str, receivers: Sequence[str], size: int, each_bps: float, seconds: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Send UDP with `size` bytes of payload from one node to others; return what sender and receivers counted of each.
 
     Raises:
         ProbeError: a program failed.
     """
-    sender, receiver = nodes
-    to = [lab.topology.nodes[receiver].address, str(PROBE_PORT), str(size)]
 
-    def argv(node: str, verb: str, *rate: str) -> list[str]:
-        return [*lab.enter_argv(node), sys.executable, udp_load.__file__, verb, *to, *rate]
+    def argv(node: str, *words: str) -> list[str]:
+        return [*lab.enter_argv(node), sys.executable, udp_load.__file__, *words]
 
-    with subprocess.Popen(argv(receiver, "receive"), stdout=subprocess.PIPE, text=True) as receiving:
-        stdout = cast("IO[str]", receiving.stdout)
-        stdout.readline()
-        sent = _output(argv(sender, "send", str(offered_bps), str(seconds)))
-        got = json.loads(stdout.read() or "{}")
-    if not sent or not got:
-        raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
+    addresses, port = [lab.topology.nodes[node].address for node in receivers], str(PROBE_PORT)
+    with contextlib.ExitStack() as stack:
+        outputs = []
+        for node, address in zip(receivers, addresses, strict=True):
+            command = argv(node, "receive", address, port, str(size))
+            receiving = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            outputs.append(cast("IO[str]", receiving.stdout))
+        for output in outputs:
+            output.readline()
+        ends = [f"{address}:{port}" for address in addresses]
+        sent = _output(argv(sender, "send", str(size), str(each_bps), str(seconds), *ends))
+        got = [json.loads(output.read() or "{}") for output in outputs]
+    failed = [node for node, counts in zip(receivers, got, strict=True) if not counts] if sent else receivers
+    if failed:
+        raise ProbeError(f"the UDP flow from {sender} to {', '.join(failed)} failed")
     return sent, got
 
 
-def _output(argv: list[str]) -> dict[str, Any]:
+def _output(argv: list[str]) -> list[dict[str, Any]]:
     """Run a program and return its stdout; empty if it failed."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else {}
+    return json.loads(done.stdout) if done.returncode == 0 else []
 
 
 @contextlib.contextmanager
@@ -467,7 +484,7 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
     return Baseline(veth, copy, copies, late, "; ".join(failures))
 
 
-def wakes(count: int = WAKES, core: int | None = None) -> TimerBaseline:
+def wakes(count: int = WAKES, core: int | None = None, period_s: float = WAKE_PERIOD_S) -> TimerBaseline:
     """Measure how late this thread wakes up in the real-time class, at any core or at one."""
     late: list[float] = []
     before, cores = (os.sched_getscheduler(0), os.sched_getparam(0)), os.sched_getaffinity(0)
@@ -476,7 +493,7 @@ def wakes(count: int = WAKES, core: int | None = None) -> TimerBaseline:
     try:
         cpu_s, due = time.thread_time(), time.clock_gettime(time.CLOCK_MONOTONIC)
         for _ in range(count):
-            due += WAKE_PERIOD_S
+            due += period_s
             time.sleep(max(0.0, due - time.clock_gettime(time.CLOCK_MONOTONIC)))
             late.append((time.clock_gettime(time.CLOCK_MONOTONIC) - due) * 1e6)
         cpu_s = time.thread_time() - cpu_s

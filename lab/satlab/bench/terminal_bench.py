@@ -27,6 +27,8 @@ from satlab.netlab.lab import Lab
 
 RATE_MBPS = 220.0
 """Layer-2 rate of the forward link: at `LOAD` more than 200 Mbit/s of payload."""
+HOST_WAKE_PERIOD_S = 0.005
+"""Of the bare threads beside the load: they have a higher priority than the emulator, so they wake seldom."""
 RECEIVED_MBPS, LATE_US, UP_S, DOWN_S, COUNT = 200.0, 200.0, 6.0, 3.0, 16
 """Promised of COUNT terminals: payload in all, release error p99, and times until the lab is up and removed."""
 
@@ -114,7 +116,8 @@ def _shared(count: int, seconds: float, folder: Path) -> Shared:
         try:
             lab = Lab.up(lab_id, here, request)
             up_s = time.monotonic() - begun
-            flows, bench, failure, host_p99_us = _load(lab, seconds)
+            bench = BenchLab.of(lab)
+            flows, failure, host_p99_us = _load(bench, seconds)
             rss_mb = bench.rss_mb()
             metrics_of(lab).settle()
         finally:
@@ -143,24 +146,20 @@ def _shared(count: int, seconds: float, folder: Path) -> Shared:
     )
 
 
-def _load(lab: Lab, seconds: float) -> tuple[list[Flow], BenchLab, str, float]:
+def _load(bench: BenchLab, seconds: float) -> tuple[list[Flow], str, float]:
     """Load every client at once with an equal part.
 
-    Return the flows that came to their end, why others did not, and how late a bare thread woke up meanwhile, p99, us.
+    Return the flows, or why there are none, and how late a bare thread woke up meanwhile, p99, us.
     """
-    bench, clients = BenchLab.of(lab), terminals.clients(lab.topology)
+    lab, clients = bench.lab, terminals.clients(bench.lab.topology)
     each_bps = lab.plan.forward.udp_goodput_bps * LOAD / len(clients)
-    cores, count = os.sched_getaffinity(0), round(seconds / link_bench.WAKE_PERIOD_S)
-
-    def flow(client: str) -> Flow | str:
+    cores, count = os.sched_getaffinity(0), round(seconds / HOST_WAKE_PERIOD_S)
+    with ThreadPoolExecutor(len(cores)) as pool:
+        hosts = [pool.submit(link_bench.wakes, count, core, HOST_WAKE_PERIOD_S) for core in cores]
+        flows, failure = list[Flow](), ""
         try:
-            return bench.flow("server", client, each_bps, seconds)
+            flows = bench.flows("server", clients, each_bps, seconds)
         except ProbeError as error:
-            return str(error)
-
-    with ThreadPoolExecutor(len(clients) + len(cores)) as pool:
-        hosts = [pool.submit(link_bench.wakes, count, core) for core in cores]
-        results = list(pool.map(flow, clients))
+            failure = str(error)
         host_p99_us = max(one.result().late.p99_us or 0.0 for one in hosts)
-    flows = [one for one in results if isinstance(one, Flow)]
-    return flows, bench, "; ".join(r for r in results if isinstance(r, str)), host_p99_us
+    return flows, failure, host_p99_us

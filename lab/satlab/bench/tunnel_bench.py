@@ -118,7 +118,8 @@ def _measured(lab: Lab, case: Case, seconds: float, folder: Path) -> Carried:
     with ends.up() if ends else nullcontext():
         rtt_ms = _rtt_ms(lab, addresses["client"])
         bps = case.rate_mbps * 1e6 * DATAGRAM_BYTES / PACKET_BYTES
-        sent, got = link_bench.udp_counts(lab, (NODES["server"], NODES["client"]), DATAGRAM_BYTES, bps, seconds)
+        counts = link_bench.udp_counts(lab, NODES["server"], [NODES["client"]], DATAGRAM_BYTES, bps, seconds)
+        (sent,), (got,) = counts
     cores = {side: None if ends is None else _cpu_s(folder / f"tunnel-{side}.log") / seconds for side in NODES}
     return Carried(
         name=case.name,

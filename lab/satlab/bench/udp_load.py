@@ -1,53 +1,64 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A UDP flow for benchmarks, with little CPU time: datagrams leave and arrive in large packets.
+"""UDP flows for benchmarks, with little CPU time: datagrams leave and are read in batches, by few programs.
 
-`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then the counts of the received datagrams; `send ADDRESS
-PORT BYTES BPS SECONDS` prints those of the sent ones. BYTES is the payload of a datagram, BPS the rate of all payload.
+`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then the counts of the received datagrams. `send BYTES BPS
+SECONDS ADDRESS:PORT...` prints those of the sent ones, a list in the order of the addresses. BYTES is the payload of a
+datagram, BPS the rate of all payload to each address.
 """
 
+import contextlib
 import json
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 UDP_SEGMENT, UDP_GRO = 103, 104  # linux/udp.h; not in Python
 SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 32_000_000
 TICK_S = 0.001
 """Datagrams leave in bursts as long as this, as iperf3's do."""
+PHASES = 4
+"""Several flows do not send at the same instants: a tick has so many."""
+DRAIN_S = 0.005
+"""A receiver reads what waits so often: a wake for each datagram costs more than the datagram."""
 MOST_BYTES, MOST_DATAGRAMS = 65_000, 64
 SILENCE_S = 2.0
 """A receiver ends after this time without a datagram, s; it waits longer for the first one."""
 
 
-def bursts(size: int, bps: float, seconds: float) -> Iterator[tuple[float, int]]:
-    """Yield the times at which to send, s from the start, and how many datagrams of `size` bytes at each."""
+def bursts(size: int, bps: float, seconds: float, flows: int = 1) -> Iterator[tuple[float, int, int]]:
+    """Yield when to send, s from the start, for which of the flows, and how many datagrams of `size` bytes."""
     sent = 0
     for tick in range(1, round(seconds / TICK_S) + 1):
         owed = int(tick * TICK_S * bps / (8 * size)) - sent
         if owed > 0:
             sent += owed
-            yield tick * TICK_S, owed
+            for flow in range(flows):
+                phase = flow * PHASES // flows / PHASES
+                yield (tick + phase) * TICK_S, flow, owed
 
 
-def send(address: str, port: int, size: int, bps: float, seconds: float) -> dict[str, float]:
-    """Send a flow at a steady rate; late bursts are made up for."""
+def send(ends: Sequence[tuple[str, int]], size: int, bps: float, seconds: float) -> list[dict[str, float]]:
+    """Send a flow at a steady rate to each address; late bursts are made up for."""
     most = min(MOST_DATAGRAMS, MOST_BYTES // size)
-    payload = bytes(most * size)
-    packets = 0
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.connect((address, port))
-        sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
+    payload = memoryview(bytes(most * size))
+    packets = [0] * len(ends)
+    with contextlib.ExitStack() as stack:
+        senders = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in ends]
+        for sender, end in zip(senders, ends, strict=True):
+            sender.connect(end)
+            sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
         start = time.monotonic()
-        for at, datagrams in bursts(size, bps, seconds):
-            time.sleep(max(0.0, start + at - time.monotonic()))
+        for at, flow, datagrams in bursts(size, bps, seconds, len(ends)):
+            if (left := start + at - time.monotonic()) > 0:
+                time.sleep(left)
             for first in range(0, datagrams, most):
                 count = min(most, datagrams - first)
-                sender.send(memoryview(payload)[: count * size])
-                packets += count
+                senders[flow].send(payload[: count * size])
+                packets[flow] += count
         elapsed = time.monotonic() - start
-    return {"packets": packets, "seconds": elapsed}
+    return [{"packets": count, "seconds": elapsed} for count in packets]
 
 
 def receive(address: str, port: int, size: int) -> dict[str, float]:
@@ -60,26 +71,28 @@ def receive(address: str, port: int, size: int) -> dict[str, float]:
         receiver.bind((address, port))
         print(json.dumps({"ready": True}), flush=True)
         receiver.settimeout(10 + SILENCE_S)
-        try:
-            while True:
-                received += receiver.recv_into(buffer)
-                last = time.monotonic()
-                if not first:
-                    first = last
-                    receiver.settimeout(SILENCE_S)
-        except TimeoutError:
-            pass
+        with contextlib.suppress(TimeoutError):
+            received = receiver.recv_into(buffer)
+            first = last = time.monotonic()
+        receiver.setblocking(False)
+        while first and time.monotonic() < last + SILENCE_S:
+            time.sleep(DRAIN_S)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    received += receiver.recv_into(buffer)
+                    last = time.monotonic()
     return {"packets": received // size, "seconds": last - first}
 
 
 def main() -> None:
     """Run as a program."""
-    verb, address, *numbers = sys.argv[1:]
-    port, size, *rest = numbers
+    verb, *words = sys.argv[1:]
     if verb == "send":
-        bps, seconds = map(float, rest)
-        print(json.dumps(send(address, int(port), int(size), bps, seconds)))
+        size, bps, seconds, *ends = words
+        to = [(address, int(port)) for address, _, port in (end.rpartition(":") for end in ends)]
+        print(json.dumps(send(to, int(size), float(bps), float(seconds))))
     else:
+        address, port, size = words
         print(json.dumps(receive(address, int(port), int(size))))
 
 
