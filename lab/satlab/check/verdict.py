@@ -23,7 +23,7 @@ from typing import Literal
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
-from satlab.common.statistics import Interval, interval, median
+from satlab.common.statistics import Interval, holm, interval, median, ranks
 
 ALPHA = 0.05
 """Probability of a false alarm over all comparisons of a check."""
@@ -232,7 +232,7 @@ def against_baseline(
     ]
     measurable = [pair for pair in pairs if pair.is_measurable]
     p_values = [p_slower(pair.now, pair.before, source) for pair in measurable]
-    significant = holm(p_values)
+    significant = [adjusted <= ALPHA for adjusted in holm(p_values)]
     judged = {}
     for pair, p, is_significant in zip(measurable, p_values, significant, strict=True):
         is_beyond = median(pair.now) > median(pair.before) * (1 + tolerance)
@@ -263,27 +263,11 @@ def p_slower(now: Sequence[float], before: Sequence[float], source: random.Rando
 
     Monte Carlo over permutations. The observed one is counted, so the result is never 0.
     """
-    ranks = _ranks([*now, *before])
-    observed = sum(ranks[: len(now)])
+    pooled = ranks([*now, *before])
+    observed = sum(pooled[: len(now)])
     # Mean ranks of ties are multiples of one half: exact in binary.
-    higher = sum(sum(source.sample(ranks, len(now))) >= observed for _ in range(PERMUTATIONS))
+    higher = sum(sum(source.sample(pooled, len(now))) >= observed for _ in range(PERMUTATIONS))
     return (higher + 1) / (PERMUTATIONS + 1)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    ascending = sorted(values)
-    return [(2 * ascending.index(value) + ascending.count(value) + 1) / 2 for value in values]
-
-
-def holm(p_values: Sequence[float]) -> list[bool]:
-    """Return which of several p-values are significant at ALPHA over all of them."""
-    ascending = sorted(range(len(p_values)), key=p_values.__getitem__)
-    significant = [False] * len(p_values)
-    for rank, index in enumerate(ascending):
-        if p_values[index] > ALPHA / (len(p_values) - rank):
-            break
-        significant[index] = True
-    return significant
 
 
 def detectable(

@@ -129,17 +129,17 @@ def kruskal_wallis(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     """
     if len(groups) < 2 or not all(groups):
         raise ValueError("Kruskal-Wallis needs two groups with values")
-    ranks, sizes = _ranks([value for group in groups for value in group]), [len(group) for group in groups]
-    observed = _h(ranks, sizes)
+    pooled, sizes = ranks([value for group in groups for value in group]), [len(group) for group in groups]
+    observed = _h(pooled, sizes)
     source = random.Random(SEED)  # noqa: S311
     count = 0
     for _ in range(RESAMPLES):
-        source.shuffle(ranks)
-        count += _h(ranks, sizes) >= observed - 1e-9
+        source.shuffle(pooled)
+        count += _h(pooled, sizes) >= observed - 1e-9
     return observed, (count + 1) / (RESAMPLES + 1)
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def ranks(values: Sequence[float]) -> list[float]:
     """Return the rank of each value, from 1; equal values have their mean rank."""
     places: dict[float, list[int]] = {}
     for rank, value in enumerate(sorted(values), start=1):

@@ -198,7 +198,7 @@ class Feed:
             file.seek(self._offset)
             whole = file.read(BATCH_BYTES).rpartition(b"\n")
         data = whole[0] + whole[1]
-        points = [point for text in data.splitlines() for point in self.points(json.loads(text), self.run_id)]
+        points = [point for text in data.splitlines() for point in self._points(text)]
         try:
             self.database.write(points)
             self.sent += len(points)
@@ -206,6 +206,13 @@ class Feed:
             self.refused = str(error)
         self._offset += len(data)
         return bool(data)
+
+    def _points(self, text: bytes) -> list[str]:
+        """Return the points of a line; of one that is not a record none, as jobs write the file."""
+        try:
+            return self.points(json.loads(text), self.run_id)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            return []
 
     def drain(self) -> None:
         """Send all that is left. Raises HostError."""

@@ -143,10 +143,11 @@ class RunFolder:
             collected = reading.collected(self.path)
             if title is not None:
                 report.build({self.path: collected}, self.path / "report" / "index.html", title)
-        ownership.chown_to_caller(self.path)
         failed = failed_samples(collected.records)
         if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
             status, reason = ExitStatus.FAILED, failed
+            self._write_end(about, status, reason)
+        ownership.chown_to_caller(self.path)
         return RunResult(self.path, status, reason, collected)
 
     def _begin(self, plan: RunPlan, versions: Mapping[str, str], log: ProgressLog) -> Manifest:
@@ -197,11 +198,14 @@ class RunFolder:
     def _finish(self, about: Manifest, status: ExitStatus, reason: str) -> None:
         """Write how the run ended, the digest of every raw file."""
         about.ended_unix_s = time.time()
+        about.files, _ = collect.digests(self.path)
+        self._write_end(about, status, reason)
+        ownership.chown_to_caller(self.path)
+
+    def _write_end(self, about: Manifest, status: ExitStatus, reason: str) -> None:
         about.exit_status, about.reason = int(status), reason
         about.status = ENDED.get(status, "failed")
-        about.files, _ = collect.digests(self.path)
         about.write(self.path / "manifest.json")
-        ownership.chown_to_caller(self.path)
 
 
 def failed_samples(records: collect.Table) -> str:

@@ -111,10 +111,11 @@ def _halting(is_broken: Callable[[], bool], stop: threading.Event) -> Iterator[t
     halt, over = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not (stop.is_set() or is_broken()):
-            if over.wait(WATCH_S):
-                return
-        halt.set()
+        try:
+            while not (stop.is_set() or is_broken() or over.wait(WATCH_S)):
+                pass
+        finally:  # also where the lab cannot be looked at: nothing would end the body any more
+            halt.set()
 
     watcher = threading.Thread(target=watch, name="watch", daemon=True)
     watcher.start()

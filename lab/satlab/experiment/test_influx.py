@@ -177,6 +177,16 @@ def test_points_that_were_not_accepted_are_repeated(tmp_path: Path) -> None:
     assert feed.sent == len(database.points) == 2
 
 
+def test_lines_that_are_no_records_are_passed_over(tmp_path: Path) -> None:
+    file, database = tmp_path / "stats.jsonl", Taker()
+    foreign = ["x", "[]", "1", "{}", '{"_metadata": {}, "a": 1}', "[" * 100_000, "\udcff"]
+    lines = [*foreign, json.dumps(record(a=1))]
+    file.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+    feed = feed_of(database, file)
+    feed.drain()
+    assert (feed.sent, len(database.points)) == (1, 1)
+
+
 def test_refused_points_are_not_repeated(tmp_path: Path) -> None:
     file, database = tmp_path / "stats.jsonl", Taker()
     file.write_text(json.dumps(record(a=1)) + "\n")

@@ -170,6 +170,8 @@ def test_the_records_decide_with_the_scenario(tmp_path: Path, monkeypatch: pytes
     result = record(tmp_path, Host(), lambda *_: ended("ok"))[0]
     assert result.status is ExitStatus.FAILED
     assert result.reason.startswith("page_load_ms: ")
+    about = manifest(tmp_path)
+    assert (about["status"], about["exit_status"], about["reason"]) == ("failed", 1, result.reason)
 
 
 def test_a_stopped_run_stays_interrupted_whatever_its_samples_are(

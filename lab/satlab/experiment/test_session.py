@@ -103,6 +103,20 @@ def test_a_lab_that_breaks_ends_the_body_and_says_why() -> None:
     assert (result.outcome, result.broken) == (True, "satlink has ended")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_lab_that_cannot_be_looked_at_ends_the_body() -> None:
+    host = FakeHost()
+
+    def broken(_: str) -> str:
+        raise OSError(24, "Too many open files")
+
+    ended: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="Too many"):
+        patch.setattr(host, "broken", broken)
+        run_session(host, lambda _, halt: ended.append(halt.wait(5)))
+    assert ended == [True]
+
+
 @pytest.mark.parametrize("error", [HostError("no"), KeyboardInterrupt()])
 def test_a_body_that_fails_leaves_no_lab_and_no_thread(error: BaseException) -> None:
     host, before = FakeHost(), threading.active_count()

@@ -67,7 +67,10 @@ def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
         ip(lab, node, *words)
         return
     box = Sandbox(place=place, name="route", limits=Limits(seconds=COMMAND_S), capabilities=("net_admin",))
-    process = sandboxed.start(box, ("ip", *words), {}, log)
+    try:
+        process = sandboxed.start(box, ("ip", *words), {}, log)
+    except sandboxed.NotStartedError as error:
+        raise HostError(f"ip {' '.join(words)}: {error}") from error
     report = process.poll(COMMAND_S) or process.stop()
     if report.reason:
         raise HostError(f"ip {' '.join(words)}: {report.reason}")

@@ -10,8 +10,11 @@ COMMAND_S = 10.0
 
 
 def ip(lab: Lab, node: str, *words: str) -> None:
-    """Run `ip` in a node (ip(8)). Raises HostError where it refuses."""
+    """Run `ip` in a node (ip(8)). Raises HostError where it refuses, or does not end."""
     argv = [*lab.enter_argv(node), "ip", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"ip {' '.join(words)}: no end after {error.timeout:g} s") from error
     if done.returncode:
         raise HostError(f"ip {' '.join(words)}: {done.stderr.strip()}")

@@ -71,7 +71,8 @@ def main() -> None:
         cover(sys.argv[1:cut])
         os.execvp(sys.argv[cut + 1], sys.argv[cut + 1 :])  # noqa: S606 - an argument vector
     except OSError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(3)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The operator's file of privileges: what jobs that are not shipped may do, `{JOB: [CAPABILITY, ...]}` in YAML."""
 
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +31,9 @@ def load(path: Path) -> Grants:
     """
     try:
         with path.open("rb") as file:
-            about, text = path.stat(), file.read(MAX_BYTES)
+            about, text = os.fstat(file.fileno()), file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ConfigError(f"{path}: has more than {MAX_BYTES} bytes")
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigError(f"{path}: others may write this file", hint=f"chmod go-w {path}")
         document = yaml_text.load(text) or {}

@@ -309,12 +309,12 @@ def remove(lab_id: str) -> None:
     """Delete every namespace of a lab, with all that is in it, and its user namespace; none there is fine."""
     user = user_path(lab_id)
     if user.exists():
-        with _host_errors(f"{user}: removal"):
+        with _host_errors(f"{user}: removal"), contextlib.suppress(FileNotFoundError):
             netns.remove(str(user))
         with contextlib.suppress(OSError):  # other labs are in it
             user.parent.rmdir()
     for node in present(lab_id):
-        with contextlib.suppress(FileNotFoundError), _host_errors(f"{name(lab_id, node)}: removal"):
+        with _host_errors(f"{name(lab_id, node)}: removal"), contextlib.suppress(FileNotFoundError):
             netns.remove(name(lab_id, node))
 
 

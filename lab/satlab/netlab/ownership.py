@@ -21,12 +21,22 @@ OWNERS = Path("/run/satlab-owners")
 @contextmanager
 def owned(lab_id: str) -> Iterator[str]:
     """Own a lab's id as long as the block lasts."""
-    descriptor = _open(OWNERS / lab_id)
+    descriptor = _locked(OWNERS / lab_id)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # a sweep holds it for a moment at most
         yield lab_id
     finally:
         _forget(OWNERS / lab_id)
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """Open and lock a lock file. A sweep holds it for a moment at most, and may have removed it then."""
+    while True:
+        descriptor = _open(path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
         os.close(descriptor)
 
 

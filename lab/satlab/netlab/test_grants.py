@@ -24,6 +24,7 @@ def test_an_operator_grants_to_jobs_that_are_not_shipped(tmp_path: Path) -> None
         ("1: [net_raw]", "is not a list of capabilities"),
         ("[fping]", "is not a mapping"),
         ("fping: [", "is not YAML"),
+        ("fping: [net_raw]\n" + 66_000 * "#", "has more than 65536 bytes"),
     ],
 )
 def test_what_cannot_be_granted_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -25,6 +25,23 @@ def test_a_lab_that_is_owned_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> No
     assert not ownership.OWNERS.exists()
 
 
+def test_an_owner_whose_file_was_swept_before_its_lock_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab, "down", lambda _: None)
+    plain, swept = ownership._open, list[str]()
+
+    def open_and_lose(path: Path) -> int:
+        descriptor = plain(path)
+        if not swept:
+            swept.extend(ownership.sweep())
+        return descriptor
+
+    monkeypatch.setattr(ownership, "_open", open_and_lose)
+    with ownership.owned("run-c"):
+        assert swept == ["run-c"]
+        assert (ownership.OWNERS / "run-c").exists()
+        assert ownership.sweep() == []
+
+
 def test_a_lab_whose_owner_died_is_swept(owners: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
     monkeypatch.setattr(lab, "down", gone.append)

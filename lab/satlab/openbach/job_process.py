@@ -83,8 +83,9 @@ class JobProcess:
         except OSError:
             return
         now = yield
-        while command.poll() is None and (yield) < now + _COMMAND_STOP_S:
-            pass
+        end = now + _COMMAND_STOP_S
+        while command.poll() is None and now < end:
+            now = yield
         yield from _end(command, now, STOP_S)
 
 

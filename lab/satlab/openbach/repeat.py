@@ -90,8 +90,14 @@ def _filled(value: Any, number: str) -> Any:
 
 
 def _referring(function: Mapping[str, Any], to: Callable[[int], list[int]]) -> dict[str, Any]:
-    """Return a function whose lists of function ids are those that `to` returns."""
+    """Return a function whose function ids are those that `to` returns; what stops one may then stop several."""
     changed = dict(function)
+    entry = changed.get("stop_job_instance")
+    if isinstance(entry, dict) and "stop_job_instances" not in changed:
+        stopped = [entry.get("openbach_function_id")]
+        if _each(stopped, to) != stopped:
+            del changed["stop_job_instance"]
+            changed["stop_job_instances"] = {"openbach_function_ids": stopped}
     for key, names in (("wait", _WAITS), ("stop_job_instances", ("openbach_function_ids",))):
         entry = changed.get(key)
         if isinstance(entry, dict):

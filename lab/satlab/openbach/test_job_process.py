@@ -50,6 +50,23 @@ def test_a_job_that_will_not_end_is_killed_with_its_session(tmp_path: Path, monk
     assert pids and not any(process.alive for process in processes)
 
 
+def test_a_stop_command_that_does_not_end_has_time_to_end_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_process, "_COMMAND_STOP_S", 0.3)
+    orderly = "trap 'sleep 0.3; echo in order; exit 0' TERM; while :; do sleep 0.05; done"
+    log = tmp_path / "log"
+    process = JobProcess(
+        ["sleep", "60"], stop_argv=["sh", "-c", orderly], environment=os.environ | {"HOME": str(tmp_path)}, log=log
+    )
+    process.stop()
+    deadline = time.monotonic() + 20
+    while process.poll(time.monotonic()) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.close()
+    assert log.read_text() == "in order\n"
+
+
 def test_a_recycled_pid_is_not_signalled() -> None:
     own = read_process(os.getpid())
     assert own is not None

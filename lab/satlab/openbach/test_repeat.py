@@ -84,6 +84,15 @@ def test_a_page_is_loaded_at_each_terminal_once_the_server_is_ready() -> None:
     assert set(end.wait.finished) == {number for number, _ in loads.values()}, "the server waits for all"
 
 
+def test_the_stop_of_a_single_function_stops_those_of_all_terminals() -> None:
+    own = {"id": 1, "start_job_instance": {"entity_name": "client", "fping": {"x": "$terminal"}}}
+    other = {"id": 2, "start_job_instance": {"entity_name": "server", "fping": {}}}
+    stops = [{"id": 3 + one, "stop_job_instance": {"openbach_function_id": 1 + one}} for one in range(2)]
+    made = for_terminals({"openbach_functions": [own, other, *stops]}, 2)["openbach_functions"]
+    assert made[-2] == {"id": 3, "stop_job_instances": {"openbach_function_ids": [1, 6]}}
+    assert made[-1] == stops[1]
+
+
 def test_a_scenario_without_the_placeholder_stays_what_it_is() -> None:
     document = json.loads((paths.SCENARIOS / "bulk_tcp.json").read_text())
     assert for_terminals(document, 9) == document

@@ -60,6 +60,7 @@ class Execution:
     def __post_init__(self) -> None:
         """Read the remaining runs and the durations of earlier ones."""
         self.todo = self.campaign.todo()
+        self.took_s.clear()
         for cell in self.campaign.cells:
             self.took_s[cell.kind] += [done.took_s for done in self.campaign.done(cell).values()]
 

@@ -137,7 +137,7 @@ class Helper:
     def close(self, seconds: float = 20.0) -> None:
         """Stop the active run, and remove what is left of it."""
         if self._run is not None:
-            self._run.process.terminate()
+            self.stop(self._run.run_id)
             try:
                 self._run.process.wait(seconds)
             except subprocess.TimeoutExpired:

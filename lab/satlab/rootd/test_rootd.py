@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlab.common import paths
+from satlab.common.errors import ConfigError
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, LocalOptions
 from satlab.netlab import privileges
@@ -146,6 +147,21 @@ def test_further_terminals_play_themselves(tmp_path: Path) -> None:
     found = worker._run_request(request, "r", tmp_path, tmp_path)
     assert found.entities == {node: node for node in ("client", "client-2", "st-2", "client-3", "st-3")}
     assert found.link.terminals == 3
+
+
+def test_t02_a_link_below_uploaded_jobs_is_refused(tmp_path: Path) -> None:
+    jobs = tmp_path / "api" / "jobs"
+    (jobs / "mine").mkdir(parents=True)
+    assert worker._run_request(SCENARIO_REQUEST, "r", tmp_path, tmp_path).jobs[0] == jobs
+    (jobs / "mine" / "files").symlink_to("/etc")
+    with pytest.raises(ConfigError, match="files: is a link"):
+        worker._run_request(SCENARIO_REQUEST, "r", tmp_path, tmp_path)
+    (jobs / "mine" / "files").unlink()
+    (jobs / "mine").rmdir()
+    jobs.rmdir()
+    jobs.symlink_to("/etc")
+    with pytest.raises(ConfigError, match="jobs: is a link"):
+        worker._run_request(SCENARIO_REQUEST, "r", tmp_path, tmp_path)
 
 
 class Answering:

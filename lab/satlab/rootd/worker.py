@@ -64,7 +64,6 @@ def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Pat
     options = request.link.options()
     if not (paths.PROFILES / options.profile).is_dir():
         raise ConfigError(f"there is no profile {options.profile}")
-    uploaded = state / "api" / "jobs"
     return run.RunRequest(
         scenario=folder / f"{request.scenario}.json",
         link=options,
@@ -72,13 +71,22 @@ def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Pat
         runs=state / "runs",
         deadline_s=request.deadline_s,
         entities=terminals.entities(options.topology()) | request.entities,
-        jobs=tuple(each for each in (uploaded, _named(JOBS_VARIABLE)) if each and each.is_dir()),
+        jobs=tuple(each for each in (_uploaded(state), _named(JOBS_VARIABLE)) if each and each.is_dir()),
         privileges=_named(PRIVILEGES_VARIABLE),
         run_id=run_id,
         endless=request.endless,
         influx=os.environ.get(influx.VARIABLE) or None,
         first_ids=FirstIds(request.first_scenario_id, request.first_job_id),
     )
+
+
+def _uploaded(state: Path) -> Path:
+    """Return the folder of uploaded jobs, the API's. Raises ConfigError for a link in it, which root would follow."""
+    folder = state / "api" / "jobs"
+    for place in (folder, *folder.rglob("*")):
+        if place.is_symlink():
+            raise ConfigError(f"{place}: is a link", hint="upload the job again")
+    return folder
 
 
 def _named(variable: str) -> Path | None:

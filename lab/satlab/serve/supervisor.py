@@ -66,6 +66,7 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
                     log.line(line)
                 _answer(helper, requests, api, stop)
             finally:
+                requests.close()  # the API gets an error at once, and no answer that never comes
                 finish(api, END_S)
                 helper.close()
                 path.unlink(missing_ok=True)
