@@ -127,12 +127,13 @@ def _summaries(sums: Mapping[Side, Summary], receiver: Side, labels: Mapping[str
         return [failed("goodput_bps", labels, client.reason), *_timing(client, received, labels)]
     if received.data_equal is False:
         return [failed("goodput_bps", labels, "the payload that came is not the one that was sent")]
-    if received.goodput_bps is None:
+    if not received.goodput_bps:
         return [failed("goodput_bps", labels, "no payload arrived")]
     return [
         Record("goodput_bps", received.goodput_bps, labels),
         Record("received_bytes", received.bytes, labels),
-        Record("transfer_time_s", received.t_s, labels),
+        # The line itself is written later: the client waits for the server's.
+        Record("transfer_time_s", 8 * received.bytes / received.goodput_bps, labels),
         *_timing(client, received, labels),
     ]
 

@@ -149,14 +149,20 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
+/// Time between two looks at whether SIGTERM has come, ms.
+const SIGNAL_CHECK_MS: i32 = 100;
+
 /// Passes SIGTERM on until the first process has ended.
 fn wait(first: libc::pid_t) {
+    let ended = sys::pidfd(first).ok();
     let mut is_passed_on = false;
-    while sys::reap(true).is_none() {
+    while sys::reap(false).is_none() {
         if sys::asked_to_end() && !is_passed_on {
             sys::signal(first, libc::SIGTERM);
             is_passed_on = true;
         }
+        // A signal that came just before does not end the wait.
+        sys::readable([ended.as_ref(), None], SIGNAL_CHECK_MS);
     }
 }
 

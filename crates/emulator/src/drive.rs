@@ -14,6 +14,8 @@ use crate::served::{OfTerminal, Served};
 
 /// Packets read at most before due packets are released again.
 const BATCH: usize = 64;
+/// Time after which a direction ends its turn, ns: due packets of others wait so long. What is left has the next turn.
+const TURN: Nanos = 100_000;
 /// Largest packet of a TUN device.
 const MAX_PACKET: usize = 65_535;
 /// Largest release error that is recorded, ns; worse ones count as this.
@@ -214,6 +216,8 @@ pub struct Drive {
     late_total: Histogram<u32>,
     late_limit: Nanos,
     late_packets: u64,
+    /// There may be more to read.
+    has_more: bool,
     input: Vec<u8>,
     output: Vec<u8>,
     /// The packets to write next, whom they are for, and their due times.
@@ -254,6 +258,7 @@ impl Drive {
             late,
             late_limit,
             late_packets: 0,
+            has_more: false,
             input: vec![0; MAX_PACKET],
             output: Vec::with_capacity(MAX_PACKET),
             bundle: Bundle::new(),
@@ -262,8 +267,11 @@ impl Drive {
         }
     }
 
-    /// When the direction has something to do without input.
+    /// When the direction has something to do without further input.
     fn deadline(&self) -> Nanos {
+        if self.has_more {
+            return self.seen;
+        }
         let tick = self.next_tick * self.interval;
         let change = self.changes.front().map_or(tick, |it| it.at.min(tick));
         self.link
@@ -286,11 +294,13 @@ impl Drive {
             };
             let at = scheduled.at.max(self.seen);
             if scheduled.change.is_outage() {
-                // The newest change of an outage holds: the end that an earlier one scheduled is dropped.
-                let kind = |it: &Scheduled| (discriminant(&it.change), it.terminal);
-                let own = kind(&scheduled);
-                self.changes
-                    .retain(|other| !other.is_end || kind(other) != own);
+                // The newest change of an outage holds: the end that an earlier one scheduled is dropped. One of all
+                // terminals holds for each.
+                let (kind, of) = (discriminant(&scheduled.change), scheduled.terminal);
+                self.changes.retain(|other| {
+                    let is_same = of.is_none() || other.terminal == of;
+                    !(other.is_end && is_same && discriminant(&other.change) == kind)
+                });
             }
             if let Some(next) = scheduled.next(at) {
                 self.schedule(next);
@@ -347,22 +357,32 @@ impl Drive {
 
     /// Offers what can be read; a bounded number, so that due packets do not wait for a flood.
     fn take_input(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
+        let begun = io.now();
+        self.has_more = true;
         for _ in 0..BATCH {
             let Some((came, length, from)) = io.read_from(direction, &mut self.input)? else {
+                self.has_more = false;
                 break;
             };
             self.apply_due(came);
             self.link.offer(came, from, &self.input[..length]);
+            if io.now() > begun + TURN {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Releases what is due; packets that come out together and belong together are written as one.
+    /// Releases what is due, for the length of a turn; packets that come out together and belong together are written as
+    /// one.
     fn release(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
-        let takes = io.takes(direction);
+        let (takes, begun) = (io.takes(direction), io.now());
         loop {
             let now = io.now();
             self.apply_due(now);
+            if now > begun + TURN {
+                return self.write(direction, io);
+            }
             let Some((due, to)) = self.link.pop(now, &mut self.output) else {
                 return self.write(direction, io);
             };

@@ -205,6 +205,24 @@ fn foreign_packets_are_ignored_and_floods_bounded() {
 }
 
 #[test]
+fn a_backlog_of_one_direction_delays_another_by_a_turn_at_most() {
+    let mut fake = Fake {
+        stop_at: 50 * MS,
+        write_ns: 12_000,
+        arrivals: (0..1000).map(|_| (MS, ipv4(60, 1))).collect(),
+        between: (0..100).map(|_| ipv4(60, 2)).collect(),
+        ..Fake::default()
+    };
+    let mut drives = [2 * MS; 2].map(|delay| Drive::new(wire(delay), 10 * MS, MS));
+    run(&mut drives, &mut fake, |_, _| {}).unwrap();
+    let order: Vec<u8> = fake.written.iter().map(|(_, packet)| packet[19]).collect();
+    assert_eq!(order.len(), 1100);
+    let last = order.iter().rposition(|&mark| mark == 2).unwrap();
+    // 100 of the second direction next to as many of the first, a turn ahead: nine writes of 12 us, and one.
+    assert!(last < 220, "{last}");
+}
+
+#[test]
 fn refused_packets_are_counted() {
     let arrivals = [(MS, ipv4(100, 1))].into();
     let mut fake = Fake {
@@ -337,6 +355,19 @@ fn outage_ends_by_itself_unless_a_newer_one_says_otherwise() {
     assert_eq!(applied, [2 * MS + 1, 4 * MS + 1, 8 * MS + 1]);
     assert_eq!(left.len(), 2 + 11);
     assert_eq!(left[2], 49 * MS);
+}
+
+#[test]
+fn an_outage_of_all_outlasts_an_earlier_one_of_a_terminal() {
+    let of_one = Scheduled {
+        terminal: Some(0),
+        lasts: Some(4 * MS),
+        ..change(2 * MS + 1, Change::Outage(true))
+    };
+    let of_all = change(4 * MS + 1, Change::Outage(true));
+    let (left, applied) = changed(&mut every_ms(100 * MS), vec![of_one, of_all]);
+    assert_eq!(applied, [2 * MS + 1, 4 * MS + 1]);
+    assert_eq!(left.len(), 2);
 }
 
 #[test]

@@ -248,7 +248,8 @@ fn terminals(config: &Config, profile: &Profile) -> Vec<OfTerminal> {
 }
 
 /// Thousandths of a dB: more digits would be noise of the logarithm.
-fn rounded_db(db: f64) -> f64 {
+#[must_use]
+pub fn rounded_db(db: f64) -> f64 {
     (db * 1e3).round() / 1e3
 }
 

@@ -230,8 +230,12 @@ impl Served {
                     let stays = links.stays_mut(it);
                     stays.for_each(|(link, own)| sum += link.counters(now, own));
                     let (link, own) = links.of_mut(it);
-                    let fifos = link.fifos(own);
-                    OfTerminal::new(&sum, fifos, link.config(own))
+                    let (queue, fifos) = (link.queue(own), link.fifos(own));
+                    OfTerminal {
+                        // With random access also what is sent and not yet decoded.
+                        queue,
+                        ..OfTerminal::new(&sum, fifos, link.config(own))
+                    }
                 };
                 let mut terminals: Vec<_> = (0..count).map(&mut of).collect();
                 if count == 1 {

@@ -200,7 +200,7 @@ impl Receiver {
 
     fn repair(&mut self, now: Nanos, id: RepairId, symbol: &[u8], deliver: &mut impl FnMut(&[u8])) {
         self.counters.repairs += 1;
-        if usize::from(id.count) > self.noticed.len() {
+        if id.count == 0 || usize::from(id.count) > self.noticed.len() {
             self.counters.malformed += 1;
             return;
         }

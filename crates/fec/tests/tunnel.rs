@@ -238,6 +238,23 @@ fn the_last_packets_of_a_stream_are_covered() {
 }
 
 #[test]
+fn a_repair_frame_over_no_packet_changes_nothing() {
+    let mut receiver = Receiver::new(20, HOLD);
+    let mut frames = Vec::new();
+    let mut sender = Sender::new(Some(code(1, 1)));
+    for now in 0..2 {
+        sender.push(now * MS, b"packet", |frame| frames.push(frame.to_vec()));
+    }
+    let mut forged = frames[1].clone();
+    forged[3..9].copy_from_slice(&[0xf0, 0, 0x40, 0, 0, 0]); // no packet, the first far ahead
+    let mut delivered = 0;
+    for frame in [&frames[0], &forged, &frames[2]] {
+        receiver.receive(MS, frame, |_| delivered += 1).unwrap();
+    }
+    assert_eq!((delivered, receiver.counters().malformed), (2, 1));
+}
+
+#[test]
 fn repair_frames_of_another_stream_are_noticed() {
     let mut receiver = Receiver::new(20, Delivery::Immediate);
     let mut frames = Vec::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Changes of a link at run time.
 
-use crate::{Carrier, Jitter, LinkConfig, LinkError, Loss, Nanos, Queue};
+use crate::{Carrier, Coding, Jitter, LinkConfig, LinkError, Loss, Nanos, Queue};
 use dvb::dama::Grant;
 use dvb::modcod::ModCod;
 
@@ -100,6 +100,14 @@ pub enum Waiting {
     Drop,
 }
 
+/// A MODCOD with the profile's threshold, where ACM may choose it, too.
+fn in_profile(config: &LinkConfig, modcod: ModCod) -> ModCod {
+    let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);
+    let of_carrier = |&coding: &Coding| config.carrier.with_coding(coding).modcod();
+    let known = allowed.filter_map(of_carrier).find(|it| it.id == modcod.id);
+    known.unwrap_or(modcod)
+}
+
 /// The configuration after a change.
 pub(crate) fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig, LinkError> {
     let mut config = config.clone();
@@ -119,7 +127,8 @@ pub(crate) fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig
         Change::Queue(queue) => config.queue = *queue,
         Change::Modcod(modcod) => {
             let own = config.carrier.modcod().ok_or(LinkError::NoModcod)?;
-            config.carrier = config.carrier.with_modcod(modcod.unwrap_or(own));
+            let held = modcod.map_or(own, |it| in_profile(&config, it));
+            config.carrier = config.carrier.with_modcod(held);
         }
         Change::SymbolRate(rate) => config.carrier = config.carrier.with_symbol_rate(*rate),
         Change::Carrier(carrier) => {

@@ -7,7 +7,7 @@ use crate::air::Decapsulator;
 use crate::assign::Stations;
 use crate::change::{Waiting, changed};
 use crate::channel::Channel;
-use crate::config::{LinkConfig, LinkError, Reception};
+use crate::config::{LinkConfig, LinkError};
 use crate::core::{Core, bytes_in_flight};
 use crate::exit::{Exit, Sent};
 use crate::lanes::{Lane, Lanes, put};
@@ -389,12 +389,14 @@ impl Downlink {
 
     /// Takes what a frame has for this terminal.
     fn take(&mut self, sent: &Sent<'_>, part: &[u8], (packets, bytes): (u64, u64)) {
+        let end = sent.end;
+        if self.last.0 != end {
+            self.channel.frame_error_ratio = self.error_ratio(sent.id);
+        }
         let Self {
             channel, ledger, ..
         } = self;
-        let end = sent.end;
         if self.last.0 != end {
-            channel.frame_error_ratio = error_ratio(self.config.reception.as_ref(), sent.id);
             self.last = (end, channel.loses_frame(end));
             ledger.counters.frames_sent += 1;
             ledger.counters.frames_lost += u64::from(self.last.1);
@@ -415,6 +417,18 @@ impl Downlink {
             });
         }
         ledger.lose(end, packets - kept.0, bytes - kept.1);
+    }
+
+    /// Probability that a frame in this MODCOD is not understood: by the profile's threshold, or the standard's.
+    fn error_ratio(&self, id: u8) -> f64 {
+        let Some(reception) = &self.config.reception else {
+            return 0.0;
+        };
+        let own = self.modcods().find(|it| it.id == id);
+        let threshold_db = own
+            .or_else(|| ModCod::by_id(id))
+            .map_or(0.0, ModCod::es_n0_db);
+        reception.frame_error_ratio(threshold_db)
     }
 
     /// Works off the next report; returns the MODCOD if it is another one then. Reception stays until `until` at least.
@@ -452,12 +466,6 @@ impl Downlink {
         self.config = config;
         Ok(tuned)
     }
-}
-
-/// Probability that a frame in this MODCOD is not understood.
-fn error_ratio(reception: Option<&Reception>, id: u8) -> f64 {
-    let threshold_db = ModCod::by_id(id).map_or(0.0, ModCod::es_n0_db);
-    reception.map_or(0.0, |it| it.frame_error_ratio(threshold_db))
 }
 
 impl Downlinks {

@@ -276,6 +276,7 @@ impl<E: Exit> Transmitter<E> {
         if self.is_idle() {
             return None;
         }
+        // Superframes and reports are worked off after their moment: with a delay of 0 at the next one.
         let delay = self.delay();
         if let Some(line) = &self.line {
             return Some(line.free().saturating_add(delay));
@@ -283,12 +284,14 @@ impl<E: Exit> Transmitter<E> {
         let Some((start, end)) = self.opening() else {
             // The next superframe may bring a slot.
             let superframe = self.core.assigning.as_ref()?.next_superframe();
-            return Some(superframe.saturating_add(delay));
+            return Some(superframe.saturating_add(delay.max(1)));
         };
         // Until the frame opens, adaptive coding may make it shorter.
         let report = self.core.acm.as_ref().map(Loop::next_event);
         let report = report.filter(|&report| report <= start);
-        Some(report.unwrap_or(end).saturating_add(delay))
+        Some(report.map_or(end.saturating_add(delay), |at| {
+            at.saturating_add(delay.max(1))
+        }))
     }
 
     fn replace_queue(&mut self, queue: Queue) {

@@ -31,6 +31,18 @@ fn first_packet_on_demand_takes_what_the_model_says() {
 }
 
 #[test]
+fn a_link_without_delay_does_not_stand_still() {
+    let mut link = Link::new(config(&[Access::Rbdc], RBDC, 0)).unwrap();
+    let (mut now, mut out) = (3000 * MS, Vec::new());
+    link.push(now, &packet(84, 0));
+    let left = (0..1000).any(|_| {
+        now = now.max(link.next_event().unwrap());
+        link.pop(now, &mut out).is_some()
+    });
+    assert!(left, "{now}");
+}
+
+#[test]
 fn first_packet_on_a_constant_rate_waits_for_a_slot_alone() {
     // 50 kbit/s are one burst per superframe.
     for one_way in [250, 16] {

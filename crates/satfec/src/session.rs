@@ -241,6 +241,16 @@ impl Session {
         self.events.push(event);
     }
 
+    fn receiver_of(&self, now: Nanos, hello: &Hello) -> Receiver {
+        let window = 2 * usize::from(hello.window.max(1));
+        let receiver = Receiver::new(window, self.parameters.delivery);
+        if hello.wants_reports {
+            receiver.with_reports(now)
+        } else {
+            receiver
+        }
+    }
+
     fn greeted(&mut self, now: Nanos, hello: &Hello, output: &mut impl Output) {
         if hello.mtu != self.parameters.mtu {
             self.is_other(now, Event::OtherMtu(hello.mtu), output);
@@ -251,17 +261,13 @@ impl Session {
             self.peer = hello.session;
             self.is_connected = false;
             self.sender = Sender::new(self.parameters.protection);
-            let window = 2 * usize::from(hello.window.max(1));
-            let receiver = Receiver::new(window, self.parameters.delivery);
-            self.receiver = Some(if hello.wants_reports {
-                receiver.with_reports(now)
-            } else {
-                receiver
-            });
+            self.receiver = Some(self.receiver_of(now, hello));
             self.greet(now, output);
         }
         if hello.peer == self.parameters.session && !self.is_connected {
             self.is_connected = true;
+            // The peer's stream to this end begins: what came before was to the one before it.
+            self.receiver = Some(self.receiver_of(now, hello));
             let peer_window = hello.window;
             self.events.push(Event::Connected { peer_window });
             // The peer hears at once that it may send.

@@ -83,6 +83,28 @@ fn an_end_that_starts_anew_begins_new_streams() {
 }
 
 #[test]
+fn packets_in_flight_to_an_end_that_starts_anew_do_not_hold_up_its_streams() {
+    let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+    second(&mut ends, &mut wires, 0);
+    for number in 0..2000_u32 {
+        ends[0].push(1000 * MS, &number.to_be_bytes(), &mut wires[0]);
+    }
+    second(&mut ends, &mut wires, 1000 * MS);
+    ends[1] = end(3);
+    // Before the peer has heard of it, a greeting and data for the end before arrive.
+    ends[0].timeout(3000 * MS, &mut wires[0]);
+    ends[0].push(3000 * MS, b"in flight", &mut wires[0]);
+    for datagram in std::mem::take(&mut wires[0].sent) {
+        ends[1].receive(3000 * MS, &datagram, &mut wires[1]);
+    }
+    second(&mut ends, &mut wires, 3000 * MS);
+    ends[0].push(4000 * MS, b"again", &mut wires[0]);
+    second(&mut ends, &mut wires, 4000 * MS);
+    assert_eq!(wires[1].delivered.last().unwrap(), b"again");
+    assert_eq!(ends[1].receiver().unwrap().counters().late, 0);
+}
+
+#[test]
 fn a_silent_peer_and_one_with_another_mtu_are_named() {
     let mut alone = end(1);
     let mut wires = Wires::default();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use emulator::drive::Snapshot;
 use emulator::fifos::FifoNames;
+use emulator::plan::rounded_db;
 use emulator::served::OfTerminal;
 use link::Counters;
 use serde::Serialize;
@@ -200,11 +201,6 @@ impl TerminalLine {
             fifos,
         }
     }
-}
-
-/// Thousandths of a dB: more digits would be noise of the logarithm.
-fn rounded_db(db: f64) -> f64 {
-    (db * 1e3).round() / 1e3
 }
 
 /// What came in from the entity before.

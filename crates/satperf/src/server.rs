@@ -104,8 +104,13 @@ impl Session {
         if *self.control.get_or_insert(stream) != stream {
             return Err("one request per connection");
         }
-        let inbox = &mut self.inbox;
-        let end = stack.read(self.conn, stream, &mut |data| inbox.extend_from_slice(data));
+        let (inbox, is_request) = (&mut self.inbox, self.request.is_none());
+        let end = stack.read(self.conn, stream, &mut |data| {
+            // What follows a request has no meaning, and is not kept.
+            if is_request && inbox.len() <= REQUEST_LIMIT {
+                inbox.extend_from_slice(data);
+            }
+        });
         self.stopped |= end != Read::Open;
         if self.request.is_none() {
             if let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {

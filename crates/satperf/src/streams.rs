@@ -230,6 +230,7 @@ impl OutgoingStream {
 /// The receiver's side.
 #[derive(Debug, Default)]
 pub struct Receiving {
+    /// What came of each stream that has not ended, bytes.
     streams: BTreeMap<u64, u64>,
     finished: u32,
     /// Payload in order, bytes.
@@ -251,6 +252,9 @@ impl Receiving {
         });
         self.bytes += *offset - begin;
         self.finished += u32::from(end == Read::Finished);
+        if end != Read::Open {
+            self.streams.remove(&stream);
+        }
     }
 
     /// What is wrong with the payload of a request, if anything.

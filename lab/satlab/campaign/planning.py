@@ -34,6 +34,9 @@ def plan(path: Path) -> Plan:
         raise ConfigError(f"{path} has {count} tasks", hint=f"at most {MAX_TASKS}: make several campaigns of it")
     cells = list(_cells(file, path))
     ids = _ids([cell.factors for cell in cells])
+    if twice := [name for name, times in Counter(ids).items() if times > 1]:
+        hint = "name each value once; scenario files and profile folders need different names"
+        raise ConfigError(f"{path}: {len(twice)} cells occur twice, for example {twice[0]}", hint=hint)
     # The first task of each cell, then the second, so that a part covers all cells.
     tasks = tuple(
         _task(cell, name, number, seed)

@@ -141,12 +141,13 @@ class RunFolder:
             self._finish(about, status, reason)
         with log.step("collect and report"):
             collected = reading.collected(self.path)
+            failed = failed_samples(collected.records)
+            if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
+                status, reason = ExitStatus.FAILED, failed
+                self._write_end(about, status, reason)
+                collected = reading.collected(self.path)  # records of the run say it, too
             if title is not None:
                 report.build({self.path: collected}, self.path / "report" / "index.html", title)
-        failed = failed_samples(collected.records)
-        if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
-            status, reason = ExitStatus.FAILED, failed
-            self._write_end(about, status, reason)
         ownership.chown_to_caller(self.path)
         return RunResult(self.path, status, reason, collected)
 

@@ -77,10 +77,11 @@ def line(points: Points, name: str, style: int, **more: Any) -> Json:
 
 
 def per_second(points: Points) -> list[tuple[float, float]]:
-    """Average values over whole seconds, dated at their middle; a second that is less than half full is left out."""
+    """Average values over whole seconds from 0 on, dated at their middle; one that is less than half full is left out."""
     buckets: dict[int, list[float]] = {}
     for t, value in points:
-        buckets.setdefault(int(t - 1e-9), []).append(value)
+        if t > 0:
+            buckets.setdefault(int(max(0.0, t - 1e-9)), []).append(value)
     full = max(map(len, buckets.values()), default=0)
     return [
         (second + 0.5, sum(values) / len(values))
@@ -134,7 +135,8 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
         table += [(bulk.name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
     if not table:
         return None
-    capacity, changing = bulks[0].capacity_bps, bulks[0].capacity
+    levels = {(bulk.capacity_bps, tuple(bulk.capacity)) for bulk in bulks if bulk.capacity_bps is not None}
+    capacity, changing = levels.pop() if len(levels) == 1 else (None, ())
     highest = max((value for _, value in changing), default=capacity or 0)
     top = 1.15 * max([highest / 1e6, *(float(value) for _, _, value in table)])
     layout = {"xaxis": axis(SINCE, rangemode="tozero"), "yaxis": axis("Goodput (Mbit/s)", range=[0, round(top, 3)])}

@@ -188,7 +188,7 @@ def streams(rows: Iterable[Row]) -> list[StreamFigure]:
             found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
     figures = []
     for group in found.values():
-        head = group.get("one_way_delay_ms median")
+        head = group.get("one_way_delay_ms median") or group.get("one_way_delay_ms")  # of one that failed
         if head is not None:
             values = {name: row.value for name, row in group.items()}
             codec = group["mos"].labels["codec"] if "mos" in group else ""
@@ -254,7 +254,7 @@ def failures(rows: Iterable[Row]) -> list[Failure]:
     """Return the failed and cut-off samples; metrics that failed together are one line."""
     groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for row in rows:
-        if row.status != "ok" and "stat" not in row.labels:
+        if row.status != "ok" and "censored" not in row.labels:  # summaries of page loads have that
             groups[row.run_id, row.status, _place(row.labels), row.reason].append(row.metric)
     return [
         Failure(run_id, tuple(dict.fromkeys(metrics)), status, place, reason)
@@ -264,6 +264,7 @@ def failures(rows: Iterable[Row]) -> list[Failure]:
 
 def _place(labels: Mapping[str, str]) -> str:
     parts = [labels.get("function", ""), labels.get("file", ""), labels.get("direction", ""), labels.get("check", "")]
+    parts += [f"{key} {labels[key]}" for key in ("terminal", "fifo") if key in labels]
     parts.append(f"load {labels['load']}" if "load" in labels else "")
     parts.append(f"on {labels['entity']}" if "entity" in labels else "")
     return ", ".join(part for part in parts if part)

@@ -46,8 +46,10 @@ def terminal_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
 
 def _cells(group: dict[str, Row]) -> list[str]:
     def cell(name: str, scale: float, digits: int) -> str:
-        value = group[name].value if name in group else None
-        return "" if value is None else f"{value * scale:,.{digits}f}"
+        row = group.get(name)
+        if row is None:
+            return ""
+        return row.status if row.value is None else f"{row.value * scale:,.{digits}f}"
 
     modcods = {row.labels["modcod"]: row.value or 0 for row in group.values() if row.metric == "terminal_modcod_frames"}
     most = sorted(modcods, key=lambda name: -modcods[name])[:3]

@@ -55,7 +55,8 @@ def _is_record(record: Any) -> bool:
     if not isinstance(meta, dict):
         return False
     kinds = {"job_name": str, "job_instance_id": int, "scenario_instance_id": int, "is_file": bool, "time": int}
-    return all(isinstance(meta.get(key), kind) for key, kind in kinds.items()) and 0 <= meta["time"] < _MAX_MS
+    is_known = all(isinstance(meta.get(key), kind) for key, kind in kinds.items()) and 0 <= meta["time"] < _MAX_MS
+    return is_known and isinstance(meta.get("suffix", ""), str)
 
 
 def statistics(record: Record) -> Record:
@@ -82,7 +83,7 @@ def csv_lines(context: Context, instance: Instance) -> Iterator[str]:
     fields = sorted({*_META, *names} | ({"time"} if names else set()))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fields, restval="", extrasaction="ignore")
-    writer.writeheader()
+    writer.writerow({name: _guarded(name) for name in fields})
     for row in _rows(context, instance, has_statistics=bool(names)):
         writer.writerow({name: _guarded(value) for name, value in row.items()})
         yield buffer.getvalue()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The link of an active run: `raw/link.jsonl` is read as it grows, into a limited number of time bins."""
 
+import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -169,4 +170,4 @@ class Watcher:
             while lines := followed.file.read():
                 for line in lines:
                     followed.curves.add(line)
-            return followed.curves
+            return copy.deepcopy(followed.curves)  # others go on adding to it

@@ -7,9 +7,6 @@ use crate::Nanos;
 use crate::ledger::Ledger;
 use crate::ring::Ring;
 
-/// A queue of less than this never drops (`maxpacket` of RFC 8289 section 5.2): the MTU of the path.
-const FULL_SIZE: u64 = 1500;
-
 /// State of one controller (RFC 8289 section 5.1).
 #[derive(Debug, Default)]
 pub(super) struct Controller {
@@ -88,7 +85,7 @@ impl Controller {
             self.first_above = None;
             return None;
         };
-        if now.saturating_sub(since) < config.target || ring.size().0 <= FULL_SIZE {
+        if now.saturating_sub(since) < config.target || ring.size().0 <= super::FULL_SIZE {
             self.first_above = None;
             return Some((since, false));
         }

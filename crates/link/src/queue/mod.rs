@@ -151,7 +151,8 @@ enum Discipline {
     Flows(Box<FlowQueues>),
 }
 
-/// Bytes of a full-size packet, for the room that is reserved.
+/// Bytes of a full-size packet: for the room that is reserved, and the size up to which a queue never drops (`maxpacket`
+/// of RFC 8289 section 5.2).
 const FULL_SIZE: u64 = 1500;
 
 impl Buffer {

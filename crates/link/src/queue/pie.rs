@@ -15,7 +15,7 @@ use rand_pcg::Pcg64;
 const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
 /// Two full-size packets may always wait (section 4.1).
-const ALWAYS_ROOM: u64 = 2 * 1500;
+const ALWAYS_ROOM: u64 = 2 * super::FULL_SIZE;
 /// Above this probability also ECN-capable packets are dropped (section 5.1).
 const MARK_THRESHOLD: f64 = 0.1;
 /// Probability, after decay, that counts as none.

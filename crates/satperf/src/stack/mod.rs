@@ -24,6 +24,9 @@ pub const ALPN: &[u8] = b"satperf/1";
 /// Streams that a peer may have open at once, per kind.
 pub const MAX_STREAMS: u32 = 100;
 
+/// Answers without a connection that wait to be sent, at most: of further ones the peer asks again.
+const MOST_ANSWERS: usize = 64;
+
 /// What every stack is made from.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {

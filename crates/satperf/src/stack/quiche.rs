@@ -15,8 +15,8 @@ use bytes::{Buf, Bytes};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{
-    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
-    TlsFiles, Transmit, ZeroRtt,
+    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, MOST_ANSWERS, Qlogs, Read, Setup, Stack,
+    StackError, Stats, TlsFiles, Transmit, ZeroRtt,
 };
 
 /// As in Cargo.lock.
@@ -119,7 +119,9 @@ impl Quiche {
             let mut answer = vec![0; DATAGRAM];
             let len = ::quiche::negotiate_version(&header.scid, &header.dcid, &mut answer).ok()?;
             answer.truncate(len);
-            self.responses.push_back((from, answer));
+            if self.responses.len() < MOST_ANSWERS {
+                self.responses.push_back((from, answer));
+            }
             return None;
         }
         let id = random_id()?;

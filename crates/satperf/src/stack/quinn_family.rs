@@ -24,8 +24,8 @@ use super::proto::{
 };
 use super::{NAME, differences};
 use crate::stack::{
-    Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
-    TlsFiles, Transmit, ZeroRtt,
+    Close, Conn, Datagram, Event, MAX_STREAMS, MOST_ANSWERS, Qlogs, Read, Setup, Stack, StackError,
+    Stats, TlsFiles, Transmit, ZeroRtt,
 };
 
 /// Checks options without making anything.
@@ -231,7 +231,13 @@ impl Family {
             Err(_) => Some(self.endpoint.refuse(incoming, &mut buffer)),
         };
         if let Some(answer) = answer {
-            self.responses.push_back((burst(&answer), buffer));
+            self.respond(burst(&answer), buffer);
+        }
+    }
+
+    fn respond(&mut self, transmit: Transmit, bytes: Vec<u8>) {
+        if self.responses.len() < MOST_ANSWERS {
+            self.responses.push_back((transmit, bytes));
         }
     }
 
@@ -346,7 +352,7 @@ impl Stack for Family {
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::Response(answer)) => {
-                self.responses.push_back((burst(&answer), buffer));
+                self.respond(burst(&answer), buffer);
             }
             None => {}
         }
