@@ -46,6 +46,11 @@ impl OfTerminal {
             es_n0_db: reception.map(Reception::effective_es_n0_db),
         }
     }
+
+    /// With random access more waits than FIFOs hold: what is sent and not yet decoded.
+    fn with(self, queue: (u64, u64)) -> Self {
+        Self { queue, ..self }
+    }
 }
 
 /// State of a direction.
@@ -231,11 +236,7 @@ impl Served {
                     stays.for_each(|(link, own)| sum += link.counters(now, own));
                     let (link, own) = links.of_mut(it);
                     let (queue, fifos) = (link.queue(own), link.fifos(own));
-                    OfTerminal {
-                        // With random access also what is sent and not yet decoded.
-                        queue,
-                        ..OfTerminal::new(&sum, fifos, link.config(own))
-                    }
+                    OfTerminal::new(&sum, fifos, link.config(own)).with(queue)
                 };
                 let mut terminals: Vec<_> = (0..count).map(&mut of).collect();
                 if count == 1 {

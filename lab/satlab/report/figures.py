@@ -77,7 +77,7 @@ def line(points: Points, name: str, style: int, **more: Any) -> Json:
 
 
 def per_second(points: Points) -> list[tuple[float, float]]:
-    """Average values over whole seconds from 0 on, dated at their middle; one that is less than half full is left out."""
+    """Average values over whole seconds from 0 on, dated at their middle; one less than half full is left out."""
     buckets: dict[int, list[float]] = {}
     for t, value in points:
         if t > 0:

@@ -452,7 +452,8 @@ def _video_cells(one: VideoFigure) -> tuple[str, ...]:
 
     bitrate = value("bitrate_bps", 2, 1e-6) if one.status == "ok" else STATUS[one.status]
     stalls = value("stalls_count", 0), value("stalled_s", 1)
-    return (one.name, one.labels.get("n", ""), bitrate, value("startup_ms", 2, 1e-3), *stalls, value("switches_count", 0))
+    segments = one.labels.get("n", "")  # none where nothing was stored
+    return (one.name, segments, bitrate, value("startup_ms", 2, 1e-3), *stalls, value("switches_count", 0))
 
 
 def _checks(run: ReportRun) -> list[Row]:

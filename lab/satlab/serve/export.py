@@ -83,7 +83,7 @@ def csv_lines(context: Context, instance: Instance) -> Iterator[str]:
     fields = sorted({*_META, *names} | ({"time"} if names else set()))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fields, restval="", extrasaction="ignore")
-    writer.writerow({name: _guarded(name) for name in fields})
+    writer.writerow({name: name if name in _META else _guarded(name) for name in fields})
     for row in _rows(context, instance, has_statistics=bool(names)):
         writer.writerow({name: _guarded(value) for name, value in row.items()})
         yield buffer.getvalue()

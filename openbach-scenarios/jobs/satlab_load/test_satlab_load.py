@@ -145,7 +145,8 @@ def test_a_second_stop_does_not_take_the_record(trial: Callable[[str], Any], tmp
         listener.bind(("127.0.0.1", int(used)))
         listener.settimeout(20)
         sender = test.start("-p", used, "send", "127.0.0.1", "-t", "60", "-f", "1")
-        listener.recv(2048)
+        for _ in range(3):
+            listener.recv(2048)
         sender.terminate()
         while not is_end(listener.recv(2048)):
             pass
