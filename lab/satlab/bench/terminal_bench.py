@@ -28,7 +28,7 @@ from satlab.netlab.lab import Lab
 RATE_MBPS = 220.0
 """Layer-2 rate of the forward link: at `LOAD` more than 200 Mbit/s of payload."""
 HOST_WAKE_PERIOD_S = 0.005
-"""Of the bare threads beside the load: they have a higher priority than the emulator, so they wake seldom."""
+"""Of the bare threads next to the load: they have a higher priority than the emulator, so they wake seldom."""
 RECEIVED_MBPS, LATE_US, UP_S, DOWN_S, COUNT = 200.0, 200.0, 6.0, 3.0, 16
 """Promised of COUNT terminals: payload in all, release error p99, and times until the lab is up and removed."""
 
