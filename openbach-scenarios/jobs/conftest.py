@@ -4,6 +4,7 @@
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -111,6 +112,14 @@ def node() -> Iterator[Node]:
 def trial(tmp_path: Path) -> Callable[[str], Trial]:
     """Return a job to try."""
     return lambda job: Trial(job, tmp_path)
+
+
+@pytest.fixture
+def udp_port() -> str:
+    """Return a port of the loopback interface that is free."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 @pytest.fixture

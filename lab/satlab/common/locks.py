@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -18,3 +19,20 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def hold_removable(file: Path, *, wait: bool) -> int | None:
+    """Make and lock a file that its last holder removes, with its folder; return its descriptor.
+
+    None: another holds it, or it was removed between its opening and its lock. `wait`: until it is free.
+    """
+    # The folder may go between its making and the look at it (FileExistsError), or before the file is opened.
+    with suppress(FileNotFoundError, FileExistsError):
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = open_lock(file)
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                return descriptor
+        os.close(descriptor)
+    return None

@@ -18,7 +18,6 @@ namespaces by their names. So `down` works whatever was killed, and whatever is 
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -35,7 +34,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from satlab.common import netns_names
+from satlab.common import locks, netns_names
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.files import write_atomically
 from satlab.common.paths import SATLINK
@@ -535,7 +534,7 @@ def _write(path: Path, text: str) -> None:
 def _locked(lab_id: str) -> Iterator[None]:
     """Hold a lab's lock file, which is deleted again: so whoever gets the lock looks whether the file is still it."""
     path, end = RUN / f"{lab_id}.lock", time.monotonic() + LOCK_DEADLINE_S
-    while (file := _try_lock(path)) is None:
+    while (file := locks.hold_removable(path, wait=False)) is None:
         if time.monotonic() > end:
             raise HostError(f"another satlab command has worked on lab {lab_id} for {LOCK_DEADLINE_S:g} s")
         time.sleep(POLL_S)
@@ -546,19 +545,6 @@ def _locked(lab_id: str) -> Iterator[None]:
         os.close(file)
         with contextlib.suppress(OSError):  # other labs, or other locks, are in it
             RUN.rmdir()
-
-
-def _try_lock(path: Path) -> int | None:
-    # The folder may go between its making and the look at it (FileExistsError), or before the file is opened.
-    with contextlib.suppress(FileNotFoundError, FileExistsError):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        with contextlib.suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file), path.stat()):
-                return file
-        os.close(file)
-    return None
 
 
 class _Interrupts:

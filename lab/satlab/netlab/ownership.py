@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from satlab.common import scratch
+from satlab.common import locks, scratch
 from satlab.common.errors import HostError
 from satlab.netlab import lab
 
@@ -31,25 +31,12 @@ def owned(lab_id: str) -> Iterator[str]:
 
 def _locked(path: Path) -> int:
     """Open and lock a lock file. A sweep holds it for a moment at most, and may have removed it then."""
-    while True:
-        descriptor = _open(path)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
-        os.close(descriptor)
-
-
-def _open(path: Path) -> int:
-    """Open a lock file; its folder may be removed by another run at any time."""
-    while True:
-        try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except (FileNotFoundError, FileExistsError):
-            continue
-        except PermissionError as error:
-            raise HostError("a run needs root: it makes network namespaces", "run the same command as root") from error
+    try:
+        while (descriptor := locks.hold_removable(path, wait=True)) is None:
+            pass
+    except PermissionError as error:
+        raise HostError("a run needs root: it makes network namespaces", "run the same command as root") from error
+    return descriptor
 
 
 def _forget(path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from satlab.common import scratch
+from satlab.common import locks, scratch
 from satlab.netlab import lab, ownership
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="changes owners")
@@ -27,7 +27,7 @@ def test_a_lab_that_is_owned_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_owner_whose_file_was_swept_before_its_lock_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab, "down", lambda _: None)
-    plain, swept = ownership._open, list[str]()
+    plain, swept = locks.open_lock, list[str]()
 
     def open_and_lose(path: Path) -> int:
         descriptor = plain(path)
@@ -35,7 +35,7 @@ def test_an_owner_whose_file_was_swept_before_its_lock_has_another(monkeypatch: 
             swept.extend(ownership.sweep())
         return descriptor
 
-    monkeypatch.setattr(ownership, "_open", open_and_lose)
+    monkeypatch.setattr(locks, "open_lock", open_and_lose)
     with ownership.owned("run-c"):
         assert swept == ["run-c"]
         assert (ownership.OWNERS / "run-c").exists()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
 import random
-import socket
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +18,6 @@ MS = 1_000_000
 @pytest.fixture
 def job(module: Callable[[str], ModuleType]) -> ModuleType:
     return module("satlab_load")
-
-
-def port() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
 
 
 # Standard deviation over mean, of each distribution with its default shape.
@@ -104,8 +97,8 @@ def test_bytes_that_are_no_load_are_passed_over(job: ModuleType) -> None:
     assert reception.sent == 1
 
 
-def test_a_load_from_one_process_to_another(trial: Callable[[str], Any], tmp_path: Path) -> None:
-    test, used = trial("satlab_load"), port()
+def test_a_load_from_one_process_to_another(udp_port: str, trial: Callable[[str], Any], tmp_path: Path) -> None:
+    test, used = trial("satlab_load"), udp_port
     receiver = test.start("-p", used, "receive", "-b", "127.0.0.1")
     test.ready()
     words = ["send", "127.0.0.1", "-t", "1", "-f", "2", "--gap", "exponential", "--size", "uniform", "--seed", "5"]
@@ -124,49 +117,6 @@ def test_a_load_from_one_process_to_another(trial: Callable[[str], Any], tmp_pat
     times = [record["_metadata"]["time"] for record in test.records() if "owd_ms" in record]
     assert times == sorted(times)
     assert times[-1] - times[0] > 500, "each delay at the time of its packet"
-
-
-def test_a_stopped_receiver_without_a_packet_has_failed(trial: Callable[[str], Any]) -> None:
-    test = trial("satlab_load")
-    receiver = test.start("-p", port(), "receive", "-b", "127.0.0.1")
-    test.ready()
-    receiver.terminate()
-    output, _ = receiver.communicate(timeout=20)
-    assert (receiver.returncode, "no packet" in output) == (1, True)
-
-
-def is_end(content: bytes) -> bool:
-    return content[4] == 1  # the kind
-
-
-def test_a_second_stop_does_not_take_the_record(trial: Callable[[str], Any], tmp_path: Path) -> None:
-    test, used = trial("satlab_load"), port()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.bind(("127.0.0.1", int(used)))
-        listener.settimeout(20)
-        sender = test.start("-p", used, "send", "127.0.0.1", "-t", "60", "-f", "1")
-        for _ in range(3):
-            listener.recv(2048)
-        sender.terminate()
-        while not is_end(listener.recv(2048)):
-            pass
-        sender.terminate()
-        output, _ = sender.communicate(timeout=20)
-    assert sender.returncode == 0, output
-    made = json.loads((tmp_path / "files/satlab_load-1/stream_json.json").read_text())
-    assert made["sent"] >= 1
-
-
-def test_a_stop_before_the_first_wait_is_an_ordinary_end(
-    job: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stopped() -> None:
-        raise job.Stopped  # the signal comes while the job reports that it is ready
-
-    monkeypatch.setattr(job, "announce", stopped)
-    monkeypatch.setattr(job, "measured", lambda: None)  # signals of this process stay as they are
-    assert job.receive(job.parser().parse_args(["-p", port(), "receive", "-b", "127.0.0.1"])) == 1
-    assert "no packet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

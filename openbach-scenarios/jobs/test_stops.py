@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stops of the jobs that send and receive datagrams."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def is_end_of_load(content: bytes) -> bool:
+    return content[4] == 1  # the kind
+
+
+def is_end_of_stream(content: bytes) -> bool:
+    return content[1] & 0x7F == 127  # the payload type
+
+
+EACH = pytest.mark.parametrize("name", ["satlab_load", "satlab_stream"])
+
+
+@EACH
+def test_a_stopped_receiver_without_a_packet_has_failed(udp_port: str, trial: Callable[[str], Any], name: str) -> None:
+    test = trial(name)
+    receiver = test.start("-p", udp_port, "receive", "-b", "127.0.0.1")
+    test.ready()
+    receiver.terminate()
+    output, _ = receiver.communicate(timeout=20)
+    assert (receiver.returncode, "no packet" in output) == (1, True)
+
+
+@pytest.mark.parametrize(("name", "is_end"), [("satlab_load", is_end_of_load), ("satlab_stream", is_end_of_stream)])
+def test_a_second_stop_does_not_take_the_record(
+    udp_port: str, trial: Callable[[str], Any], tmp_path: Path, name: str, is_end: Callable[[bytes], bool]
+) -> None:
+    test, used = trial(name), udp_port
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", int(used)))
+        listener.settimeout(20)
+        sender = test.start("-p", used, "send", "127.0.0.1", "-t", "60")
+        for _ in range(3):
+            listener.recv(2048)
+        sender.terminate()
+        while not is_end(listener.recv(2048)):
+            pass
+        sender.terminate()
+        output, _ = sender.communicate(timeout=20)
+    assert sender.returncode == 0, output
+    made = json.loads((tmp_path / f"files/{name}-1/stream_json.json").read_text())
+    assert made["sent"] >= 1
+
+
+@EACH
+def test_a_stop_before_the_first_wait_is_an_ordinary_end(
+    udp_port: str,
+    module: Callable[[str], ModuleType],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = module(name)
+
+    def stopped() -> None:
+        raise job.Stopped  # the signal comes while the job reports that it is ready
+
+    monkeypatch.setattr(job, "announce", stopped)
+    monkeypatch.setattr(job, "measured", lambda: None)  # signals of this process stay as they are
+    assert job.receive(job.parser().parse_args(["-p", udp_port, "receive", "-b", "127.0.0.1"])) == 1
+    assert "no packet" in capsys.readouterr().err
