@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Changes of a link at run time.
 
-use crate::{Carrier, Coding, Jitter, LinkConfig, LinkError, Loss, Nanos, Queue};
+use crate::{Carrier, Jitter, LinkConfig, LinkError, Loss, Nanos, Queue};
 use dvb::dama::Grant;
 use dvb::modcod::ModCod;
 
@@ -102,10 +102,8 @@ pub enum Waiting {
 
 /// A MODCOD with the profile's threshold, where ACM may choose it, too.
 fn in_profile(config: &LinkConfig, modcod: ModCod) -> ModCod {
-    let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);
-    let of_carrier = |&coding: &Coding| config.carrier.with_coding(coding).modcod();
-    let known = allowed.filter_map(of_carrier).find(|it| it.id == modcod.id);
-    known.unwrap_or(modcod)
+    let mut known = config.choices().filter_map(|it| it.modcod());
+    known.find(|it| it.id == modcod.id).unwrap_or(modcod)
 }
 
 /// The configuration after a change.

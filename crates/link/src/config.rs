@@ -165,6 +165,12 @@ pub enum LinkError {
 }
 
 impl LinkConfig {
+    /// The carrier with each coding that adaptive coding may choose.
+    pub(crate) fn choices(&self) -> impl Iterator<Item = Carrier> {
+        let allowed = self.acm.iter().flat_map(|acm| &acm.allowed);
+        allowed.map(|&coding| self.carrier.with_coding(coding))
+    }
+
     /// A perfect link: no loss, jitter or reception fault.
     #[must_use]
     pub const fn new(carrier: Carrier, delay: Nanos, queue: Queue, seed: u64) -> Self {

@@ -170,9 +170,8 @@ impl Core {
 pub(crate) fn bytes_in_flight(config: &LinkConfig) -> u64 {
     let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
     let time = config.delay as f64 + openings + config.jitter.most_ns();
-    let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);
-    let rate_bps = allowed
-        .map(|&coding| config.carrier.with_coding(coding))
+    let rate_bps = config
+        .choices()
         .chain([config.carrier])
         .filter_map(|carrier| carrier.rate_bps())
         .fold(0.0, f64::max);

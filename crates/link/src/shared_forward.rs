@@ -381,10 +381,8 @@ impl Downlink {
 
     /// MODCODs that it may be sent.
     fn modcods(&self) -> impl Iterator<Item = ModCod> {
-        let allowed = self.config.acm.iter().flat_map(|acm| &acm.allowed);
-        let carrier = self.config.carrier;
-        let allowed = allowed.filter_map(move |&coding| carrier.with_coding(coding).modcod());
-        allowed.chain(self.config.carrier.modcod())
+        let carriers = self.config.choices().chain([self.config.carrier]);
+        carriers.filter_map(|it| it.modcod())
     }
 
     /// Takes what a frame has for this terminal.
