@@ -5,8 +5,6 @@ import shutil
 from pathlib import Path
 
 MODULE = Path(__file__).with_name("byte_code_of_archives.py")
-PACKAGES = Path("usr/lib/python3/dist-packages")
-"""Below a guest's root: Debian's packages for every release of Python."""
 
 
 def keep_byte_code(packages: Path) -> None:

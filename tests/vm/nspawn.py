@@ -23,7 +23,7 @@ from satlab.common.topology import Size, Topology, control_address
 from satlab.netlab import netns
 from satlab.vm import box, inventory
 from satlab.vm.provision import VmFolder, ssh_options
-from tests.vm import guest_python, owner
+from tests.vm import owner
 
 TERMINALS = int(os.environ.get("SATLAB_VM_TERMINALS", "1"))
 """Terminals of the stage: 1, the full lab; or 2, the small lab with an ST and a client more."""
@@ -81,7 +81,6 @@ def _root() -> Path:
     box.make_root(archive, packages, has_lists=True)
     box.unpack(archive, root)
     box.run(["chroot", str(root), "apt-cache", "gencaches"])
-    guest_python.keep_byte_code(root / guest_python.PACKAGES)
     archive.unlink()
     stamp.write_text(listed)
     return root

@@ -129,6 +129,20 @@ def test_a_failed_play_names_host_task_and_cause(folder: VmFolder, ansible: Call
     assert (folder.path / "ansible.log").read_text() == PLAY
 
 
+def test_a_play_keeps_one_python_on_each_host_unless_the_user_names_a_strategy(
+    folder: VmFolder, ansible: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ansible('echo "$ANSIBLE_STRATEGY $ANSIBLE_STRATEGY_PLUGINS"')
+    monkeypatch.delenv("ANSIBLE_STRATEGY", raising=False)
+    provision.play(folder, "site.yml")
+    monkeypatch.setenv("ANSIBLE_STRATEGY", "linear")
+    provision.play(folder, "site.yml")
+    ours, theirs = (line.split() for line in (folder.path / "ansible.log").read_text().splitlines())
+    assert ours[0] == "mitogen_linear"
+    assert (Path(ours[1]) / "mitogen_linear.py").exists()
+    assert theirs[0] == "linear"
+
+
 def test_a_long_message_of_ssh_is_reported_to_its_last_words(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     warning = f"Data could not be sent: {'@' * 700}" + r"\r\nHost key verification failed."
     text = 'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "' + warning + '", "unreachable": true}'
