@@ -6,7 +6,7 @@ use std::io;
 use std::mem::discriminant;
 
 use hdrhistogram::Histogram;
-use link::{Carrier, Change, Counters, FifoState, Nanos, Stage};
+use link::{Carrier, Change, Counters, FifoState, LinkError, Nanos, Stage};
 
 use crate::bundle::{Bundle, Takes};
 use crate::scheduled::{Applied, Scheduled};
@@ -210,6 +210,8 @@ pub struct Drive {
     changes: VecDeque<Scheduled>,
     /// Changes to report.
     applied: Vec<Applied>,
+    /// Terminals with an outage of their own that is newer than any of all, and these changes.
+    own_outages: Vec<(usize, Change)>,
     /// The last moment the link has seen.
     seen: Nanos,
     late: Histogram<u32>,
@@ -252,6 +254,7 @@ impl Drive {
             next_tick: 1,
             refused: (0, 0),
             changes: VecDeque::new(),
+            own_outages: Vec::new(),
             applied: Vec::new(),
             seen: 0,
             late_total: late.clone(),
@@ -293,7 +296,7 @@ impl Drive {
                 return;
             };
             let at = scheduled.at.max(self.seen);
-            if scheduled.change.is_outage() {
+            if scheduled.change.outage().is_some() {
                 // The newest change of an outage holds: the end that an earlier one scheduled is dropped. One of all
                 // terminals holds for each.
                 let (kind, of) = (discriminant(&scheduled.change), scheduled.terminal);
@@ -306,7 +309,7 @@ impl Drive {
                 self.schedule(next);
             }
             let set = self.link.set(at, scheduled.terminal, &scheduled.change);
-            let error = set.err();
+            let error = set.and_then(|()| self.keep_outages(at, &scheduled)).err();
             self.seen = at;
             if scheduled.is_reported() {
                 self.applied.push(Applied {
@@ -317,6 +320,26 @@ impl Drive {
             }
         }
         self.seen = self.seen.max(now);
+    }
+
+    /// Notes the outage of one terminal; where one of all ends by its length, newer ones of single terminals go on.
+    fn keep_outages(&mut self, at: Nanos, made: &Scheduled) -> Result<(), LinkError> {
+        let Some(is_down) = made.change.outage() else {
+            return Ok(());
+        };
+        let kind = discriminant(&made.change);
+        let is_same = |change: &Change| discriminant(change) == kind;
+        if made.terminal.is_none() && made.is_end {
+            let mut own = self.own_outages.iter().filter(|it| is_same(&it.1));
+            return own.try_for_each(|(terminal, down)| self.link.set(at, Some(*terminal), down));
+        }
+        let of = made.terminal;
+        self.own_outages
+            .retain(|(terminal, change)| !is_same(change) || of.is_some_and(|of| of != *terminal));
+        if let Some(terminal) = of.filter(|_| is_down) {
+            self.own_outages.push((terminal, made.change.clone()));
+        }
+        Ok(())
     }
 
     /// Takes what came in, releases what is due, reports the intervals that have ended.

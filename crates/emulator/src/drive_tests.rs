@@ -371,6 +371,23 @@ fn an_outage_of_all_outlasts_an_earlier_one_of_a_terminal() {
 }
 
 #[test]
+fn a_newer_outage_of_a_terminal_outlasts_one_of_all() {
+    let of_all = Scheduled {
+        lasts: Some(4 * MS),
+        ..change(2 * MS + 1, Change::Outage(true))
+    };
+    let own = |at: Nanos, is_down: bool| Scheduled {
+        terminal: Some(0),
+        ..change(at, Change::Outage(is_down))
+    };
+    let changes = vec![of_all, own(4 * MS + 1, true), own(9 * MS + 1, false)];
+    let (left, applied) = changed(&mut every_ms(100 * MS), changes);
+    assert_eq!(applied, [2 * MS + 1, 4 * MS + 1, 6 * MS + 1, 9 * MS + 1]);
+    // The end of the one of all, at 6 ms, brings nothing back; the terminal's own does.
+    assert_eq!(left[..3], [41 * MS, 42 * MS, 50 * MS]);
+}
+
+#[test]
 fn a_plan_of_another_process_counts_from_when_it_came() {
     let agreement = dvb::dama::Agreement {
         cra_kbps: 0,

@@ -48,13 +48,13 @@ pub enum Change {
 }
 
 impl Change {
-    /// It says that the link, or its way for plans, is down or up.
+    /// Whether it takes the link, or its way for plans, down; `None` if it does neither that nor the reverse.
     #[must_use]
-    pub fn is_outage(&self) -> bool {
+    pub fn outage(&self) -> Option<bool> {
         match self {
-            Self::Outage(_) => true,
-            Self::Plans(change) => change.is_outage(),
-            _ => false,
+            Self::Outage(is_down) => Some(*is_down),
+            Self::Plans(change) => change.outage(),
+            _ => None,
         }
     }
 }
@@ -125,6 +125,9 @@ pub(crate) fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig
         Change::Queue(queue) => config.queue = *queue,
         Change::Modcod(modcod) => {
             let own = config.carrier.modcod().ok_or(LinkError::NoModcod)?;
+            if modcod.is_none() && config.acm.is_none() {
+                return Err(LinkError::NoAdaptiveCoding);
+            }
             let held = modcod.map_or(own, |it| in_profile(&config, it));
             config.carrier = config.carrier.with_modcod(held);
         }

@@ -107,6 +107,9 @@ pub enum LinkError {
     /// Only a forward carrier has MODCODs to choose from.
     #[error("only a forward carrier has MODCODs to choose from")]
     NoModcod,
+    /// The MODCOD is fixed: there is no adaptive coding to return to.
+    #[error("the link has no adaptive coding: set an id of a MODCOD")]
+    NoAdaptiveCoding,
     /// No allowed MODCOD fits the carrier, or a time or level of the loop is none.
     #[error(
         "ACM needs a MODCOD that the carrier can send, a report period, a superframe, and levels in dB"

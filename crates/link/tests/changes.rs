@@ -376,6 +376,9 @@ fn symbol_rate_and_modcod_change_alone() {
     assert_eq!(dues(&drain(&mut link, Nanos::MAX)), [GEO + 1_305_000]);
     let counters = link.counters();
     assert_eq!((counters.frames_by_id[28], counters.frames_sent), (1, 1));
+    let refused = link.set(MS, &Change::Modcod(None));
+    assert_eq!(refused, Err(LinkError::NoAdaptiveCoding));
+    assert_eq!(link.config().carrier, forward(10_000_000, 28));
     assert_eq!(
         link.set(2 * MS, &Change::SymbolRate(0)),
         Err(LinkError::SymbolRate(0))

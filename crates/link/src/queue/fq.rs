@@ -133,14 +133,19 @@ impl FlowQueues {
         }
     }
 
-    /// Takes everything out, flow by flow.
+    /// Takes everything out, oldest first.
     pub(super) fn drain(&mut self, mut sink: impl FnMut(Nanos, &[u8])) {
+        let mut waiting = Vec::new();
         let mut packet = Vec::new();
         for flow in &mut self.flows {
             while let Some(time) = flow.ring.pop(&mut packet) {
-                sink(time, &packet);
+                waiting.push((time, std::mem::take(&mut packet)));
             }
             flow.is_listed = false;
+        }
+        waiting.sort_by_key(|&(time, _)| time);
+        for (time, packet) in &waiting {
+            sink(*time, packet);
         }
         self.new.clear();
         self.old.clear();
@@ -222,6 +227,19 @@ mod tests {
             assert!(numbers.is_sorted() && numbers.len() == if port == 1 { 4 } else { 6 });
         }
         assert_eq!(order[..5], [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]);
+        assert_eq!(queues.size(), (0, 0));
+    }
+
+    #[test]
+    fn all_is_taken_out_oldest_first() {
+        let mut queues = FlowQueues::new(FqCoDel::default(), 1, 0);
+        for number in 0..20 {
+            queues.push(Nanos::from(number), &udp(u16::from(number % 4), number, 100));
+        }
+        let mut order = vec![];
+        queues.drain(|since, packet| order.push((since, packet[99])));
+        let expected: Vec<_> = (0..20).map(|number| (Nanos::from(number), number)).collect();
+        assert_eq!(order, expected);
         assert_eq!(queues.size(), (0, 0));
     }
 
