@@ -234,11 +234,16 @@ mod tests {
     fn all_is_taken_out_oldest_first() {
         let mut queues = FlowQueues::new(FqCoDel::default(), 1, 0);
         for number in 0..20 {
-            queues.push(Nanos::from(number), &udp(u16::from(number % 4), number, 100));
+            queues.push(
+                Nanos::from(number),
+                &udp(u16::from(number % 4), number, 100),
+            );
         }
         let mut order = vec![];
         queues.drain(|since, packet| order.push((since, packet[99])));
-        let expected: Vec<_> = (0..20).map(|number| (Nanos::from(number), number)).collect();
+        let expected: Vec<_> = (0..20)
+            .map(|number| (Nanos::from(number), number))
+            .collect();
         assert_eq!(order, expected);
         assert_eq!(queues.size(), (0, 0));
     }
