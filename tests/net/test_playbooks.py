@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from satlab.common import paths
-from satlab.vm import dist
-from tests.vm import guest_python, standin_repository
+from satlab.vm import dist, provision
+from tests.vm import standin_repository
 
 pytestmark = pytest.mark.net
 
@@ -54,7 +54,6 @@ ln -s "$2" "$host/opt/openbach/virtualenv"
 cp "$1/standin.list" "$host/etc/apt/sources.list.d/"
 : > "$host/etc/apt/sources.list"
 echo 'APT::Sandbox::User "root";' > "$host/etc/apt/apt.conf.d/99-standin"  # to whom the repository's folder is open
-cp "$1"/python/* "$host/usr/lib/python3/dist-packages/"
 chroot "$host" apt-get -q update
 touch "$host/var/lib/apt/periodic/update-success-stamp"
 for verb in install install uninstall; do
@@ -112,8 +111,8 @@ def environment(folder: Path) -> dict[str, str]:
     file = folder / "ansible.cfg"
     # As in ansible/ansible.cfg: Ansible looks for results 1000 times a second by default.
     file.write_text("[defaults]\ninternal_poll_interval = 0.01\n")
-    ansible = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1", "ANSIBLE_CONFIG": str(file)}
-    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"} | ansible
+    ansible = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_CONFIG": str(file)}
+    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"} | ansible | provision.strategy()
 
 
 def outfit(folder: Path, jobs: list[str]) -> None:
@@ -130,9 +129,7 @@ def outfit(folder: Path, jobs: list[str]) -> None:
         for job, program in OWN_PROGRAMS.items():
             if package.name.startswith(f"{program}_"):
                 shutil.copy(package, copies / job / "files")
-    for each in ("layers", "python"):
-        (folder / each).mkdir()
-    guest_python.keep_byte_code(folder / "python")
+    (folder / "layers").mkdir()
     for verb in ("install", "uninstall"):
         play(folder, verb, jobs, copies)
 

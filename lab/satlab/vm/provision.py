@@ -296,7 +296,7 @@ def play(
     # Whole paths: `enter` may lead to another folder.
     argv = [*enter, str(program), "-i", str(folder.inventory), str(ANSIBLE / playbook), *extra]
     environment = {
-        **_strategy(),
+        **strategy(),
         **os.environ,
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
@@ -319,7 +319,7 @@ def play(
     return {name: PlayRecap(*map(int, numbers)) for name, *numbers in _RECAP.findall(text)}
 
 
-def _strategy() -> dict[str, str]:
+def strategy() -> dict[str, str]:
     """Return the settings that keep one Python on each host, in place of one for each task; the user's come first."""
     found = importlib.util.find_spec("ansible_mitogen")
     if found is None or found.origin is None:
