@@ -41,7 +41,7 @@ mount -t tmpfs tmpfs "$1/layers"
 mkdir "$1/layers/upper" "$1/layers/work" "$host"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/layers/upper,workdir=$1/layers/work" "$host"
 mount -t proc proc "$host/proc"
-for place in /dev "$1" "$2"; do
+for place in /dev /dev/pts "$1" "$2"; do
   mkdir -p "$host$place"
   mount --bind "$place" "$host$place"
 done
