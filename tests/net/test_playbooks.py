@@ -87,7 +87,7 @@ def play(folder: Path, verb: str, jobs: list[str], where: Path = paths.JOBS) -> 
         }
         for job in jobs
     ]
-    variables = {"openbach_proxies": {}, "ansible_python_interpreter": "/usr/bin/python3"}
+    variables = {"openbach_proxies": {}, "ansible_python_interpreter": "/usr/bin/python3", "ansible_become": False}
     play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": variables, "tasks": tasks}
     file.write_text(yaml.safe_dump([play]))
     return file
