@@ -163,12 +163,12 @@ def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
     top = max(link.rate_mbps for link in links)
     layout = {
         "xaxis": axis("RTT at the sender (ms)", rangemode="tozero"),
-        "yaxis": axis("Delivery rate at the receiver (Mbit/s)", range=[0, top * 1.1]),
+        "yaxis": axis("Delivery rate (Mbit/s)", range=[0, top * 1.1]),
         "shapes": shapes,
     }
     caption = (
-        "Working area: one mark a second of the first run. Dotted: the round trip of each link without a queue. Top "
-        "left is the optimum, right of it a standing queue, below it an unused link."
+        "Working area: one mark a second of the first run, the rate at the receiver. Dotted: the round trip of each "
+        "link without a queue. Top left is the optimum, right of it a standing queue, below it an unused link."
     )
     key = f"area-{cell.id.replace('/', '-')}"
     table = DataTable(("link", "RTT (ms)", "rate (Mbit/s)"), tuple(rows))
