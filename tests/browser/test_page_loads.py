@@ -392,11 +392,11 @@ def test_no_server_is_a_failed_sample(pair: Pair) -> None:
 
 def test_a_load_without_an_end_is_censored(pair: Pair) -> None:
     with program(pair, sys.executable, "-c", BLACK_HOLE):
-        job = page_load(pair, "h1", "-n", "1", "-t", "2")
+        job = page_load(pair, "h1", "-n", "1", "-t", "5")
         job.end(expect=1)
     (record,) = job.loads()
-    assert (record["status"], record["reason"]) == ("censored", "no load event within 2 s")
-    assert 2 <= record["wall_s"] < 10
+    assert (record["status"], record["reason"]) == ("censored", "no load event within 5 s")
+    assert 5 <= record["wall_s"] < 15
     assert record["page_load_time_ms"] is None
 
 

@@ -28,7 +28,7 @@ def _needs_satperf(satlink: Path) -> None:
 def test_100_mb_cross_the_large_link_unharmed(stack: str, congestion_control: str, loss: float, tmp_path: Path) -> None:
     leg = ["--stack", stack, "--congestion-control", congestion_control]
     with quic_bench.large(tmp_path, loss) as up, quic_bench.server(up, "server", ["--once", *leg], tmp_path) as connect:
-        done = connect("client", leg, ["--bytes", "100000000"], 180)
+        done = connect("client", leg, ["--bytes", "100000000"], 400)
     assert done.status == 0, done.said
     summary = done.summary()
     assert summary is not None
