@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::discriminant;
 
 use hdrhistogram::Histogram;
 use link::{Carrier, Change, Counters, FifoState, LinkError, Nanos, Stage};
@@ -210,8 +209,8 @@ pub struct Drive {
     changes: VecDeque<Scheduled>,
     /// Changes to report.
     applied: Vec<Applied>,
-    /// Terminals with an outage of their own that is newer than any of all, and these changes.
-    own_outages: Vec<(usize, Change)>,
+    /// Outages of single terminals that are newer than any of all.
+    own_outages: Vec<Scheduled>,
     /// The last moment the link has seen.
     seen: Nanos,
     late: Histogram<u32>,
@@ -296,14 +295,11 @@ impl Drive {
                 return;
             };
             let at = scheduled.at.max(self.seen);
-            if scheduled.change.outage().is_some() {
-                // The newest change of an outage holds: the end that an earlier one scheduled is dropped. One of all
-                // terminals holds for each.
-                let (kind, of) = (discriminant(&scheduled.change), scheduled.terminal);
-                self.changes.retain(|other| {
-                    let is_same = of.is_none() || other.terminal == of;
-                    !(other.is_end && is_same && discriminant(&other.change) == kind)
-                });
+            if scheduled.change.outage().is_some() && !scheduled.is_end {
+                // The newest change of an outage holds: the end that an earlier one scheduled is dropped. What is
+                // still scheduled when an outage ends is of newer ones.
+                self.changes
+                    .retain(|other| !(other.is_end && scheduled.replaces(other)));
             }
             if let Some(next) = scheduled.next(at) {
                 self.schedule(next);
@@ -327,17 +323,13 @@ impl Drive {
         let Some(is_down) = made.change.outage() else {
             return Ok(());
         };
-        let kind = discriminant(&made.change);
-        let is_same = |change: &Change| discriminant(change) == kind;
         if made.terminal.is_none() && made.is_end {
-            let mut own = self.own_outages.iter().filter(|it| is_same(&it.1));
-            return own.try_for_each(|(terminal, down)| self.link.set(at, Some(*terminal), down));
+            let mut own = self.own_outages.iter().filter(|it| made.replaces(it));
+            return own.try_for_each(|it| self.link.set(at, it.terminal, &it.change));
         }
-        let of = made.terminal;
-        self.own_outages
-            .retain(|(terminal, change)| !is_same(change) || of.is_some_and(|of| of != *terminal));
-        if let Some(terminal) = of.filter(|_| is_down) {
-            self.own_outages.push((terminal, made.change.clone()));
+        self.own_outages.retain(|it| !made.replaces(it));
+        if made.terminal.is_some() && is_down {
+            self.own_outages.push(made.clone());
         }
         Ok(())
     }

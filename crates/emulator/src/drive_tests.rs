@@ -376,15 +376,20 @@ fn a_newer_outage_of_a_terminal_outlasts_one_of_all() {
         lasts: Some(4 * MS),
         ..change(2 * MS + 1, Change::Outage(true))
     };
-    let own = |at: Nanos, is_down: bool| Scheduled {
+    let own = |at: Nanos, is_down: bool, lasts: Option<Nanos>| Scheduled {
         terminal: Some(0),
+        lasts,
         ..change(at, Change::Outage(is_down))
     };
-    let changes = vec![of_all, own(4 * MS + 1, true), own(9 * MS + 1, false)];
-    let (left, applied) = changed(&mut every_ms(100 * MS), changes);
-    assert_eq!(applied, [2 * MS + 1, 4 * MS + 1, 6 * MS + 1, 9 * MS + 1]);
-    // The end of the one of all, at 6 ms, brings nothing back; the terminal's own does.
-    assert_eq!(left[..3], [41 * MS, 42 * MS, 50 * MS]);
+    let until_changed = vec![own(4 * MS + 1, true, None), own(9 * MS + 1, false, None)];
+    let for_5_ms = vec![own(4 * MS + 1, true, Some(5 * MS))];
+    for mut changes in [until_changed, for_5_ms] {
+        changes.push(of_all.clone());
+        let (left, applied) = changed(&mut every_ms(100 * MS), changes);
+        assert_eq!(applied, [2 * MS + 1, 4 * MS + 1, 6 * MS + 1, 9 * MS + 1]);
+        // The end of the one of all, at 6 ms, brings nothing back; the terminal's own does.
+        assert_eq!(left[..3], [41 * MS, 42 * MS, 50 * MS]);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! Changes of a link at known times: from the control socket, the timeline, and from a profile whose attenuation or delay
 //! varies.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use link::{Change, LinkError, Nanos};
@@ -46,6 +47,14 @@ impl Scheduled {
             origin,
             requested: Map::new(),
         }
+    }
+
+    /// Whether this change of an outage takes the place of an earlier one: of the same terminal, or of all, which holds for
+    /// each.
+    #[must_use]
+    pub fn replaces(&self, earlier: &Self) -> bool {
+        let is_same = self.terminal.is_none() || earlier.terminal == self.terminal;
+        is_same && discriminant(&self.change) == discriminant(&earlier.change)
     }
 
     /// The change that follows this one, which was made at `at`: the end of an outage, or the next of a variation.
