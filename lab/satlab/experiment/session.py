@@ -131,6 +131,22 @@ def new_lab_id(kind: str) -> str:
     return f"{kind}-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}"
 
 
+def calibrated(probe: Callable[[], list[CalibrationCheck]], metrics: MetricsFile) -> list[CalibrationCheck]:
+    """Probe a link; again, up to PROBES times in all, if a check failed while the host paused.
+
+    A pause is seen by satlink's release error, in `metrics`: a link that is wrong is not probed again.
+    """
+    spoilt = list[str]()
+    while True:
+        began_unix_s = time.time()
+        checks = probe()
+        bad = calibrate.deviations(checks)
+        pause_us = metrics.largest_release_error_us(began_unix_s) if bad else 0.0
+        if pause_us < PAUSE_US or len(spoilt) + 1 == PROBES:
+            return calibrate.repeated(checks, spoilt)
+        spoilt.append(f"{', '.join(bad)} (the host paused for {pause_us / 1000:.0f} ms)")
+
+
 @dataclass(frozen=True)
 class NetnsHost:
     """The embedded lab: namespaces of this host, of which this process is the owner.
@@ -160,22 +176,10 @@ class NetnsHost:
                     labs.down(self.lab_id)
 
     def calibrate(self, lab: Lab) -> list[CalibrationCheck]:
-        """Probe the link; again, up to PROBES times in all, if a check failed while the host paused.
-
-        A pause is seen by the emulator's release error: a link that is wrong is not probed again.
-        """
-        spoilt = list[str]()
-        while True:
-            began_unix_s = time.time()
-            checks = self._probe(lab)
-            bad = calibrate.deviations(checks)
-            pause_us = metrics_of(lab).largest_release_error_us(began_unix_s) if bad else 0.0
-            if pause_us < PAUSE_US or len(spoilt) + 1 == PROBES:
-                break
-            spoilt.append(f"{', '.join(bad)} (the host paused for {pause_us / 1000:.0f} ms)")
+        checks = calibrated(lambda: self._probe(lab), metrics_of(lab))
         self._note_state()
         self.probed.update(self._lost() or {})
-        return calibrate.repeated(checks, spoilt)
+        return checks
 
     def _probe(self, lab: Lab) -> list[CalibrationCheck]:
         """Measure from the client; from its proxy where the client's LAN has losses, which are not the link's."""

@@ -12,7 +12,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
-from satlab.experiment import calibrate, link_probe
+from satlab.experiment import calibrate, link_probe, session
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.link_probe import ProbeError, ProbePath
 from satlab.experiment.metrics_file import MetricsFile
@@ -116,11 +116,16 @@ class VmHost:
         return ProbePath(client, server, topology.address_of(Role.SERVER))
 
     def calibrate(self, lab: VmLab) -> list[CalibrationCheck]:
-        """Measure RTT, rate and losses with ping and iperf3 on the machines, and judge them."""
-        metrics = _Metrics(self.metrics, lab) if self.emulator == "satlink" else None
-        probe = link_probe.probe_link(SshShell(lab), self.plan, self.emulator, self._path, metrics)
-        if self.emulator == "opensand":
-            self.probed.update(self._lost())
+        """Measure RTT, rate and losses with ping and iperf3 on the machines; with satlink again after a pause."""
+        if self.emulator == "satlink":
+            metrics = _Metrics(self.metrics, lab)
+            return session.calibrated(lambda: self._probe(metrics), metrics)
+        checks = self._probe(None)
+        self.probed.update(self._lost())
+        return checks
+
+    def _probe(self, metrics: MetricsFile | None) -> list[CalibrationCheck]:
+        probe = link_probe.probe_link(SshShell(self.lab), self.plan, self.emulator, self._path, metrics)
         return calibrate.before(self.plan, probe, self.emulator)
 
     def broken(self, _: VmLab) -> str:

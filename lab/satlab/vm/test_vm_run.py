@@ -15,6 +15,7 @@ from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Size
 from satlab.experiment import metrics_file
+from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.link_probe import ProbeError
 from satlab.experiment.session import QUIET, run_session
 from satlab.link.config import Emulator
@@ -197,18 +198,23 @@ def test_a_session_on_the_machines_ends_with_the_emulator_s_last_line(tmp_path: 
     assert not [line for line in commands(log)[5:] if "stop" in line], "hosts may be gone: no further command"
 
 
+def sampled(
+    host: VmHost, machine: Path, sample: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> list[CalibrationCheck]:
+    """Calibrate; satlink, on `machine`, writes one more sample while its metrics are polled."""
+    with machine.open("a") as append:
+
+        def wait(_: float) -> None:
+            append.write(json.dumps(sample) + "\n")
+            append.flush()
+
+        monkeypatch.setattr(metrics_file, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+        return host.calibrate(host.lab)
+
+
 def test_the_machines_link_is_measured_from_client_to_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host, log = answering(tmp_path)
-    metrics = tmp_path / "metrics"
-    append = metrics.open("a")
-
-    def sample(_: float) -> None:
-        append.write(json.dumps(SAMPLE) + "\n")
-        append.flush()
-
-    monkeypatch.setattr(metrics_file, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sample))
-    checks = {check.name: check for check in host.calibrate(host.lab)}
-    append.close()
+    checks = {check.name: check for check in sampled(host, tmp_path / "metrics", SAMPLE, monkeypatch)}
     assert checks["rtt_ms"].measured == 581.5
     assert checks["forward_udp_goodput_bps"].measured is None
     assert checks["forward_loss_ratio"].measured == (200 - 6) / 6000
@@ -216,6 +222,15 @@ def test_the_machines_link_is_measured_from_client_to_server(tmp_path: Path, mon
         "11 ping -n -q", "11 ping -n -q", "17 iperf3 -s -1", "17 ss -Hltn 'sport", "11 iperf3 -J -u",
     ]  # fmt: skip
     assert " -D " in next(line for line in log.read_text().splitlines() if "iperf3 -s" in line)
+
+
+def test_the_machines_link_is_measured_again_after_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, log = answering(tmp_path)
+    paused = SAMPLE | {"t_unix_s": time.time() + 60, "forward": COUNTERS | {"late_max_us": 8e4}}
+    checks = sampled(host, tmp_path / "metrics", paused, monkeypatch)
+    assert "probed 3 times" in checks[0].note
+    assert "(the host paused for 80 ms)" in checks[0].note
+    assert commands(log).count("11 iperf3 -J -u") == 3
 
 
 def test_hosts_that_do_not_answer_fail_a_probe_and_say_why(tmp_path: Path) -> None:
