@@ -102,7 +102,12 @@ impl Core {
     /// Takes the configuration after a change, if it is possible.
     pub(crate) fn reconfigure(&mut self, change: &Change) -> Result<(), LinkError> {
         let is_on_demand = self.config.demand.is_some();
-        if is_on_demand && matches!(change, Change::Carrier(_) | Change::Handover(_)) {
+        if is_on_demand
+            && matches!(
+                change,
+                Change::SymbolRate(_) | Change::Carrier(_) | Change::Handover(_)
+            )
+        {
             return Err(LinkError::OnDemand);
         }
         let config = changed(&self.config, change)?;

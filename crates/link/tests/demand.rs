@@ -371,24 +371,13 @@ fn the_rest_of_a_packet_is_asked_for_also_behind_another_queue() {
 }
 
 #[test]
-fn a_change_of_rate_within_a_superframe_grants_nothing_twice() {
-    let volume = Agreement {
-        vbdc_max_kbit: Some(16),
-        ..NOTHING
-    };
-    let mut link = Link::new(config(&[Access::Vbdc], volume, 16)).unwrap();
-    for _ in 0..100 {
-        link.push(900 * MS, &packet(1500, 0));
+fn the_carrier_of_slots_on_demand_stays_as_it_is() {
+    let mut link = slow_packet();
+    let carrier = link.config().carrier;
+    for change in [Change::SymbolRate(20_000_000), Change::Carrier(carrier)] {
+        assert_eq!(link.set(1500 * MS, &change), Err(LinkError::OnDemand));
     }
-    // 11 bursts are granted for the superframe of 1060 ms: half of them have gone.
-    link.advance(1074 * MS);
-    let before = link.counters();
-    assert_eq!((before.slots_assigned, before.frames_sent), (11, 6));
-    link.set(1074 * MS, &Change::SymbolRate(20_000_000))
-        .unwrap();
-    link.advance(1500 * MS);
-    let seen = link.counters();
-    assert_eq!((seen.slots_assigned, seen.frames_sent), (11, 11));
+    assert_eq!(link.config().carrier, carrier);
 }
 
 #[test]

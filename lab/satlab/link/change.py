@@ -37,7 +37,12 @@ class ChangeOptions(Options):
     symbol_rate_baud: Annotated[
         float | None,
         limits("timeline.steps.set.symbol_rate_baud"),
-        Help("Symbol rate", "Symbols per second, e.g. 10e6; the MODCOD stays.", "Link", unit="Baud"),
+        Help(
+            "Symbol rate",
+            "Symbols per second, e.g. 10e6; the MODCOD stays. Not of slots on demand.",
+            "Link",
+            unit="Baud",
+        ),
     ] = None
     handover: Annotated[
         Literal["keep", "flush", "drop"] | None,
