@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from satlab.common import paths, terminals
+from satlab.common.console import ProgressLog
 from satlab.common.topology import Size, control_address
+from satlab.experiment import quiet_host
 from satlab.link.options import LinkOptions
 from satlab.netlab import netns
 from satlab.vm import inventory, provision
@@ -23,12 +26,15 @@ from tests.vm.stage import Provisioned
 ROOT = Path(__file__).resolve().parents[2]
 collect_ignore = ["test_second_terminal.py"] if nspawn.TERMINALS == 1 else ["test_nspawn.py", "test_through_serve.py"]
 """Tests of the other stage: a skipped test fails in CI."""
+MOST_QUIET_S = 60.0
+"""Longest wait for a quiet host, s."""
 
 
 @pytest.fixture(scope="session")
 def own_host() -> Iterator[None]:
-    """Wait until `make python` on this clone has ended: what is measured needs the host for itself."""
+    """Wait until `make python` on this clone has ended and the host is quiet: what is measured needs it for itself."""
     with stage.after_other_tests(ROOT / "Makefile"):
+        quiet_host.wait_until_quiet(MOST_QUIET_S, ProgressLog(quiet=False), threading.Event())
         yield
 
 
