@@ -2,7 +2,8 @@
 """OpenSAND's logs and probes to records: losses by log lines, values of probes. Facts are those of 8.2.0.
 
 A log is `raw/logs/opensand-ENTITY.log` (stderr with -v), probes are `raw/opensand/ENTITY/*_N.csv`: cells separated by
-`;`, the first column `Date` in local time, the others `name (unit)`; a cell is empty where the probe had no value.
+`;`, the first column `Date` in the local time of their host, the others `name (unit)`; a cell is empty where the probe
+had no value.
 """
 
 import csv
@@ -13,7 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from collect.raw import RefusedError, names, open_plain
@@ -25,6 +26,8 @@ CSV_BYTES = 1 << 30
 MOST_PROBES = 1000
 """Most columns of a file of probes; the gateway has 65."""
 _LINE_BYTES = 1 << 16
+_ZONE_S = 900
+"""Time zones are whole quarters of an hour from UTC."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +129,22 @@ def _probes(raw: Path, name: PurePosixPath, origin: float) -> Iterator[Record | 
 
 
 def _columns(rows: Iterator[list[str]], origin: float) -> tuple[Mapping[str, "array[float]"], "array[float]"]:
-    """Read columns and times, s since `origin`. A last row that is cut off is left out. Raises ValueError."""
+    """Read columns and times, s since `origin`. A last row that is cut off is left out. Raises ValueError.
+
+    Dates name no zone: taken is the one in which the first row is nearest `origin`, since OpenSAND starts with the run.
+    """
     header = next(rows, [])
     if not header or header[0] != "Date" or len(header) > MOST_PROBES:
         raise ValueError("the first column is not Date, or there are too many")
     columns = {name: array("d") for name in header[1:]}
-    t_s = array("d")
+    t_s, zone_s = array("d"), 0
     for row in rows:
         if len(row) != len(header):
             break
-        t_s.append(datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S.%f").timestamp() - origin)
+        at_s = datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp() - origin
+        if not t_s:
+            zone_s = round(at_s / _ZONE_S) * _ZONE_S
+        t_s.append(at_s - zone_s)
         for name, cell in zip(header[1:], row[1:], strict=True):
             columns[name].append(float(cell) if cell else math.nan)
     return columns, t_s

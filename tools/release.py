@@ -63,6 +63,8 @@ def main() -> int:
     """Build what the arguments name."""
     folder, image = Path(sys.argv[1]), "--image" in sys.argv[2:]
     try:
+        if image and not shutil.which("mmdebstrap"):
+            raise HostError("mmdebstrap is missing: it makes the image", "install it: apt-get install mmdebstrap")
         deb = package(folder)
         print(deb)
         if image:

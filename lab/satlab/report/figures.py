@@ -9,7 +9,7 @@ from typing import Any
 from collect import PageLoad, Table
 from satlab.link import modcods
 from satlab.report import rows as read
-from satlab.report.rows import PAGE_METRICS, PageFigure, Row
+from satlab.report.rows import PAGE_METRICS, PageFigure, PageGroup, Row
 
 Json = dict[str, Any]
 Points = Sequence[tuple[float, float]]
@@ -228,32 +228,31 @@ def side_by_side(columns: Sequence[tuple[str, Points]]) -> DataTable:
 
 
 def page_spread(
-    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[str, str, str], float | None],
-    groups: Sequence[tuple[str, str, str]],
+    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[PageGroup, str], float | None],
+    groups: Mapping[PageGroup, str],
 ) -> Figure | None:  # fmt: skip
     """Draw every load of every metric as a point, medians as bars, published medians as open diamonds.
 
-    `groups` are (run id, kind, name) in drawing order; `published` is by run id, kind, metric.
+    `groups`: their names in drawing order; `published` is by group and metric.
     """
     metrics = [metric for metric in PAGE_METRICS if any(f.metric == metric for f in figures)]
     if not metrics:
         return None
     width = 0.8 / max(len(groups), 1)
-    has_own_style = len({kind for _, kind, _ in groups} & KIND_STYLE.keys()) == len(groups)
+    has_own_style = len({group.kind for group in groups} & KIND_STYLE.keys()) == len(groups)
     data: list[Json] = []
-    for index, (run_id, kind, name) in enumerate(groups):
-        style = KIND_STYLE[kind] if has_own_style else index
+    for index, (group, name) in enumerate(groups.items()):
+        style = KIND_STYLE[group.kind] if has_own_style else index
         places = {metric: m + (index - (len(groups) - 1) / 2) * width for m, metric in enumerate(metrics)}
-        data += _spread(rows, figures, published, places, (run_id, kind, name), style, width)
+        data += _spread(rows, figures, published, places, (group, name), style, width)
     ticks = {"tickvals": list(range(len(metrics))), "ticktext": [SHORT[metric] for metric in metrics], "tickangle": 0}
     layout = {
         "xaxis": {**ticks, "range": [-0.6, len(metrics) - 0.4], "zeroline": False, "showgrid": False},
         "yaxis": axis("Time since navigation start (s)", rangemode="tozero"),
     }
-    names = {(run_id, kind): name for run_id, kind, name in groups}
     table = tuple(
         (
-            names[r.run_id, _kind(r)],
+            groups[read.group_of(r)],
             PAGE_METRICS[metric],
             r.labels["load"],
             milliseconds(r.value) or r.status,
@@ -270,24 +269,22 @@ def page_spread(
 
 
 def _spread(
-    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[str, str, str], float | None],
-    places: Mapping[str, float], group: tuple[str, str, str], style: int, width: float,
+    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[PageGroup, str], float | None],
+    places: Mapping[str, float], named: tuple[PageGroup, str], style: int, width: float,
 ) -> list[Json]:  # fmt: skip
-    run_id, kind, name = group
+    group, name = named
     points, medians, papers = [], [], []
     for metric, x in places.items():
-        mine = [r for r in read.loads(rows, metric) if r.run_id == run_id and _kind(r) == kind]
+        mine = [r for r in read.loads(rows, metric) if read.group_of(r) == group]
         values = [r.value / 1000 for r in mine if r.value is not None]
         step = width * 0.5 / max(len(values), 1)
         points += [(x + (i - (len(values) - 1) / 2) * step, value) for i, value in enumerate(values)]
         medians += [
-            (x, f.median / 1000)
-            for f in figures
-            if (f.metric, f.run_id, f.kind) == (metric, run_id, kind) and f.median is not None
+            (x, f.median / 1000) for f in figures if (f.group, f.metric) == (group, metric) and f.median is not None
         ]
-        paper = published.get((run_id, kind, metric))
+        paper = published.get((group, metric))
         papers += [] if paper is None else [(x + width * 0.42, paper / 1000)]
-    colour, common = COLOURS[style % 6], {"legendgroup": run_id + kind}
+    colour, common = COLOURS[style % 6], {"legendgroup": "".join(group)}
     bar = {"symbol": "line-ew", "size": 22, "color": colour, "line": {"width": 3, "color": colour}}
     diamond = {"symbol": "diamond-open", "size": 11, "color": "--text", "line": {"width": 2, "color": "--text"}}
     return [
@@ -295,10 +292,6 @@ def _spread(
         marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 8, "color": colour, "opacity": 0.7}, **common),
         marks(papers, f"{name}, published", diamond, showlegend=False, **common),
     ]
-
-
-def _kind(load: Row) -> str:
-    return read.kind_of_load(load.labels["protocol"], load.labels["pep"])
 
 
 def marks(points: Points, name: str, marker: Json, **more: Any) -> Json:

@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -93,6 +94,14 @@ class VideoFigure:
         return f"{self.labels.get('function', '')} over {PROTOCOLS.get(self.labels.get('protocol', ''), '')}"
 
 
+class PageGroup(NamedTuple):
+    """What the loads behind one figure have in common; `kind` as in `kind_of_load`."""
+
+    run_id: str
+    page: str
+    kind: str
+
+
 @dataclass(frozen=True)
 class PageFigure:
     """One metric of a page over all loads of a run with one protocol through one PEP (`none`: without), ms."""
@@ -117,6 +126,10 @@ class PageFigure:
     @property
     def kind(self) -> str:
         return kind_of_load(self.protocol, self.pep)
+
+    @property
+    def group(self) -> PageGroup:
+        return PageGroup(self.run_id, self.page, self.kind)
 
     @property
     def loads(self) -> int:
@@ -243,6 +256,11 @@ def kind_of_load(protocol: str, pep: str) -> str:
     """Name what loads have in common that are compared with each other: the protocol, and the PEP if there is one."""
     name = PROTOCOLS.get(protocol, protocol)
     return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"
+
+
+def group_of(load: Row) -> PageGroup:
+    """Return the group of a row of a page load."""
+    return PageGroup(load.run_id, load.labels["page"], kind_of_load(load.labels["protocol"], load.labels["pep"]))
 
 
 def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:

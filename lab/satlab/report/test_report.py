@@ -318,6 +318,16 @@ def test_a_run_with_a_proxy_is_compared_with_the_published_figure_of_that_proxy(
     }  # fmt: skip
 
 
+def test_two_pages_of_a_run_are_two_groups(tmp_path: Path) -> None:
+    run = example_run.write(tmp_path, Example(duration_s=0, loads={"h3": 3}))
+    change(min(run.glob("raw/files/satlab_page_load-*/*.json")), page="light")
+    seal(run)
+    lines = {line.protocol: bool(line.published) for line in see(run).comparison() if line.metric == "Page Load Time"}
+    assert lines == {"kepler, HTTP/3": True, "light, HTTP/3": False}
+    spread, _, _ = see(run).page_plots()  # and a waterfall each
+    assert [len(each["x"]) for each in spread.document["data"] if each["name"].endswith("published")] == [3, 0]
+
+
 def change_load(run: Path, **fields: Any) -> None:
     for path in run.glob("raw/files/satlab_page_load-*/*.json"):
         if json.loads(path.read_text())["status"] == "ok":

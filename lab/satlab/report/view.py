@@ -14,7 +14,7 @@ import collect
 from satlab.report import capacity, figures, film, published, shares
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, PageGroup, Row, StreamFigure, VideoFigure
 from satlab.report.terminal import CHECKS, mbits, quantity
 
 
@@ -196,7 +196,7 @@ class View:
         return lines
 
     def _comparison(self, figure: PageFigure, *, first: bool) -> PageComparison:
-        paper = self.published.get((figure.run_id, figure.kind, figure.metric))
+        paper = self.published.get((figure.group, figure.metric))
         deviation = ""
         if paper is not None and not self._run(figure.run_id).is_calibrated:
             deviation = "not measurable"
@@ -290,16 +290,16 @@ class View:
 
     def page_plots(self) -> list[Figure]:
         """Draw every load, then one waterfall per protocol and run, all over the same time."""
-        groups = dict.fromkeys((f.run_id, f.kind, self._group_name(f)) for f in self.page_figures)
-        spread = figures.page_spread(self.rows, self.page_figures, self.published, list(groups))
-        typical = [(load, name) for run_id, kind, name in groups if (load := self._typical(run_id, kind))]
+        groups = self._page_groups()
+        spread = figures.page_spread(self.rows, self.page_figures, self.published, groups)
+        typical = [(load, name) for group, name in groups.items() if (load := self._typical(group))]
         until_s = max((r.response_end_ms / 1000 for load, _ in typical for r in load.resources), default=0.0)
         until_s = max([until_s, *((load.page_load_time_ms or 0) / 1000 for load, _ in typical)])
         falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
         return ([spread] if spread else []) + falls
 
     def filmstrip(self) -> film.Filmstrip | None:
-        """Return the filmstrips of typical observed loads, one per protocol, proxy and run."""
+        """Return the filmstrips of typical observed loads, one per page, protocol, proxy and run."""
         return film.filmstrip(self._observed())
 
     def phase_plots(self) -> list[Figure]:
@@ -309,12 +309,11 @@ class View:
         return [film.phases(load, name, n, until_s) for n, (name, load) in enumerate(loads, start=1)]
 
     def _observed(self) -> list[tuple[str, collect.PageObservation]]:
-        groups = dict.fromkeys((f.run_id, f.kind, self._group_name(f)) for f in self.page_figures)
         own = {
-            (run_id, kind): [load for one, load in self._run(run_id).observations if one == kind]
-            for run_id, kind, _ in groups
+            group: [load for kind, load in self._run(group.run_id).observations if (load.page, kind) == group[1:]]
+            for group in self._page_groups()
         }
-        return [(name, load) for run_id, kind, name in groups if (load := film.typical(own[run_id, kind]))]
+        return [(name, load) for group, name in self._page_groups().items() if (load := film.typical(own[group]))]
 
     def link_figures(self) -> list[Figure]:
         """Draw the MODCODs of forward links, the slots of return links on demand, and the release error of all runs."""
@@ -349,12 +348,12 @@ class View:
             changing if len(changing) > 1 else (),
         )  # fmt: skip
 
-    def _typical(self, run_id: str, kind: str) -> collect.PageLoad | None:
+    def _typical(self, group: PageGroup) -> collect.PageLoad | None:
         """Return the load whose Page Load Time is nearest the median."""
         ended = [
             (load.page_load_time_ms, load)
-            for own, load in self._run(run_id).loads
-            if own == kind and load.page_load_time_ms is not None
+            for kind, load in self._run(group.run_id).loads
+            if (load.page, kind) == group[1:] and load.page_load_time_ms is not None
         ]
         ended.sort(key=lambda pair: (pair[0], pair[1].load_index))
         return ended[(len(ended) - 1) // 2][1] if ended else None
@@ -395,13 +394,19 @@ class View:
         modcod_ids = read.series(run.frame, "link_modcod_id", direction="forward")
         return capacity.over_time([(t_s - run.jobs_start_s, value) for t_s, value in modcod_ids], run.link["forward"])
 
-    def _group_name(self, figure: PageFigure) -> str:
-        alike = {f.run_id for f in self.page_figures if f.kind == figure.kind}
-        return figure.kind if len(alike) == 1 else f"{figure.kind}, {self.names[figure.run_id]}"
+    def _page_groups(self) -> dict[PageGroup, str]:
+        return {figure.group: self._group_name(figure) for figure in self.page_figures}
 
-    def _published(self) -> dict[tuple[str, str, str], float | None]:
+    def _group_name(self, figure: PageFigure) -> str:
+        """Name the loads of a figure among those of the report: page and run where there are several."""
+        alike = {f.run_id for f in self.page_figures if f.group[1:] == figure.group[1:]}
+        page = [figure.page] if len({f.page for f in self.page_figures}) > 1 else []
+        run = [self.names[figure.run_id]] if len(alike) > 1 else []
+        return ", ".join([*page, figure.kind, *run])
+
+    def _published(self) -> dict[tuple[PageGroup, str], float | None]:
         return {
-            (f.run_id, f.kind, f.metric): published.published_ms(
+            (f.group, f.metric): published.published_ms(
                 f.profile, f.page, f.protocol, f.pep, f.metric, self._run(f.run_id).link
             )
             for f in self.page_figures

@@ -93,8 +93,12 @@ def _name(members: Sequence[Compared], differing: Mapping[str, str]) -> str:
 
 
 def _differing(tables: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return the values that differ; of different scenarios only those that all of them have."""
+    """Return the values that differ; of different scenarios only those that all of them have.
+
+    A file ("scenario file") counts where its name ("scenario") is the same.
+    """
     names = [name for name in dict.fromkeys(name for one in tables for name in one) if _differ(tables, name)]
+    names = [name for name in names if not (name.endswith(" file") and name.removesuffix(" file") in names)]
     if "scenario" in names:
         names = [name for name in names if all(name in one for one in tables)]
     return [{name: one[name] for name in names if name in one} for one in tables]

@@ -224,7 +224,9 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
     values: dict[str, object] = {"groups": (), "compared": [], "charts": ()}
     if view is not None:
         compared = [
-            comparison.Compared(found.key, f"{found.scenario} {found.number}", settings_of(found), read.rows)
+            comparison.Compared(
+                found.key, f"{found.scenario} {found.number}", settings_of(found, read.manifest), read.rows
+            )
             for (found, _), read in zip(chosen, view.runs, strict=True)
         ]
         groups = comparison.groups(compared)
@@ -234,11 +236,12 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
     return render(request, "compare.html", runs=[found for found, _ in chosen], view=view, **values)
 
 
-def settings_of(run: Listed) -> tuple[tuple[str, str], ...]:
-    """Return what equal runs have in common: scenario, arguments, link without its seed."""
+def settings_of(run: Listed, about: collect.Manifest) -> tuple[tuple[str, str], ...]:
+    """Return what equal runs have in common: scenario, arguments, link without its seed, and the files of both."""
     values = {**run.arguments, **{name: text for name, text in run.link.items() if name != "seed"}}
     constants = {} if run.instance is None else run.instance.request.documents[run.scenario].get("constants", {})
-    return (("scenario", run.scenario), *sorted({**constants, **values}.items()))
+    files = {"scenario file": about.scenario_sha256[:8], "profile file": about.profile_sha256[:8]}
+    return (("scenario", run.scenario), *sorted({**constants, **values, **files}.items()))
 
 
 def _curves(

@@ -293,6 +293,16 @@ def test_p378_different_scenarios_are_named_by_what_both_have() -> None:
     assert names == ["2 runs: scenario=bulk, loss=0", "2 runs: scenario=page, loss=0.01"]
 
 
+def test_runs_of_a_changed_scenario_are_not_equal() -> None:
+    def run(key: str, scenario: str, file: str) -> Compared:
+        return Compared(key, f"{scenario} #{key}", (("scenario", scenario), ("scenario file", file)), (goodput(10e6),))
+
+    runs = [run("1", "bulk", "a"), run("2", "bulk", "b"), run("3", "bulk", "b")]
+    assert [group.name for group in comparison.groups(runs)] == ["bulk #1: scenario file=a", "2 runs: scenario file=b"]
+    runs = [run("1", "bulk", "a"), run("2", "page", "c"), run("3", "page", "c")]
+    assert [group.name for group in comparison.groups(runs)] == ["bulk #1", "2 runs: scenario=page"]
+
+
 def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> None:
     def page(value: float | None, status: str, load: int) -> Row:
         labels = {"protocol": "h3", "pep": "none", "page": "kepler", "load": str(load)}
