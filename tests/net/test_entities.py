@@ -141,9 +141,7 @@ def goodput_bps(platform: Platform, offered_bps: int) -> float:
     finally:
         listener.terminate()
         listener.wait(timeout=10)
-    rates = [interval["sum"]["bits_per_second"] for interval in json.loads(done.stdout)["intervals"]]
-    steady = rates[len(rates) // 2 : -1]
-    return float(sum(steady) / len(steady))
+    return link_probe.steady_rate_bps(json.loads(done.stdout)) or 0.0
 
 
 def silent_ms(platform: Platform) -> float:

@@ -3,8 +3,8 @@
 
 import contextlib
 import json
+import math
 import re
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -209,11 +209,14 @@ def echoes(output: str) -> Echoes:
 
 
 def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
-    """Mean of iperf3's 100 ms intervals of full length, first half left out: the queue has filled by then."""
+    """Return the rate over iperf3's 100 ms intervals, first half left out: the queue has filled by then.
+
+    On a busy host intervals are longer and shorter than 100 ms: each counts by its length.
+    """
     sums = [i["sum"] for i in result.get("intervals", ())]
-    whole = [s["bits_per_second"] for s in sums if s["seconds"] > 0.09]
-    steady = whole[len(whole) // 2 :]
-    return statistics.fmean(steady) if steady else None
+    steady = sums[len(sums) // 2 :]
+    seconds = math.fsum(s["seconds"] for s in steady)
+    return sum(s["bytes"] for s in steady) * 8 / seconds if seconds else None
 
 
 def udp_flow(shell: Shell, path: ProbePath, offered_bps: int, seconds: float) -> dict[str, Any]:

@@ -32,7 +32,7 @@ PATH = ProbePath("proxy-st", "server", "192.0.2.1")
 PING = "{count} received\nrtt min/avg/max/mdev = {ms}/{ms}/{ms}/0 ms"
 FLOW = json.dumps(
     {
-        "intervals": [{"sum": {"seconds": 0.1, "bits_per_second": 19e6}}] * 4,
+        "intervals": [{"sum": {"seconds": 0.1, "bytes": 237_500}}] * 4,
         "end": {"sum": {"packets": 1}, "sum_received": {"packets": 6000, "lost_packets": 300}},
     }
 )
@@ -230,12 +230,22 @@ def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
         link_probe.echoes("3 packets transmitted, 0 received, 100% packet loss, time 51ms\n")
 
 
-def test_steady_rate_leaves_the_ramp_and_short_intervals_out() -> None:
-    intervals = [
-        {"sum": {"seconds": seconds, "bits_per_second": bps}}
-        for seconds, bps in ((0.1, 0), (0.1, 10e6), (0.1, 19e6), (0.1, 19.2e6), (0.01, 99e6))
-    ]
-    assert link_probe.steady_rate_bps({"intervals": intervals}) == pytest.approx(19.1e6)
+@pytest.mark.parametrize(
+    "late",
+    [
+        [(0.1, 237_500)] * 4,
+        [(0.16, 237_500), (0.04, 237_500), (0.1, 237_500), (0.1, 237_500)],
+        [(0.19, 380_000), (0.01, 95_000), (0.1, 237_500), (0.1, 237_500)],
+    ],
+    ids=["quiet host", "read late", "counted late"],
+)
+def test_steady_rate_leaves_the_ramp_out_and_no_byte_after_it(late: list[tuple[float, int]]) -> None:
+    ramp = [(0.1, 0), (0.1, 0), (0.1, 120_000), (0.1, 237_500)]
+    intervals = [{"sum": {"seconds": seconds, "bytes": count}} for seconds, count in (*ramp, *late)]
+    assert link_probe.steady_rate_bps({"intervals": intervals}) == pytest.approx(19e6)
+
+
+def test_a_flow_without_intervals_has_no_rate() -> None:
     assert link_probe.steady_rate_bps({}) is None
 
 
