@@ -82,6 +82,8 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
         if size is Size.FULL:
             _name_grafana_s_source(nspawn.LAYERS / "controller" / "tree", repository.key, standin)
         provision.prepare(folder, here, choices, LinkOptions(), containers.connection())
+        # In the kernel's idle class, next to all other tests, the start of Python on a host may take minutes.
+        os.environ["ANSIBLE_TIMEOUT"] = "300"
         # What plays know of the hosts does not change: one of them asks.
         os.environ |= {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts")}
         with gate.serving(gate.listen(nspawn.LAB_ID, address), sources):
