@@ -309,11 +309,10 @@ class View:
         return [film.phases(load, name, n, until_s) for n, (name, load) in enumerate(loads, start=1)]
 
     def _observed(self) -> list[tuple[str, collect.PageObservation]]:
-        own = {
-            group: [load for kind, load in self._run(group.run_id).observations if (load.page, kind) == group[1:]]
-            for group in self._page_groups()
-        }
-        return [(name, load) for group, name in self._page_groups().items() if (load := film.typical(own[group]))]
+        def seen(group: PageGroup) -> list[collect.PageObservation]:
+            return [load for kind, load in self._run(group.run_id).observations if (load.page, kind) == group[1:]]
+
+        return [(name, load) for group, name in self._page_groups().items() if (load := film.typical(seen(group)))]
 
     def link_figures(self) -> list[Figure]:
         """Draw the MODCODs of forward links, the slots of return links on demand, and the release error of all runs."""
