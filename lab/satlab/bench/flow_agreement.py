@@ -10,9 +10,11 @@ import json
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from satlab.common.console import ProgressLog
 from satlab.flows import real_clock, satvirtual
@@ -28,25 +30,37 @@ SEEDS = 9
 HOST_LATENCY_US = 100
 """A real host wakes a program up so late. Without that the minimum RTT of BBR flows is the same to the nanosecond: they
 probe it together, and leave 4 to 6 % of the link unused."""
-SCENARIOS: Mapping[str, tuple[tuple[str, str], ...]] = {
+Scenario = Literal["cubic", "bbr3", "mixed-step"]
+SCENARIOS: Mapping[Scenario, tuple[tuple[str, str], ...]] = {
     "cubic": (("quinn", "cubic"),),
     "bbr3": (("noq", "bbr3"),),
-    "mixed, delay step": (("quinn", "reno"), ("noq", "cubic")),
+    "mixed-step": (("quinn", "reno"), ("noq", "cubic")),
 }
 """Stacks and congestion controls that the flows have in turn."""
 
 
-def measure(counts: Sequence[int], runs: int, log: ProgressLog, stop: threading.Event) -> dict[str, Any]:
-    """Compare each scenario with so many flows. Raises ConfigError, HostError, and KeyboardInterrupt after `stop`."""
+@dataclass(frozen=True)
+class Compared:
+    """What is compared: each scenario with each number of flows, in `runs` labs, `parallel` of them at once."""
+
+    scenarios: Sequence[Scenario] = tuple(SCENARIOS)
+    counts: Sequence[int] = FLOWS
+    runs: int = 1
+    parallel: int = 1
+
+
+def measure(request: Compared, log: ProgressLog, stop: threading.Event) -> dict[str, Any]:
+    """Compare the clocks in each case. Raises ConfigError, HostError, and KeyboardInterrupt after `stop`."""
     cases = []
-    for name in SCENARIOS:
-        for count in counts:
+    for name in request.scenarios:
+        for count in request.counts:
             with (
                 log.step(f"{name}, {count} flows") as step,
                 tempfile.TemporaryDirectory(prefix="satlab-flows-") as place,
             ):
-                virtual = [_simulated(name, count, seed, Path(place)) for seed in range(1, max(SEEDS, runs) + 1)]
-                real = [_measured(name, count, Path(place) / str(number), stop) for number in range(runs)]
+                seeds = range(1, max(SEEDS, request.runs) + 1)
+                virtual = [_simulated(name, count, seed, Path(place)) for seed in seeds]
+                real = _measured(name, count, request, Path(place), stop)
                 cases.append({"scenario": name, "flows": count} | compared(virtual, real))
                 step.outcome = _outcome(cases[-1])
     return {
@@ -54,32 +68,48 @@ def measure(counts: Sequence[int], runs: int, log: ProgressLog, stop: threading.
         "tolerance": TOLERANCE,
         "duration_s": DURATION_S,
         "host_latency_us": HOST_LATENCY_US,
+        "parallel": request.parallel,
         "cases": cases,
         "agree": all(case["agrees"] for case in cases if case["is_measurable"]),
         "is_measurable": all(case["is_measurable"] for case in cases),
     }
 
 
-def _simulated(name: str, count: int, seed: int, place: Path) -> dict[str, Any]:
+def _simulated(name: Scenario, count: int, seed: int, place: Path) -> dict[str, Any]:
     file = place / "flows.json"
-    file.write_text(json.dumps(request(name, count) | {"seed": seed, "host_latency_us": HOST_LATENCY_US}))
+    file.write_text(json.dumps(flows(name, count) | {"seed": seed, "host_latency_us": HOST_LATENCY_US}))
     found: dict[str, Any] = json.loads(satvirtual.simulated(file))
     return found
 
 
-def _measured(name: str, count: int, place: Path, stop: threading.Event) -> dict[str, Any]:
-    place.mkdir()
-    file = place / "flows.json"
-    file.write_text(json.dumps(request(name, count)))
-    return dict(real_clock.run(file, place / "real", ProgressLog(quiet=True), stop).outcome)
+def _measured(
+    name: Scenario, count: int, compared: Compared, place: Path, stop: threading.Event
+) -> list[dict[str, Any]]:
+    """Return the outcomes of the labs of a case. The first that breaks ends the others."""
+
+    def outcome(number: int) -> dict[str, Any]:
+        folder = place / str(number)
+        folder.mkdir()
+        file = folder / "flows.json"
+        file.write_text(json.dumps(flows(name, count)))
+        return dict(real_clock.run(file, folder / "real", ProgressLog(quiet=True), stop).outcome)
+
+    with ThreadPoolExecutor(compared.parallel) as pool:
+        labs = [pool.submit(outcome, number) for number in range(compared.runs)]
+        try:
+            return [lab.result() for lab in labs]
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def request(name: str, count: int) -> dict[str, Any]:
+def flows(name: Scenario, count: int) -> dict[str, Any]:
     """Return the flows of a case over 20 Mbit/s and 100 ms; with the delay step 200 ms from half of the time on."""
     stacks = SCENARIOS[name]
     half = {"rate_mbps": 20, "delay_ms": 50, "queue": {"bdp": 1}}
     step = [{"at_s": STEP_S, "direction": "both", "delay_ms": 100}] if "step" in name else []
-    flows = [
+    each = [
         {
             "id": f"flow-{index}", "from": f"server{1 + index % 2}", "to": f"client{1 + index % 2}",
             "stack": stacks[index % len(stacks)][0], "congestion_control": stacks[index % len(stacks)][1],
@@ -89,7 +119,7 @@ def request(name: str, count: int) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": DURATION_S, "phases_s": [STEP_S],
-        "wire": {"forward": half, "return": half, "timeline": step}, "flows": flows,
+        "wire": {"forward": half, "return": half, "timeline": step}, "flows": each,
     }  # fmt: skip
 
 

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The comparison of both clocks, on outcomes that are known."""
 
+import json
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from satlab.bench import flow_agreement
+from satlab.bench.flow_agreement import Compared
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus, HostError
+from satlab.flows import real_clock, satvirtual
+from satlab.flows.real_clock import RealRun
 
 
 def outcome(rates: list[float], jain: float, calibration: list[str] | None = None, failed: int = 0) -> dict[str, Any]:
@@ -48,10 +56,10 @@ def test_runs_are_compared_by_their_medians() -> None:
 
 
 def test_a_case_has_its_stacks_in_turn_and_its_step() -> None:
-    request = flow_agreement.request("mixed, delay step", 4)
+    request = flow_agreement.flows("mixed-step", 4)
     assert [flow["stack"] for flow in request["flows"]] == ["quinn", "noq", "quinn", "noq"]
     assert request["wire"]["timeline"][0]["delay_ms"] == 100
-    assert flow_agreement.request("cubic", 2)["wire"]["timeline"] == []
+    assert flow_agreement.flows("cubic", 2)["wire"]["timeline"] == []
 
 
 def test_a_result_is_a_line_for_each_case() -> None:
@@ -59,3 +67,36 @@ def test_a_result_is_a_line_for_each_case() -> None:
     (line,) = flow_agreement.lines({"cases": [case]})
     assert "jain +0.0%" in line
     assert "OFF" not in line
+
+
+def test_chosen_scenarios_are_measured_in_several_labs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def lab(file: Path, *_: Any) -> RealRun:
+        both.wait()
+        return RealRun(outcome([8, 10], 0.99), ExitStatus.OK)
+
+    monkeypatch.setattr(real_clock, "run", lab)
+    monkeypatch.setattr(satvirtual, "simulated", lambda _: json.dumps(outcome([8, 10], 0.99)))
+    asked = Compared(["bbr3"], [2], runs=4, parallel=2)
+    found = flow_agreement.measure(asked, ProgressLog(quiet=True), threading.Event())
+    assert [(case["scenario"], len(case["jain"]["real"])) for case in found["cases"]] == [("bbr3", 4)]
+    assert (found["agree"], found["parallel"]) == (True, 2)
+
+
+def test_a_lab_that_breaks_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, begun = threading.Event(), []
+
+    def lab(file: Path, *_: Any) -> RealRun:
+        begun.append(file)
+        if len(begun) == 1:
+            raise HostError("the lab broke")
+        stop.wait(30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(real_clock, "run", lab)
+    monkeypatch.setattr(satvirtual, "simulated", lambda _: json.dumps(outcome([8, 10], 0.99)))
+    with pytest.raises(HostError, match="broke"):
+        flow_agreement.measure(Compared(["cubic"], [2], runs=50, parallel=2), ProgressLog(quiet=True), stop)
+    assert stop.is_set()
+    assert len(begun) < 50

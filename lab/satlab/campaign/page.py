@@ -137,7 +137,7 @@ def in_words(metric: str) -> tuple[str, str, float]:
     """Return a metric's name in words, the unit in which it is drawn, '' without one, and a value's factor to it."""
     words, _, suffix = metric.rpartition("_")
     unit, factor = UNITS.get(suffix, ("", 1.0)) if words else ("", 1.0)
-    parts = (words if unit else metric).split("_")
+    parts = (words if unit else metric.removesuffix("_count")).split("_")
     name = " ".join(part.upper() if part in ABBREVIATIONS else part for part in parts)
     return name[:1].upper() + name[1:], unit, factor
 

@@ -126,6 +126,7 @@ def test_metrics_without_a_unit_keep_their_values() -> None:
     assert page.in_words("jain_index") == ("Jain index", "", 1.0)
     assert page.in_words("s") == ("S", "", 1.0)
     assert page.in_words("tcp_rtt_ms")[0] == "TCP RTT"
+    assert page.in_words("retransmits_count") == ("Retransmits", "", 1.0)
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:

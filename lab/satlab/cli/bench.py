@@ -261,7 +261,12 @@ def bench_flows(
     agree: Annotated[
         bool, typer.Option("--agree", help="Compare the virtual clock with the real one; 9 labs of a minute each.")
     ] = False,
+    scenario: Annotated[
+        Literal["cubic", "bbr3", "mixed-step"] | None,
+        typer.Option(help="With --agree: one scenario; mixed-step: NewReno and CUBIC, a delay step. Default: all."),
+    ] = None,
     runs: Annotated[int, typer.Option(help="With --agree: labs of each case.", min=1, max=100)] = 1,
+    parallel: Annotated[int, typer.Option(help="With --agree: labs at once.", min=1, max=64)] = 1,
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
@@ -275,7 +280,10 @@ def bench_flows(
     if agree:
         needs.ensure("lab", "quic")
         needs.root(NETNS)
-        found = flow_agreement.measure(flows or flow_agreement.FLOWS, runs, ProgressLog(quiet), stop_on_signal())
+        compared = flow_agreement.Compared(
+            [scenario] if scenario else tuple(flow_agreement.SCENARIOS), flows or flow_agreement.FLOWS, runs, parallel
+        )
+        found = flow_agreement.measure(compared, ProgressLog(quiet), stop_on_signal())
         for line in [json.dumps(found, indent=1)] if json_lines else flow_agreement.lines(found):
             print(line)
         if not found["agree"]:
