@@ -226,6 +226,11 @@ pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Fa
             "{place}.handover.rate_mbps: a plain line has no symbols (leave symbol_rate_baud out)"
         ));
     }
+    if !handover["header_bytes"].is_null() && handover["rate_mbps"].is_null() {
+        faults.push(format!(
+            "{place}.handover.header_bytes: a link of frames has its own (leave it out, or set rate_mbps)"
+        ));
+    }
     let given: Vec<_> = CHANGES
         .into_iter()
         .filter(|name| set.get(name).is_some())

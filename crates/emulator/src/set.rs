@@ -86,6 +86,8 @@ struct Takeover {
     symbol_rate_baud: Option<u64>,
     /// Of a plain line in place of the carrier.
     rate_mbps: Option<f64>,
+    #[serde(default)]
+    header_bytes: u8,
     queue: Option<Queue>,
     #[serde(with = "WaitingName")]
     waiting: Waiting,
@@ -227,6 +229,7 @@ impl Takeover {
             .map_or(own, |rate| own.with_symbol_rate(rate));
         let carrier = self.rate_mbps.map_or(same_kind, |rate| Carrier::Line {
             rate_bps: (rate * 1e6).round() as u64,
+            header_bytes: self.header_bytes,
         });
         let delay = self.delay_ms.map_or(target.delay_ns, ns_of_ms);
         let rtt_ns = target.rtt_ns - 2 * target.delay_ns + 2 * delay;

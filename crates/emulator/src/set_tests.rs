@@ -169,13 +169,15 @@ fn a_plain_line_takes_over() {
     let Change::Handover(handover) = change.change else {
         panic!("{change:?}")
     };
-    let rate_bps = 10_000_000;
-    assert_eq!(handover.carrier, Carrier::Line { rate_bps });
+    assert_eq!(handover.carrier, Carrier::line(10_000_000));
     assert_eq!((handover.delay, handover.queue.bytes), (30_000_000, 75_000));
     let both = json!({"direction": "return",
             "handover": {"waiting": "keep", "rate_mbps": 10, "symbol_rate_baud": 1000}});
     let fault = self::set(&both).unwrap_err();
     assert!(fault.contains("a plain line has no symbols"), "{fault}");
+    let frames = json!({"direction": "return", "handover": {"waiting": "keep", "header_bytes": 14}});
+    let fault = self::set(&frames).unwrap_err();
+    assert!(fault.contains("set.handover.header_bytes: a link of frames has its own"), "{fault}");
 }
 
 #[test]

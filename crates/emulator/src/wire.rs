@@ -28,6 +28,9 @@ pub struct Wire {
 #[serde(deny_unknown_fields)]
 struct Half {
     rate_mbps: f64,
+    /// Counted by the rate for each packet, beyond IP.
+    #[serde(default, skip_serializing_if = "is_none")]
+    header_bytes: u8,
     /// One way.
     delay_ms: f64,
     /// As in `link.json`.
@@ -75,6 +78,7 @@ impl Half {
     fn carrier(&self) -> Carrier {
         Carrier::Line {
             rate_bps: (self.rate_mbps * 1e6).round() as u64,
+            header_bytes: self.header_bytes,
         }
     }
 
@@ -103,11 +107,17 @@ impl Half {
     fn after(&self, step: &Step) -> Self {
         Self {
             rate_mbps: step.rate_mbps.unwrap_or(self.rate_mbps),
+            header_bytes: self.header_bytes,
             delay_ms: step.delay_ms.unwrap_or(self.delay_ms),
             queue: step.queue.clone().unwrap_or_else(|| self.queue.clone()),
             loss: step.loss.clone().or_else(|| self.loss.clone()),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_none(header_bytes: &u8) -> bool {
+    *header_bytes == 0
 }
 
 impl Wire {
@@ -257,9 +267,7 @@ mod tests {
             .iter()
             .map(|(index, it)| (*index, it.at / 1_000_000_000, it.change.clone()))
             .collect();
-        let carrier = Carrier::Line {
-            rate_bps: 50_000_000,
-        };
+        let carrier = Carrier::line(50_000_000);
         let expected = [
             (0, 10, Change::Carrier(carrier)),
             (0, 90, Change::Delay(60_000_000)),
@@ -268,6 +276,22 @@ mod tests {
             (1, 90, Change::Outage(true)),
         ];
         assert_eq!(whats, expected);
+    }
+
+    #[test]
+    fn steps_keep_the_header_of_packets() {
+        let half =
+            json!({"rate_mbps": 10, "header_bytes": 14, "delay_ms": 30, "queue": {"bdp": 1}});
+        let steps = json!([{"at_s": 1, "direction": "forward", "rate_mbps": 50}]);
+        let whole = json!({"forward": half, "return": half, "timeline": steps});
+        let wire: Wire = serde_json::from_value(whole).unwrap();
+        let line = |rate_bps| Carrier::Line {
+            rate_bps,
+            header_bytes: 14,
+        };
+        assert_eq!(wire.links(1).unwrap()[1].carrier, line(10_000_000));
+        let changes = wire.scheduled().unwrap();
+        assert_eq!(changes[0].1.change, Change::Carrier(line(50_000_000)));
     }
 
     #[test]

@@ -64,8 +64,10 @@ pub enum Carrier {
     },
     /// A wire with a rate and a queue: packet after packet, without frames.
     Line {
-        /// Bits of IP packets per second, 1 to 100 Gbit/s.
+        /// Bits per second, 1 to 100 Gbit/s.
         rate_bps: u64,
+        /// Bytes of each packet that the rate counts beyond IP: 14 where Linux's `tbf` sends into an Ethernet.
+        header_bytes: u8,
     },
     /// Delay only, unlimited rate (terrestrial segment, or a lossy LAN with losses).
     Wire,
@@ -81,6 +83,24 @@ pub enum Coding {
 }
 
 impl Carrier {
+    /// A line whose rate counts IP packets alone.
+    #[must_use]
+    pub fn line(rate_bps: u64) -> Self {
+        Self::Line {
+            rate_bps,
+            header_bytes: 0,
+        }
+    }
+
+    /// Bytes that the rate of a line counts of each packet beyond IP; 0 of all others.
+    #[must_use]
+    pub fn header_bytes(&self) -> u8 {
+        match *self {
+            Self::Line { header_bytes, .. } => header_bytes,
+            _ => 0,
+        }
+    }
+
     /// Layer-2 rate in bit/s: data-field or burst payload bits over time. `None`: unlimited.
     #[must_use]
     pub fn rate_bps(&self) -> Option<f64> {
@@ -115,7 +135,7 @@ impl Carrier {
                 let bits = (opensand::burst_payload(waveform) * 8) as f64;
                 Some(bits * f64::from(slots) * 1e9 / superframe as f64)
             }
-            Self::Line { rate_bps } => Some(rate_bps as f64),
+            Self::Line { rate_bps, .. } => Some(rate_bps as f64),
             Self::Wire => None,
         }
     }
@@ -351,8 +371,8 @@ impl Carrier {
                 let limit = opensand::slot_limit(symbol_rate, superframe, waveform);
                 self.check_slots(symbol_rate, superframe, slots, u64::from(slots) <= limit)
             }
-            Self::Line { rate_bps } if (1..=MAX_LINE_BPS).contains(&rate_bps) => Ok(()),
-            Self::Line { rate_bps } => Err(LinkError::LineRate(rate_bps)),
+            Self::Line { rate_bps, .. } if (1..=MAX_LINE_BPS).contains(&rate_bps) => Ok(()),
+            Self::Line { rate_bps, .. } => Err(LinkError::LineRate(rate_bps)),
             Self::Wire => Ok(()),
         }
     }

@@ -10,6 +10,7 @@ use crate::{Carrier, Nanos};
 #[derive(Debug)]
 pub(crate) struct Line {
     rate_bps: u64,
+    header_bytes: u64,
     /// End of the last packet sent.
     free: Nanos,
     /// The packet in hand, kept to save the allocation.
@@ -19,11 +20,16 @@ pub(crate) struct Line {
 impl Line {
     /// The line of a carrier, free from `now` on; `None` for other carriers.
     pub(crate) fn new(carrier: &Carrier, now: Nanos) -> Option<Self> {
-        let Carrier::Line { rate_bps } = *carrier else {
+        let Carrier::Line {
+            rate_bps,
+            header_bytes,
+        } = *carrier
+        else {
             return None;
         };
         Some(Self {
             rate_bps,
+            header_bytes: header_bytes.into(),
             free: now,
             packet: Vec::new(),
         })
@@ -31,8 +37,12 @@ impl Line {
 
     /// Goes over to the rate of `carrier`; the packet on the line goes on at its own.
     pub(crate) fn change(&mut self, carrier: &Carrier) {
-        if let Carrier::Line { rate_bps } = *carrier {
-            self.rate_bps = rate_bps;
+        if let Carrier::Line {
+            rate_bps,
+            header_bytes,
+        } = *carrier
+        {
+            (self.rate_bps, self.header_bytes) = (rate_bps, header_bytes.into());
         }
     }
 
@@ -49,7 +59,7 @@ impl Line {
     /// Sends what starts up to now.
     pub(crate) fn send(&mut self, queue: &mut Fifos, exit: &mut impl Exit, core: &mut Core) {
         while self.free <= core.now && queue.pop(self.free, &mut self.packet, &mut core.ledger) {
-            let bits = self.packet.len() as u64 * 8;
+            let bits = (self.packet.len() as u64 + self.header_bytes) * 8;
             self.free += (bits * 1_000_000_000).div_ceil(self.rate_bps);
             exit.send_unframed(self.free, &self.packet, core);
         }

@@ -49,9 +49,7 @@ fn two_classes() -> Classes {
 
 /// 12 Mbit/s: a packet of 1500 bytes takes 1 ms.
 fn line() -> LinkConfig {
-    config(Carrier::Line {
-        rate_bps: 12_000_000,
-    })
+    config(Carrier::line(12_000_000))
 }
 
 #[test]

@@ -80,12 +80,7 @@ fn runs() -> Vec<(&'static str, LinkConfig)> {
         ("vbdc", demand::config(&[Access::Vbdc], VBDC, 16)),
         ("opensand forward", config(opensand_forward())),
         ("opensand return", config(opensand_return())),
-        (
-            "line",
-            config(Carrier::Line {
-                rate_bps: 8_000_000,
-            }),
-        ),
+        ("line", config(Carrier::line(8_000_000))),
         ("wire", config(Carrier::Wire)),
     ]
 }

@@ -62,19 +62,36 @@ fn forward_grid_does_not_drift_at_an_odd_symbol_rate() {
 #[test]
 fn a_line_sends_packet_after_packet_at_its_rate() {
     // 10 Mbit/s: 1500 bytes take 1.2 ms; the third packet finds the line free.
-    let carrier = Carrier::Line {
-        rate_bps: 10_000_000,
-    };
+    let carrier = Carrier::line(10_000_000);
     let (released, link) = run(&config(carrier), &[(0, 1500), (1, 1500), (9_000_000, 100)]);
     assert_eq!(dues(&released), [1_200_000, 2_400_000, 9_080_000]);
     assert_eq!(link.counters().packets_out, 3);
-    let none = config(Carrier::Line { rate_bps: 0 });
+    let none = config(Carrier::line(0));
     assert_eq!(link::Link::new(none).err(), Some(LinkError::LineRate(0)));
 }
 
 #[test]
+fn p386_a_line_counts_the_header_of_each_packet() {
+    // 10 Mbit/s: 14 bytes take 11.2 us, of a packet of 1500 bytes and of one of 100.
+    let ethernet = Carrier::Line {
+        rate_bps: 10_000_000,
+        header_bytes: 14,
+    };
+    let packets = [(0, 1500), (0, 100)];
+    let (released, _) = run(&config(ethernet), &packets);
+    assert_eq!(dues(&released), [1_211_200, 1_302_400]);
+    let mut link = link::Link::new(config(Carrier::line(10_000_000))).unwrap();
+    link.set(0, &Change::Carrier(ethernet)).unwrap();
+    for (number, (at, size)) in packets.into_iter().enumerate() {
+        let _: Accepted = link.push(at, &packet(number as u64, size));
+    }
+    let dues: Vec<_> = drain(&mut link, u64::MAX).iter().map(|it| it.due).collect();
+    assert_eq!(dues, [GEO + 1_211_200, GEO + 1_302_400]);
+}
+
+#[test]
 fn a_line_has_a_queue_a_rate_and_a_delay_that_change() {
-    let at_rate = |rate_bps| Carrier::Line { rate_bps };
+    let at_rate = Carrier::line;
     let mut link = link::Link::new(LinkConfig {
         queue: Queue::drop_tail(3000),
         ..config(at_rate(10_000_000))
@@ -97,9 +114,7 @@ fn a_line_has_a_queue_a_rate_and_a_delay_that_change() {
 #[test]
 fn waiting_packets_stay_or_go_when_a_line_is_handed_over() {
     for (waiting, left) in [(Waiting::Keep, 3), (Waiting::Drop, 1)] {
-        let carrier = Carrier::Line {
-            rate_bps: 10_000_000,
-        };
+        let carrier = Carrier::line(10_000_000);
         let mut link = link(carrier);
         for number in 0..3 {
             let _: Accepted = link.push(0, &packet(number, 1500));

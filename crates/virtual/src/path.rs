@@ -173,7 +173,9 @@ fn at(snapshots: &[Snapshot], t_s: f64) -> Option<&Snapshot> {
 /// Time that the carrier needs for what waits, ms.
 fn queue_ms(snapshot: &Snapshot) -> f64 {
     let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
-    (snapshot.queue.0 as f64 * 8e6 / rate_bps).round() / 1e3
+    let (bytes, packets) = snapshot.queue;
+    let waiting = bytes + packets * u64::from(snapshot.carrier.header_bytes());
+    (waiting as f64 * 8e6 / rate_bps).round() / 1e3
 }
 
 /// Queues in place of network devices.

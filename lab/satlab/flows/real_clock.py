@@ -142,7 +142,7 @@ def _document(
     seen = [sources.read(course, measured) for course in runner.courses]
     return {
         "flows": [one.document(flow, duration_s, bin_s) for one, flow in zip(seen, request["flows"], strict=True)],
-        "queues": queue_samples(samples, rates, duration_s),
+        "queues": queue_samples(samples, rates, duration_s, wire.header_bytes if wire else None),
         "link": totals(samples),
     }
 

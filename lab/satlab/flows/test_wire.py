@@ -95,6 +95,25 @@ def test_queues_are_sampled_as_under_the_virtual_clock() -> None:
     assert [one["delay_ms"] for one in back] == [0] * 4
 
 
+def test_the_header_of_each_packet_counts() -> None:
+    ethernet = wire({"at_s": 1, "direction": "forward", "rate_mbps": 50}, header_bytes=14)
+    assert ethernet.header_bytes == {"forward": 14, "return": 0}
+    assert [one.handover and one.handover.header_bytes for one in ethernet.at_first()] == [14, None]
+    assert [change["handover"]["header_bytes"] for _, change in sets(ethernet)] == [14]
+    sample = {"queue_bytes": 12_360, "queue_packets": 10}
+    samples = [{"t_s": 0.051, "forward": sample, "return": sample}]
+    rates = {"forward": [(0.0, 10e6)], "return": [(0.0, 10e6)]}
+    forward, _ = queue_samples(samples, rates, 0.1, ethernet.header_bytes)  # type: ignore[arg-type]
+    assert [one["delay_ms"] for one in forward] == [10, 10]
+
+
+def test_the_plan_counts_the_header_of_each_packet(plan: LinkPlan) -> None:
+    found = wire(header_bytes=14).plan(plan)
+    assert found.forward.udp_goodput_bps == pytest.approx(10e6 * 1472 / 1514)
+    assert found.forward.tcp_goodput_bps == pytest.approx(10e6 * 1448 / 1514)
+    assert found.rtt_ms.mean == pytest.approx(60 + (98 + 84) * 8 / 10_000)
+
+
 def test_totals_are_those_of_all_samples() -> None:
     names = ("in_packets", "in_bytes", "out_packets", "out_bytes", "dropped_packets", "lost_packets")
     one = dict.fromkeys(names, 2)

@@ -41,16 +41,25 @@ ECHO_BYTES, PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 84, 1500, 1472,
 
 @dataclass(frozen=True)
 class Half:
-    """One direction of a wire: Mbit/s, ms, and the queue with its limit in bytes or packets."""
+    """One direction of a wire: Mbit/s, ms, and the queue with its limit in bytes or packets.
+
+    The rate counts `header_bytes` of each packet beyond IP.
+    """
 
     rate_mbps: float
     delay_ms: float
     queue: Mapping[str, Any]
+    header_bytes: int = 0
 
     def handover(self, waiting: str = "keep") -> dict[str, Any]:
         """Return the handover that makes a link this one."""
+        header = {"header_bytes": self.header_bytes} if self.header_bytes else {}
         new = {"waiting": waiting, "rate_mbps": self.rate_mbps, "delay_ms": self.delay_ms, "queue": dict(self.queue)}
-        return {"handover": new}
+        return {"handover": new | header}
+
+    def time_ms(self, ip_bytes: int) -> float:
+        """Return how long a packet takes to be sent, ms."""
+        return (ip_bytes + self.header_bytes) * 8e-3 / self.rate_mbps
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,11 @@ class Wire:
         """Return both directions at time 0."""
         rtt_ms = sum(self.fields[name]["delay_ms"] for name in DIRECTIONS)
         return {name: _half(self.fields[name], rtt_ms) for name in DIRECTIONS}
+
+    @property
+    def header_bytes(self) -> dict[Name, int]:
+        """Return what the rate of each direction counts of a packet beyond IP."""
+        return {name: half.header_bytes for name, half in self.halves.items()}
 
     def at_first(self) -> list[LinkSet]:
         """Return the changes that make the link of a lab this wire, without its losses."""
@@ -88,7 +102,7 @@ class Wire:
         """Return the plan of a lab with the figures of this wire, without its losses."""
         halves = self.halves
         configured = sum(half.delay_ms for half in halves.values())
-        echo_ms = configured + sum(ECHO_BYTES * 8e-3 / half.rate_mbps for half in halves.values())
+        echo_ms = configured + sum(half.time_ms(ECHO_BYTES) for half in halves.values())
         return lab.model_copy(
             update={
                 "forward": lab.forward.model_copy(update=_planned(halves["forward"], configured)),
@@ -113,7 +127,8 @@ class Wire:
 
 
 def _half(fields: Mapping[str, Any], rtt_ms: float) -> Half:
-    return Half(fields["rate_mbps"], fields["delay_ms"], _queue(fields["queue"], fields["rate_mbps"], rtt_ms))
+    queue = _queue(fields["queue"], fields["rate_mbps"], rtt_ms)
+    return Half(fields["rate_mbps"], fields["delay_ms"], queue, fields.get("header_bytes", 0))
 
 
 def _queue(queue: Mapping[str, Any], rate_mbps: float, rtt_ms: float) -> dict[str, Any]:
@@ -128,8 +143,9 @@ def _after(half: Half, fields: Mapping[str, Any], step: Mapping[str, Any], rtt_m
     """Return a direction after a step. A limit in bandwidth-delay products is new with a queue or a handover alone."""
     rate_mbps, delay_ms = step.get("rate_mbps", half.rate_mbps), step.get("delay_ms", half.delay_ms)
     if "queue" not in step and "waiting" not in step:
-        return Half(rate_mbps, delay_ms, half.queue)
-    return Half(rate_mbps, delay_ms, _queue(step.get("queue", fields["queue"]), rate_mbps, rtt_ms))
+        return replace(half, rate_mbps=rate_mbps, delay_ms=delay_ms)
+    queue = _queue(step.get("queue", fields["queue"]), rate_mbps, rtt_ms)
+    return replace(half, rate_mbps=rate_mbps, delay_ms=delay_ms, queue=queue)
 
 
 def _change(before: Half, after: Half, step: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,12 +164,13 @@ def _change(before: Half, after: Half, step: Mapping[str, Any]) -> dict[str, Any
 def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:
     rate_bps = half.rate_mbps * 1e6
     limit = half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES)
+    packets_per_s = 1000 / half.time_ms(PACKET_BYTES)
     return {
         "rate_bps": rate_bps, "one_way_delay_ms": half.delay_ms, "queue_bytes": limit,
         "queue_discipline": half.queue.get("aqm", "drop-tail"), "queue_ecn": half.queue.get("ecn", False),
         "bdp_bytes": round(rate_bps * rtt_ms / 8e3),
-        "udp_goodput_bps": rate_bps * UDP_PAYLOAD_BYTES / PACKET_BYTES,
-        "tcp_goodput_bps": rate_bps * TCP_PAYLOAD_BYTES / PACKET_BYTES,
+        "udp_goodput_bps": packets_per_s * UDP_PAYLOAD_BYTES * 8,
+        "tcp_goodput_bps": packets_per_s * TCP_PAYLOAD_BYTES * 8,
     }  # fmt: skip
 
 
@@ -253,16 +270,24 @@ def check_changes(lab: Lab) -> None:
 
 
 def queue_samples(
-    samples: Sequence[Mapping[str, Any]], rates: Mapping[Name, Sequence[tuple[float, float]]], length_s: float
+    samples: Sequence[Mapping[str, Any]],
+    rates: Mapping[Name, Sequence[tuple[float, float]]],
+    length_s: float,
+    header_bytes: Mapping[Name, int] | None = None,
 ) -> list[list[dict[str, float]]]:
     """Return both queues every 50 ms up to `length_s`, from samples of the link with their times `t_s`.
 
-    `rates` are those of each direction, bit/s, from when on.
+    `rates` are those of each direction, bit/s, from when on; they count `header_bytes` of each packet beyond IP.
     """
     count = round(length_s * 1000 / METRICS_INTERVAL_MS)
     found: list[list[dict[str, float]]] = []
     for name in DIRECTIONS:
-        waiting = {round(one["t_s"] * 1000 / METRICS_INTERVAL_MS): one[name]["queue_bytes"] for one in samples}
+        header = (header_bytes or {}).get(name, 0)
+        waiting = {
+            round(one["t_s"] * 1000 / METRICS_INTERVAL_MS): one[name]["queue_bytes"]
+            + (header * one[name]["queue_packets"] if header else 0)
+            for one in samples
+        }
         series, last = [], 0
         for tick in range(1, count + 1):
             last = waiting.get(tick, last)

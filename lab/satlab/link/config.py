@@ -168,13 +168,14 @@ class Handover(_Sparse):
     """Handover to another link; None: as in profile and configuration.
 
     `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped. With `rate_mbps` the
-    new link is a plain line of this rate, without frames.
+    new link is a plain line of this rate, without frames; it counts `header_bytes` of each packet beyond IP.
     """
 
     waiting: Literal["keep", "flush", "drop"]
     delay_ms: DelayMs | None = None
     symbol_rate_baud: SymbolRate | None = None
     rate_mbps: Annotated[float | None, limits("timeline.steps.set.handover.rate_mbps")] = None
+    header_bytes: Annotated[int | None, limits("timeline.steps.set.handover.header_bytes")] = None
     queue: Queue | None = None
 
 

@@ -170,11 +170,11 @@ def _own_limit(outcome: Outcome) -> float | None:
     back = next(link for link in outcome["link"] if link["name"] == "return")
     if not back["out_packets"] or len(outcome["flows"]) > 1:
         return None
-    packets_per_s = wire["forward"]["rate_mbps"] * 1e6 / (8 * (flow["datagram_bytes"] + 28))
+    headers = {name: wire[name].get("header_bytes", 0) for name in ("forward", "return")}
+    packets_per_s = wire["forward"]["rate_mbps"] * 1e6 / (8 * (flow["datagram_bytes"] + 28 + headers["forward"]))
+    ack_bytes = back["out_bytes"] / back["out_packets"] + headers["return"]
     every = 1 + flow.get("ack_threshold", 1)
-    return 100 * ack_limited(
-        wire["return"]["rate_mbps"], back["out_bytes"] / back["out_packets"], packets_per_s / every
-    )
+    return 100 * ack_limited(wire["return"]["rate_mbps"], ack_bytes, packets_per_s / every)
 
 
 def _cubic(outcome: Outcome) -> float:

@@ -15,8 +15,9 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
     link = paper.links[cell.link or paper.path[0].link]
     back_mbps = cell.return_mbps or link.return_mbps or link.rate_mbps
     loss = {} if cell.loss is None else {"loss": paper.losses[cell.loss]}
-    half = {"rate_mbps": link.rate_mbps, "delay_ms": link.rtt_ms / 2, "queue": dict(paper.queues[cell.queue]), **loss}
-    back = {"rate_mbps": back_mbps, "delay_ms": link.rtt_ms / 2, "queue": _return_queue(paper, cell, link, back_mbps)}
+    common = {"delay_ms": link.rtt_ms / 2} | ({"header_bytes": cell.header_bytes} if cell.header_bytes else {})
+    half = {"rate_mbps": link.rate_mbps, **common, "queue": dict(paper.queues[cell.queue]), **loss}
+    back = {"rate_mbps": back_mbps, **common, "queue": _return_queue(paper, cell, link, back_mbps)}
     timeline = [] if cell.link else _timeline(paper, cell, duration_s)
     phases = [at for at in paper.phases_s if at < duration_s]
     fec = {} if cell.fec is None else {"fec": {"code": cell.fec, "hold_ms": paper.fec_hold_ms}}

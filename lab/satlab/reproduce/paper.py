@@ -95,8 +95,8 @@ class Flows(Strict):
 
 class Cell(Strict):
     """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
-    what becomes of waiting packets at a change; with `migrate` the client takes another address as well. `base`: the
-    cell that is 100 %. `factors`: its values of `each`, for plots. `runs`: of this cell, in place of the paper's.
+    what becomes of waiting packets at a change; with `migrate` the client takes another address as well. `header_bytes`:
+    of each packet, which both rates count beyond IP. `base`: the cell that is 100 %. `factors`: its values of `each`, for plots. `runs`: of this cell, in place of the paper's.
     """
 
     id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")
@@ -104,6 +104,7 @@ class Cell(Strict):
     runs: int | None = Field(default=None, ge=1)
     link: str | None = None
     return_mbps: float | None = Field(default=None, gt=0)
+    header_bytes: int = Field(default=0, ge=0, le=255)
     queue: str
     return_queue: ReturnQueue | None = None
     loss: str | None = None

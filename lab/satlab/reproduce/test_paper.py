@@ -162,6 +162,19 @@ def test_acknowledgements_limit_the_goodput_as_the_thesis_measured() -> None:
     assert flow_figures.ack_limited(20, 94, 966) == 1
 
 
+def test_the_formula_of_our_acknowledgements_counts_headers() -> None:
+    half = {"rate_mbps": 20, "header_bytes": 14}
+    outcome = {
+        "request": {"wire": {"forward": half, "return": half | {"rate_mbps": 0.5}}, "flows": [{"datagram_bytes": 1252}]},
+        "flows": [{}],
+        "link": [{"name": "return", "out_packets": 100, "out_bytes": 8300}],
+    }
+    spread = flow_figures.FIGURES["own_formula_percent"].read(outcome, 0)
+    assert spread is not None
+    # 97 bytes of Ethernet each, 966 a second: table 6.5 has 66.7 %.
+    assert spread[0] == pytest.approx(66.7, abs=0.05)
+
+
 def test_a_conclusion_without_a_stack_is_undecided(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
     simulated()
     about = paper.load("seed-000")

@@ -257,7 +257,7 @@ mod tests {
             packets: 2,
             ..Queue::drop_tail(10_000)
         };
-        let config = LinkConfig::new(crate::Carrier::Line { rate_bps: 1 }, 0, queue, 1);
+        let config = LinkConfig::new(crate::Carrier::line(1), 0, queue, 1);
         let mut fifos = Fifos::new(&config, queue, 0);
         let mut ledger = Ledger::default();
         for length in [100, 200, 400] {
