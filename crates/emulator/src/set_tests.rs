@@ -175,9 +175,13 @@ fn a_plain_line_takes_over() {
             "handover": {"waiting": "keep", "rate_mbps": 10, "symbol_rate_baud": 1000}});
     let fault = self::set(&both).unwrap_err();
     assert!(fault.contains("a plain line has no symbols"), "{fault}");
-    let frames = json!({"direction": "return", "handover": {"waiting": "keep", "header_bytes": 14}});
+    let frames =
+        json!({"direction": "return", "handover": {"waiting": "keep", "header_bytes": 14}});
     let fault = self::set(&frames).unwrap_err();
-    assert!(fault.contains("set.handover.header_bytes: a link of frames has its own"), "{fault}");
+    assert!(
+        fault.contains("set.handover.header_bytes: a link of frames has its own"),
+        "{fault}"
+    );
 }
 
 #[test]

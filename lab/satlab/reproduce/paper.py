@@ -95,8 +95,9 @@ class Flows(Strict):
 
 class Cell(Strict):
     """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
-    what becomes of waiting packets at a change; with `migrate` the client takes another address as well. `header_bytes`:
-    of each packet, which both rates count beyond IP. `base`: the cell that is 100 %. `factors`: its values of `each`, for plots. `runs`: of this cell, in place of the paper's.
+    what becomes of waiting packets at a change; with `migrate` the client takes another address as well.
+    `header_bytes` of each packet, beyond IP, count for both rates. `base`: the cell that is 100 %. `factors`: its
+    values of `each`, for plots. `runs`: of this cell, in place of the paper's.
     """
 
     id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")

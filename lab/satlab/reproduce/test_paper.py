@@ -165,7 +165,10 @@ def test_acknowledgements_limit_the_goodput_as_the_thesis_measured() -> None:
 def test_the_formula_of_our_acknowledgements_counts_headers() -> None:
     half = {"rate_mbps": 20, "header_bytes": 14}
     outcome = {
-        "request": {"wire": {"forward": half, "return": half | {"rate_mbps": 0.5}}, "flows": [{"datagram_bytes": 1252}]},
+        "request": {
+            "wire": {"forward": half, "return": half | {"rate_mbps": 0.5}},
+            "flows": [{"datagram_bytes": 1252}],
+        },
         "flows": [{}],
         "link": [{"name": "return", "out_packets": 100, "out_bytes": 8300}],
     }
