@@ -29,7 +29,7 @@ pub struct Wire {
 struct Half {
     rate_mbps: f64,
     /// Counted by the rate for each packet, beyond IP.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     header_bytes: u8,
     /// One way.
     delay_ms: f64,
@@ -116,8 +116,8 @@ impl Half {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_none(header_bytes: &u8) -> bool {
-    *header_bytes == 0
+fn is_zero(value: &u8) -> bool {
+    *value == 0
 }
 
 impl Wire {

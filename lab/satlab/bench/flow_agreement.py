@@ -83,7 +83,7 @@ def _simulated(name: Scenario, count: int, seed: int, place: Path) -> dict[str, 
 
 
 def _measured(
-    name: Scenario, count: int, compared: Compared, place: Path, stop: threading.Event
+    name: Scenario, count: int, request: Compared, place: Path, stop: threading.Event
 ) -> list[dict[str, Any]]:
     """Return the outcomes of the labs of a case. The first that breaks ends the others."""
 
@@ -94,8 +94,8 @@ def _measured(
         file.write_text(json.dumps(flows(name, count)))
         return dict(real_clock.run(file, folder / "real", ProgressLog(quiet=True), stop).outcome)
 
-    with ThreadPoolExecutor(compared.parallel) as pool:
-        labs = [pool.submit(outcome, number) for number in range(compared.runs)]
+    with ThreadPoolExecutor(request.parallel) as pool:
+        labs = [pool.submit(outcome, number) for number in range(request.runs)]
         try:
             return [lab.result() for lab in labs]
         except BaseException:
