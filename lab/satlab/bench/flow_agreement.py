@@ -43,8 +43,8 @@ SCENARIOS: Mapping[Scenario, tuple[tuple[str, str], ...]] = {
 class Compared:
     """What is compared: each scenario with each number of flows, in `runs` labs, `parallel` of them at once."""
 
-    scenarios: Sequence[Scenario] = tuple(SCENARIOS)
-    counts: Sequence[int] = FLOWS
+    scenarios: Sequence[Scenario]
+    counts: Sequence[int]
     runs: int = 1
     parallel: int = 1
 

@@ -285,7 +285,7 @@ def queue_samples(
         header = (header_bytes or {}).get(name, 0)
         waiting = {
             round(one["t_s"] * 1000 / METRICS_INTERVAL_MS): one[name]["queue_bytes"]
-            + (header * one[name]["queue_packets"] if header else 0)
+            + header * one[name]["queue_packets"]
             for one in samples
         }
         series, last = [], 0
