@@ -6,8 +6,8 @@ use dvb::opensand::EXTRA;
 use dvb::sdu::{ETHERNET_HEADER, Filled, SIGNALLING, Service};
 use dvb::{gse, rle};
 
-/// RLE in front of a packet that is not cut: PPDU header and compressed protocol type (ETSI TS 103 179).
-const PPDU_BYTES: u64 = 3;
+/// PPDU header of a packet that is not cut (ETSI TS 103 179).
+const PPDU_BYTES: u64 = 2;
 /// What a cut at the end of a burst costs: the longer header of a start, the header of an end, and the sequence number.
 const CUT_BYTES: u64 = 5;
 
@@ -134,8 +134,14 @@ impl Encapsulator {
 
     /// Burst payload that waiting packets take at most, for a terminal that has to ask for it. `payload` is that of a burst.
     pub(crate) fn on_air(&self, bytes: u64, packets: u64, payload: u64) -> u64 {
-        let whole = bytes + packets * (PPDU_BYTES + self.header as u64);
+        let in_front = PPDU_BYTES + self.type_bytes() + self.header as u64;
+        let whole = bytes + packets * in_front;
         (whole * payload).div_ceil(payload.saturating_sub(CUT_BYTES).max(1))
+    }
+
+    /// RLE's protocol type: compressed for IP, an escape and two bytes for Ethernet (EN 301 545-2 table 7-3).
+    fn type_bytes(&self) -> u64 {
+        if self.header == 0 { 1 } else { 3 }
     }
 
     /// Takes back the packet in fragmentation, whole.
@@ -183,6 +189,70 @@ impl Decapsulator {
         match &mut self.codec {
             Receiving::Gse(receiver) => receiver.frame_lost(),
             Receiving::Rle(receiver) => receiver.frame_lost(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dvb::rcs2::Waveform;
+
+    /// Bursts that `packets` take, and the most that they were asked for.
+    fn bursts(carrier: &Carrier, packets: &[usize]) -> (u64, u64) {
+        let mut air = Encapsulator::new(carrier, (0, 1)).unwrap();
+        let mut frame = vec![0; carrier.frame_payload()];
+        let payload = frame.len() as u64;
+        let bytes: usize = packets.iter().sum();
+        let asked = air.on_air(bytes as u64, packets.len() as u64, payload);
+        let mut waiting = packets.iter();
+        let mut taken = 0;
+        loop {
+            let next = |packet: &mut Vec<u8>| {
+                waiting.next().is_some_and(|&len| {
+                    packet.resize(len, 0);
+                    packet[0] = 0x45;
+                    true
+                })
+            };
+            if air.fill(&mut frame, next).used == 0 {
+                return (taken, asked.div_ceil(payload));
+            }
+            taken += 1;
+        }
+    }
+
+    #[test]
+    fn what_a_terminal_asks_for_carries_what_waits() {
+        let (symbol_rate, superframe, slots) = (1_000_000, 26_500_000, 8);
+        for id in 3..=22 {
+            let waveform = Waveform::by_id(id).unwrap();
+            let standard = Carrier::Return {
+                symbol_rate,
+                waveform,
+                superframe,
+                slots,
+            };
+            let opensand = Carrier::OpenSandReturn {
+                symbol_rate,
+                waveform,
+                superframe,
+                slots,
+            };
+            for carrier in [standard, opensand] {
+                for packets in [
+                    &[40; 500][..],
+                    &[1500; 40],
+                    &[28; 1],
+                    &[60, 1400, 300, 41, 1280],
+                ] {
+                    let (taken, asked) = bursts(&carrier, packets);
+                    assert!(
+                        taken <= asked,
+                        "waveform {id}, {packets:?}: {taken} bursts, {asked} asked for"
+                    );
+                }
+            }
         }
     }
 }

@@ -88,8 +88,8 @@ impl Assignments {
 }
 
 /// Numbers of the terminals in the slots of a superframe of a carrier: a burst has the slot in which it starts, for no two
-/// start within the duration of a burst. `bursts` name their terminals by index; those without a start of their own, by index
-/// and number, are in the slots that are left.
+/// start within the duration of a burst. `bursts`, in order of their starts, name their terminals by index; those without a
+/// start of their own, by index and number, are in the slots that are left.
 pub(crate) fn numbers(
     carrier: &dama::Carrier,
     bursts: impl Iterator<Item = Slot>,
@@ -97,13 +97,16 @@ pub(crate) fn numbers(
 ) -> Vec<u8> {
     let number = |index: usize| u8::try_from(index + 1).unwrap_or(NOBODY);
     let mut named = vec![NOBODY; carrier.capacity() as usize];
+    let mut next = 0;
     for burst in bursts {
         let slot = u128::from(burst.start) * u128::from(carrier.symbol_rate)
             / (u128::from(carrier.waveform.symbols) * 1_000_000_000);
-        let slot = (slot as usize).min(named.len().saturating_sub(1));
+        // Starts in whole ns: one right behind another burst may be in the slot of that one by less than a microsecond.
+        let slot = (slot as usize).max(next).min(named.len().saturating_sub(1));
         if let Some(named) = named.get_mut(slot) {
             *named = number(burst.terminal);
         }
+        next = slot + 1;
     }
     let mut free = named.iter_mut().filter(|it| **it == NOBODY);
     for (index, count) in rest {
@@ -294,6 +297,27 @@ mod tests {
         let of = |terminal| Slot { start: 0, terminal };
         assert_eq!(last(of(254))[0], 255);
         assert_eq!((last(of(255))[0], last(many(4))[3]), (NOBODY, 4));
+    }
+
+    #[test]
+    fn no_two_bursts_have_one_slot_where_bursts_end_between_two_ns() {
+        let waveform = dvb::rcs2::Waveform::by_id(12).unwrap();
+        for symbol_rate in [700_001, 1_500_000, 3_000_000, 7_000_000] {
+            let carrier = dama::Carrier {
+                symbol_rate,
+                superframe: 26_500_000,
+                waveform,
+                arithmetic: dama::Arithmetic::Standard,
+            };
+            let most = carrier.capacity();
+            for bursts in [[most, 0, 0], [most / 2, most / 3, 1], [1, 1, most - 2]] {
+                let slots = dama::slots(&carrier, &bursts).into_iter();
+                let named = numbers(&carrier, slots, std::iter::empty());
+                let is_of = |terminal| named.iter().map(move |&it| u32::from(it == terminal));
+                let count = |terminal| is_of(terminal).sum::<u32>();
+                assert_eq!([1, 2, 3].map(count), bursts, "{symbol_rate} baud");
+            }
+        }
     }
 
     #[test]
