@@ -220,6 +220,14 @@ def test_a_comparison_counts_calibrated_samples_alone() -> None:
     assert compare(before, [*before[:5], *off(noisy("a", 1, 0.1, 5, 5))]).n_baseline == 5
 
 
+def test_what_is_not_slower_is_undecided_where_twice_the_time_would_not_be_detected() -> None:
+    """Two samples of each side: the smallest p-value of a rank sum is 1/6."""
+    few = compare(noisy("a", 30, 0.2, 3)[:2], noisy("a", 10, 0.2, 1)[:2])
+    assert (few.result, few.is_slower, few.detectable) == ("undecided", False, None)
+    enough = compare(noisy("a", 10, 0.2, 3), noisy("a", 10, 0.2, 1))
+    assert enough.result == "no slower" and enough.detectable is not None
+
+
 def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
     """Eight comparisons, of which one can be judged, have the p-value and the limits of that one alone."""
     names = "abcdefgh"

@@ -38,7 +38,7 @@ TIMING = (
 """Checks of calibration that judge times and rates, by how their names begin. Not the round-trip time, which is that of
 the link requested; losses of the host can make a program send what its test case looks for."""
 Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
-ComparisonResult = Literal["slower", "no slower", "not measurable"]
+ComparisonResult = Literal["slower", "no slower", "undecided", "not measurable"]
 Samples = Mapping[str, Sequence[Sample]]
 """By case."""
 
@@ -159,9 +159,9 @@ class BaselineComparison:
     """A case at one mark, compared with the baseline.
 
     `p` is one-sided. `detectable` is the smallest relative slowdown that would be found with probability POWER; None:
-    more than 1. Both are None where the result is "not measurable". `n` and `n_baseline` are counted samples, `off` and
-    `off_baseline` those out of calibration. `grown_s`: by how much the mean seconds per cause of whole transfers grew,
-    whatever the mark; None: one side was not traced.
+    more than 1, and what is not slower is "undecided". Both are None where the result is "not measurable". `n` and
+    `n_baseline` are counted samples, `off` and `off_baseline` those out of calibration. `grown_s`: by how much the mean
+    seconds per cause of whole transfers grew, whatever the mark; None: one side was not traced.
     """
 
     case: str
@@ -235,9 +235,9 @@ def against_baseline(
     significant = [adjusted <= ALPHA for adjusted in holm(p_values)]
     judged = {}
     for pair, p, is_significant in zip(measurable, p_values, significant, strict=True):
-        is_beyond = median(pair.now) > median(pair.before) * (1 + tolerance)
+        is_slower = is_significant and median(pair.now) > median(pair.before) * (1 + tolerance)
         smallest = detectable(pair.before, len(pair.now), tolerance, len(measurable), source)
-        result: ComparisonResult = "slower" if is_significant and is_beyond else "no slower"
+        result: ComparisonResult = "slower" if is_slower else "undecided" if smallest is None else "no slower"
         judged[pair.case, pair.mark_mb] = pair.comparison(result, p, smallest)
     return [judged.get((pair.case, pair.mark_mb)) or pair.comparison("not measurable") for pair in pairs]
 

@@ -52,6 +52,8 @@ def _add_comparison(suite: ElementTree.Element, one: BaselineComparison) -> None
     elif one.result == "not measurable":
         off = f"{one.off} samples, and {one.off_baseline} of the baseline, out of calibration"
         ElementTree.SubElement(case, "skipped", message=f"not measurable: {off}")
+    elif one.result == "undecided":
+        ElementTree.SubElement(case, "skipped", message="undecided: a time twice as long would not be detected")
 
 
 def _add_case(suite: ElementTree.Element, case: str, name: str, median_s: float) -> ElementTree.Element:
