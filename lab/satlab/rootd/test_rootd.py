@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -22,7 +23,7 @@ from satlab.link.options import LinkOptions, LocalOptions
 from satlab.netlab import privileges
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
-from satlab.rootd import daemon, worker
+from satlab.rootd import daemon, uploaded_jobs, worker
 from satlab.rootd.client import HelperClient
 from satlab.rootd.daemon import Helper
 from satlab.rootd.progress import ProgressFile
@@ -144,24 +145,87 @@ def test_a_link_means_the_same_on_both_sides() -> None:
 def test_further_terminals_play_themselves(tmp_path: Path) -> None:
     link = RunLink(terminals=3)
     request = SCENARIO_REQUEST.model_copy(update={"link": link, "entities": {"client": "client"}})
-    found = worker._run_request(request, "r", tmp_path, tmp_path)
+    found = worker._run_request(request, "r", tmp_path / "state", tmp_path)
     assert found.entities == {node: node for node in ("client", "client-2", "st-2", "client-3", "st-3")}
     assert found.link.terminals == 3
 
 
-def test_t02_a_link_below_uploaded_jobs_is_refused(tmp_path: Path) -> None:
-    jobs = tmp_path / "api" / "jobs"
+def test_t02_uploaded_jobs_are_copied_before_they_are_used(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    files = state / "api" / "jobs" / "mine" / "files"
+    files.mkdir(parents=True)
+    (files / "mine.yml").write_text("one")
+    (files / "program").write_text("#!/bin/sh")
+    (files / "program").chmod(0o6775)
+    copy.mkdir()
+    assert worker._run_request(SCENARIO_REQUEST, "r", state, copy).jobs[0] == copy / "jobs"
+    (files / "mine.yml").write_text("two")
+    copied = copy / "jobs" / "mine" / "files"
+    assert (copied / "mine.yml").read_text() == "one"
+    assert stat.S_IMODE((copied / "program").stat().st_mode) == 0o755
+
+
+def test_t02_a_link_among_uploaded_jobs_is_refused(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
     (jobs / "mine").mkdir(parents=True)
-    assert worker._run_request(SCENARIO_REQUEST, "r", tmp_path, tmp_path).jobs[0] == jobs
+    uploaded_jobs.copy(jobs, tmp_path / "1")
     (jobs / "mine" / "files").symlink_to("/etc")
     with pytest.raises(ConfigError, match="files: is a link"):
-        worker._run_request(SCENARIO_REQUEST, "r", tmp_path, tmp_path)
+        uploaded_jobs.copy(jobs, tmp_path / "2")
     (jobs / "mine" / "files").unlink()
-    (jobs / "mine").rmdir()
-    jobs.rmdir()
+    (jobs / "mine" / "mine.yml").symlink_to("/etc/shadow")
+    with pytest.raises(ConfigError, match=r"mine\.yml: is a link"):
+        uploaded_jobs.copy(jobs, tmp_path / "3")
+    jobs.rename(tmp_path / "elsewhere")
     jobs.symlink_to("/etc")
     with pytest.raises(ConfigError, match="jobs: is a link"):
-        worker._run_request(SCENARIO_REQUEST, "r", tmp_path, tmp_path)
+        uploaded_jobs.copy(jobs, tmp_path / "4")
+
+
+@pytest.mark.parametrize("at", ["file", "folder"])
+def test_t02_what_becomes_a_link_while_it_is_copied_is_not_followed(
+    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a name and its opening it leads elsewhere."""
+    jobs, secret = tmp_path / "jobs", tmp_path / "secret"
+    for folder in (jobs / "mine", secret):
+        folder.mkdir(parents=True)
+        (folder / "key").write_text(folder.name)
+    victim = jobs / "mine" if at == "folder" else jobs / "mine" / "key"
+
+    def look_then_exchange(path: Path, found: os.stat_result) -> None:
+        if path == victim:
+            path.rename(tmp_path / "old")
+            path.symlink_to(secret if at == "folder" else secret / "key")
+
+    monkeypatch.setattr(uploaded_jobs, "_check", look_then_exchange)
+    if at == "file":
+        with pytest.raises(ConfigError, match="symbolic links"):
+            uploaded_jobs.copy(jobs, tmp_path / "copy")
+    else:
+        uploaded_jobs.copy(jobs, tmp_path / "copy")
+    assert not any(path.read_text() == "secret" for path in (tmp_path / "copy").rglob("*") if path.is_file())
+
+
+def test_t02_special_large_and_deep_files_among_uploaded_jobs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    os.mkfifo(jobs / "pipe")
+    with pytest.raises(ConfigError, match="pipe: is neither a file nor a folder"):
+        uploaded_jobs.copy(jobs, tmp_path / "1")
+    (jobs / "pipe").unlink()
+    monkeypatch.setattr(uploaded_jobs, "MOST_BYTES", 9)
+    (jobs / "a").write_bytes(b"12345")
+    uploaded_jobs.copy(jobs, tmp_path / "2")
+    (jobs / "b").write_bytes(b"12345")
+    with pytest.raises(ConfigError, match="more than 9 bytes"):
+        uploaded_jobs.copy(jobs, tmp_path / "3")
+    jobs.joinpath(*"d" * 33).mkdir(parents=True)
+    (jobs / "b").unlink()
+    with pytest.raises(ConfigError, match="more than 32 folders"):
+        uploaded_jobs.copy(jobs, tmp_path / "4")
 
 
 class Answering:

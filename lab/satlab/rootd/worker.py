@@ -8,11 +8,10 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
-from satlab.common import paths, terminals
+from satlab.common import paths, scratch, terminals
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.processes import stop_on_signal
@@ -21,6 +20,7 @@ from satlab.experiment.lab_activity import Sampling
 from satlab.experiment.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE, PreparedRun
 from satlab.experiment.run_folder import RunResult
 from satlab.openbach.engine import FirstIds, ScenarioInstance
+from satlab.rootd import uploaded_jobs
 from satlab.rootd.progress import ProgressFile
 from satlab.rootd.verbs import ScenarioRequest
 
@@ -31,10 +31,12 @@ def run_request(request: ScenarioRequest, run_id: str, state: Path, stop: thread
     progress.update()
     status, reason = ExitStatus.FAILED, "the program ended unexpectedly"
     try:
-        with tempfile.TemporaryDirectory(prefix="scenario-") as folder:
+        with scratch.folder("scenario", 0o711) as folder:  # jobs read theirs
             for name, document in request.documents.items():
-                (Path(folder) / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
-            prepared = run.prepare(_run_request(request, run_id, state, Path(folder)))
+                place = folder / f"{name}.json"
+                place.touch(mode=0o600)
+                place.write_text(json.dumps(document), encoding="utf-8")
+            prepared = run.prepare(_run_request(request, run_id, state, folder))
             progress.update(phase="calibration")
             outcome = _execute(prepared, run_id, progress, stop)
         status, reason = outcome.status, outcome.reason
@@ -64,6 +66,8 @@ def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Pat
     options = request.link.options()
     if not (paths.PROFILES / options.profile).is_dir():
         raise ConfigError(f"there is no profile {options.profile}")
+    uploaded = folder / "jobs"
+    uploaded_jobs.copy(state / "api" / "jobs", uploaded)
     return run.RunRequest(
         scenario=folder / f"{request.scenario}.json",
         link=options,
@@ -71,22 +75,13 @@ def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Pat
         runs=state / "runs",
         deadline_s=request.deadline_s,
         entities=terminals.entities(options.topology()) | request.entities,
-        jobs=tuple(each for each in (_uploaded(state), _named(JOBS_VARIABLE)) if each and each.is_dir()),
+        jobs=tuple(each for each in (uploaded, _named(JOBS_VARIABLE)) if each and each.is_dir()),
         privileges=_named(PRIVILEGES_VARIABLE),
         run_id=run_id,
         endless=request.endless,
         influx=os.environ.get(influx.VARIABLE) or None,
         first_ids=FirstIds(request.first_scenario_id, request.first_job_id),
     )
-
-
-def _uploaded(state: Path) -> Path:
-    """Return the folder of uploaded jobs, the API's. Raises ConfigError for a link in it, which root would follow."""
-    folder = state / "api" / "jobs"
-    for place in (folder, *folder.rglob("*")):
-        if place.is_symlink():
-            raise ConfigError(f"{place}: is a link", hint="upload the job again")
-    return folder
 
 
 def _named(variable: str) -> Path | None:
