@@ -3,6 +3,7 @@
 
 import contextlib
 import http.client
+import io
 import json
 import os
 import secrets
@@ -11,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,23 @@ class Client:
                 self.cookie, _, self.attributes = given.partition(";")
             is_json = answer.headers.get_content_type() == "application/json"
             return answer.status, json.loads(text) if is_json and text else text
+
+    def upload(self, name: str, files: dict[str, bytes]) -> int:
+        """Upload a job as a browser does; return the status."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            for path, content in files.items():
+                member = tarfile.TarInfo(path)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+        parts = {"name": name.encode(), 'file"; filename="job.tar.gz': packed.getvalue()}
+        head = '--limit\r\ncontent-disposition: form-data; name="{}"\r\n\r\n'
+        body = b"".join(head.format(part).encode() + content + b"\r\n" for part, content in parts.items())
+        headers = {"content-type": "multipart/form-data; boundary=limit", "cookie": self.cookie}
+        headers["origin"] = f"http://127.0.0.1:{self.port}"
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("POST", "/job/", body + b"--limit--\r\n", headers)
+            return connection.getresponse().status
 
     def expect(self, status: int, method: str, path: str, body: Any = None) -> Any:
         got, answer = self.request(method, path, body)

@@ -51,6 +51,28 @@ NOBODY_LISTENS = {
     ],
 }
 
+UPLOADED = {
+    "files/extra.yml": b"""
+general: {name: extra, description: More, job_version: '1.0', keywords: [more], persistent: no}
+platform_configuration:
+  ansible_system: Debian
+  ansible_distribution: Debian
+  command: /opt/openbach/virtualenv/bin/python3 /opt/openbach/agent/jobs/extra/extra.py
+  supported_platforms: [{ansible_distribution_release: bookworm}]
+arguments: {required: [{name: word, type: str, count: 1, description: A word}]}
+statistics: []
+""",
+    "files/extra.py": b"import sys, word; sys.exit(sys.argv[1] != word.WORD)",
+    "files/word.py": b"WORD = '1'",
+}
+RUNS_UPLOADED = {
+    "name": "uploaded",
+    "arguments": {"count": "What it is called with"},
+    "openbach_functions": [
+        {"id": 1, "start_job_instance": {"entity_name": "sender", "extra": {"word": "$count"}}},
+    ],
+}
+
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
@@ -93,6 +115,21 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
     client.expect(204, "DELETE", "/login/")
     client.expect(403, "GET", "/agent/")
     client.log_in()
+
+
+def test_t02_an_uploaded_job_runs_from_root_s_copy_of_it(service: Service) -> None:
+    where = set_up(service.client).replace("echo", "uploaded")
+    assert service.client.upload("extra", UPLOADED) == 200
+    service.client.expect(200, "POST", "/project/trial/scenario/", RUNS_UPLOADED)
+    copied = service.client.await_status(launch(service.client, where, 1), OVER)
+    (service.state / "api" / "jobs" / "extra" / "files" / "word.py").unlink()
+    missing = launch(service.client, where, 1)
+    assert (copied, service.client.await_status(missing, OVER)) == ("Finished Ok", "Finished Ko")
+    (service.state / "api" / "jobs" / "extra" / "files" / "word.py").symlink_to("/etc/hostname")
+    linked = launch(service.client, where, 1)
+    assert service.client.await_status(linked, OVER) == "Finished Ko"
+    assert "word.py: is a link" in service.client.instance(linked, quiet=False)["reason"]
+    service.client.expect(204, "DELETE", "/job/extra/")
 
 
 def test_t02_the_api_process_has_no_privilege(service: Service) -> None:

@@ -2,7 +2,6 @@
 """The uploaded jobs of a run: root's copy of the API's folder, which the API cannot change any more."""
 
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -12,6 +11,7 @@ MOST_BYTES = 1 << 30
 """What all uploaded jobs may have together; their copy goes where temporary files are."""
 MOST_DEPTH = 32
 """Folders in each other."""
+_CHUNK_BYTES = 1 << 20
 _REPAIR = "upload the job again"
 
 
@@ -45,14 +45,17 @@ def _copy_file(path: Path, folder: int, target: Path, most_bytes: int) -> int:
         handle = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint=_REPAIR) from error
+    size = 0
     with os.fdopen(handle, "rb") as source, target.open("xb") as copied:
         found = os.fstat(handle)
         _check(path, found)
-        if found.st_size > most_bytes:
-            raise ConfigError(f"the uploaded jobs have more than {MOST_BYTES} bytes", hint="remove some of them")
-        shutil.copyfileobj(source, copied)
+        while chunk := source.read(_CHUNK_BYTES):
+            size += len(chunk)
+            if size > most_bytes:
+                raise ConfigError(f"the uploaded jobs have more than {MOST_BYTES} bytes", hint="remove some of them")
+            copied.write(chunk)
         os.fchmod(copied.fileno(), stat.S_IMODE(found.st_mode) & 0o755)
-    return found.st_size
+    return size
 
 
 def _check(path: Path, found: os.stat_result) -> None:
