@@ -74,7 +74,9 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
         assert 79 < first < 300, (name, first)  # 80 ms, two queues of 48 ms, and a busy host
         assert second > first, (name, first, second)
         assert all(flow["sources"].values())
-    assert by_id["udp"]["goodput_mbps"] == pytest.approx(0.5 * 1200 / 1228, rel=0.2)
+    # The full queue drops what it likes of it.
+    assert by_id["udp"]["sent_packets"] == pytest.approx(3 * 0.5e6 / 8 / 1228, rel=0.2)
+    assert 0.1 < by_id["udp"]["goodput_mbps"] < 0.6
     forward = next(group for group in found["groups"] if (group["group"], group["direction"]) == ("all", "forward"))
     assert forward["flows"] == 4
     assert forward["jain"] is not None
