@@ -55,6 +55,13 @@ def test_promises_are_held_against_the_figures() -> None:
     }
 
 
+@pytest.mark.parametrize(("own_us", "host_us", "kept"), [(101, 90, "MISSED"), (101, 102, "HOST"), (99, 102, "kept")])
+def test_a_release_error_is_the_host_s_where_a_bare_thread_is_late_too(own_us: int, host_us: int, kept: str) -> None:
+    promise = link_bench.released("20 Mbit/s", 100, own_us, host_us)
+    [line] = link_bench.promise_lines({"promises": [vars(promise)]})
+    assert line.split()[0] == kept
+
+
 @pytest.mark.parametrize(("labs", "judged"), [(1, False), (7, False), (8, True), (9, True)])
 def test_labs_at_once_are_judged_only_where_as_many_were_asked_for(labs: int, judged: bool) -> None:
     asked = result() | {"labs": [[]] * labs}
