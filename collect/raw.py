@@ -125,16 +125,9 @@ class _Disk:
         try:
             # Devices are not opened: that alone can have effects.
             check_plain(os.stat(last, dir_fd=at, follow_symlinks=False), most)
-            handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+            return open_in(at, last, most)
         finally:
             os.close(at)
-        file = os.fdopen(handle, "rb")
-        try:
-            check_plain(os.fstat(handle), most)
-        except RefusedError:
-            file.close()
-            raise
-        return file
 
     def names(self, root: Path, folder: str) -> list[str]:
         handle = open_folder(root, () if folder == "." else _parts(folder))
@@ -185,6 +178,18 @@ def open_folder(root: Path, parts: Sequence[str]) -> int:
             os.close(at)
         at = below
     return at
+
+
+def open_in(folder: int, name: str, most: int) -> BufferedReader:
+    """Open a plain file of an open folder, as `Source.open`. The caller has looked at it: opening a device can have effects."""
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    file = os.fdopen(handle, "rb")
+    try:
+        check_plain(os.fstat(handle), most)
+    except RefusedError:
+        file.close()
+        raise
+    return file
 
 
 def check_plain(status: os.stat_result, most: int) -> None:

@@ -3,7 +3,6 @@
 
 import contextlib
 import http.client
-import io
 import json
 import os
 import secrets
@@ -12,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from satlab.netlab import netns, ownership
 from satlab.netlab.pki import Pki
 from satlab.serve.supervisor import helper_socket
 from tests.polling import until
+from tests.uploaded import archive
 
 STANDIN = Path(__file__).with_name("net") / "standin_serve.py"
 PASSWORD = "a password for one test"  # noqa: S105
@@ -72,13 +71,7 @@ class Client:
 
     def upload(self, name: str, files: dict[str, bytes]) -> int:
         """Upload a job as a browser does; return the status."""
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-            for path, content in files.items():
-                member = tarfile.TarInfo(path)
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-        parts = {"name": name.encode(), 'file"; filename="job.tar.gz': packed.getvalue()}
+        parts = {"name": name.encode(), 'file"; filename="job.tar.gz': archive(files)}
         head = '--limit\r\ncontent-disposition: form-data; name="{}"\r\n\r\n'
         body = b"".join(head.format(part).encode() + content + b"\r\n" for part, content in parts.items())
         headers = {"content-type": "multipart/form-data; boundary=limit", "cookie": self.cookie}

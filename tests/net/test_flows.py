@@ -76,6 +76,8 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
         assert all(flow["sources"].values())
     # The full queue drops what it likes of it.
     assert by_id["udp"]["sent_packets"] == pytest.approx(3 * 0.5e6 / 8 / 1228, rel=0.2)
+    received = by_id["udp"]["sent_packets"] - by_id["udp"]["lost_packets"]
+    assert by_id["udp"]["goodput_mbps"] == pytest.approx(received * 1200 * 8 / 3e6, rel=0.01)
     assert 0.1 < by_id["udp"]["goodput_mbps"] < 0.6
     forward = next(group for group in found["groups"] if (group["group"], group["direction"]) == ("all", "forward"))
     assert forward["flows"] == 4

@@ -34,6 +34,7 @@ from tests.serving import (
     serving,
     set_up,
 )
+from tests.uploaded import descriptor
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -52,16 +53,7 @@ NOBODY_LISTENS = {
 }
 
 UPLOADED = {
-    "files/extra.yml": b"""
-general: {name: extra, description: More, job_version: '1.0', keywords: [more], persistent: no}
-platform_configuration:
-  ansible_system: Debian
-  ansible_distribution: Debian
-  command: /opt/openbach/virtualenv/bin/python3 /opt/openbach/agent/jobs/extra/extra.py
-  supported_platforms: [{ansible_distribution_release: bookworm}]
-arguments: {required: [{name: word, type: str, count: 1, description: A word}]}
-statistics: []
-""",
+    "files/extra.yml": descriptor(b"required: [{name: word, type: str, count: 1, description: A word}]"),
     "files/extra.py": b"import sys, word; sys.exit(sys.argv[1] != word.WORD)",
     "files/word.py": b"WORD = '1'",
 }

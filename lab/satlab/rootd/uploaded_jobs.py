@@ -5,6 +5,7 @@ import os
 import stat
 from pathlib import Path
 
+from collect import raw
 from satlab.common.errors import ConfigError
 
 MOST_BYTES = 1 << 30
@@ -42,19 +43,17 @@ def _copy_file(path: Path, folder: int, target: Path, most_bytes: int) -> int:
     """Copy a file of an open folder; return its bytes."""
     _check(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False))
     try:
-        handle = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint=_REPAIR) from error
+        source = raw.open_in(folder, path.name, MOST_BYTES)
+    except (OSError, raw.RefusedError) as error:
+        raise ConfigError(f"{path}: {error}", hint=_REPAIR) from error
     size = 0
-    with os.fdopen(handle, "rb") as source, target.open("xb") as copied:
-        found = os.fstat(handle)
-        _check(path, found)
+    with source, target.open("xb") as copied:
         while chunk := source.read(_CHUNK_BYTES):
             size += len(chunk)
             if size > most_bytes:
                 raise ConfigError(f"the uploaded jobs have more than {MOST_BYTES} bytes", hint="remove some of them")
             copied.write(chunk)
-        os.fchmod(copied.fileno(), stat.S_IMODE(found.st_mode) & 0o755)
+        os.fchmod(copied.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o755)
     return size
 
 

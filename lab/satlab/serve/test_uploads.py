@@ -16,30 +16,10 @@ from satlab.common.errors import ConfigError
 from satlab.serve import uploads
 from satlab.serve.conftest import HOST
 from satlab.serve.context import Context
+from tests.uploaded import archive, descriptor
 
-DESCRIPTOR = b"""
-general: {name: extra, description: More, job_version: '1.0', keywords: [more], persistent: no}
-platform_configuration:
-  ansible_system: Debian
-  ansible_distribution: Debian
-  command: /opt/openbach/virtualenv/bin/python3 /opt/openbach/agent/jobs/extra/extra.py
-  supported_platforms: [{ansible_distribution_release: bookworm}]
-arguments: {optional: [{name: word, type: str, count: 1, flag: -w, description: A word}]}
-statistics: []
-"""
+DESCRIPTOR = descriptor(b"optional: [{name: word, type: str, count: 1, flag: -w, description: A word}]")
 GOOD = {"files/extra.yml": DESCRIPTOR, "files/extra.py": b"print()"}
-
-
-def archive(files: dict[str, bytes], *special: tarfile.TarInfo) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-        for member in special:
-            tar.addfile(member)
-    return out.getvalue()
 
 
 def link(name: str, target: str, kind: bytes) -> tarfile.TarInfo:
