@@ -181,7 +181,10 @@ def open_folder(root: Path, parts: Sequence[str]) -> int:
 
 
 def open_in(folder: int, name: str, most: int) -> BufferedReader:
-    """Open a plain file of an open folder, as `Source.open`. The caller has looked at it: opening a device can have effects."""
+    """Open a plain file of an open folder, as `Source.open`.
+
+    The caller has looked at it: opening a device can have effects.
+    """
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     file = os.fdopen(handle, "rb")
     try:
