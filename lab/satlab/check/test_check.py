@@ -250,6 +250,10 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     assert again.comparisons and not any(one.is_slower for one in again.comparisons) and again.status == ExitStatus.OK
     missed = replace(again, verdicts=[replace(one, result="fail") for one in again.verdicts])
     assert missed.status == ExitStatus.OK and replace(missed, comparisons=None).status == ExitStatus.FAILED
+    open_ = replace(again, comparisons=[replace(one, result="undecided") for one in again.comparisons])
+    tiles = [check_page.CheckPage(one, []).tiles()[2] for one in (again, open_)]
+    caption = "of 2 comparisons slower than the baseline"
+    assert tiles == [("0", caption, "good"), ("0", f"{caption}, 2 undecided or not measurable", "")]
     narrow = {"stream_receive_window": 65536}
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
     assert slow.comparisons and slow.comparisons[1].is_slower and slow.status == ExitStatus.FAILED

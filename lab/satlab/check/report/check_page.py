@@ -65,12 +65,20 @@ class CheckPage:
         tiles = [(f"{met}/{judged}", what, "good" if met == judged else "bad")] if judged else []
         tiles.append((f"{complete}/{len(samples)}", "transfers complete", ""))
         if self.check.comparisons is not None:
-            slower = sum(one.is_slower for one in self.check.comparisons)
-            tiles.append((str(slower), "comparisons slower than the baseline", "bad" if slower else "good"))
+            tiles.append(_baseline_tile(self.check.comparisons))
         if self.check.simulated_s is not None:
             factor = self.check.simulated_s / self.check.real_s
             tiles.append((f"{factor:.0f}\u00d7", "as fast as real time", ""))
         return tiles
+
+
+def _baseline_tile(comparisons: Sequence[verdict.BaselineComparison]) -> tuple[str, str, str]:
+    slower = sum(one.is_slower for one in comparisons)
+    undecided = sum(one.result in ("undecided", "not measurable") for one in comparisons)
+    caption = f"of {len(comparisons)} comparisons slower than the baseline"
+    if undecided:
+        caption += f", {undecided} undecided or not measurable"
+    return str(slower), caption, "bad" if slower else "" if undecided else "good"
 
 
 def write(check: CheckResult) -> Path:
