@@ -19,8 +19,8 @@ from satlab.common import paths
 from satlab.netlab import netns, ownership
 from satlab.netlab.pki import Pki
 from satlab.serve.supervisor import helper_socket
+from tests.archives import archive
 from tests.polling import until
-from tests.uploaded import archive
 
 STANDIN = Path(__file__).with_name("net") / "standin_serve.py"
 PASSWORD = "a password for one test"  # noqa: S105

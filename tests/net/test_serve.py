@@ -21,6 +21,7 @@ import pytest
 from satlab.common.errors import ExitStatus
 from satlab.netlab import lab, pki, privileges
 from satlab.serve.supervisor import helper_socket
+from tests.archives import descriptor
 from tests.polling import until
 from tests.serving import (
     ENTITIES,
@@ -34,7 +35,6 @@ from tests.serving import (
     serving,
     set_up,
 )
-from tests.uploaded import descriptor
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 

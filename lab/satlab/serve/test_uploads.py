@@ -16,7 +16,7 @@ from satlab.common.errors import ConfigError
 from satlab.serve import uploads
 from satlab.serve.conftest import HOST
 from satlab.serve.context import Context
-from tests.uploaded import archive, descriptor
+from tests.archives import archive, descriptor
 
 DESCRIPTOR = descriptor(b"optional: [{name: word, type: str, count: 1, flag: -w, description: A word}]")
 GOOD = {"files/extra.yml": DESCRIPTOR, "files/extra.py": b"print()"}

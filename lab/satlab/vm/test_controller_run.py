@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A scenario through a controller: `satlab serve`, whose contract is OpenBACH's, with a helper that runs nothing."""
 
-import io
 import json
 import socket
 import tarfile
@@ -36,6 +35,7 @@ from satlab.vm import controller_run, provision, vm_run
 from satlab.vm.controller import Controller, RefusedError
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
+from tests.archives import archive
 
 PING = paths.SCENARIOS / "ping.json"
 BEGAN = 1_800_000_000.0
@@ -270,33 +270,22 @@ def test_dates_without_a_zone_are_the_controller_s() -> None:
     assert controller_run.unix_s(None, 7.0) == 7.0
 
 
-def archive(*names: str, called: str = "client.satlab_ping_(7).ping.m0krqcl2.tar.gz") -> bytes:
-    inner, outer = io.BytesIO(), io.BytesIO()
-    with tarfile.open(fileobj=inner, mode="w:gz") as content:
-        for name in names:
-            entry = tarfile.TarInfo(name)
-            entry.size = 2
-            content.addfile(entry, io.BytesIO(b"{}"))
-        link = tarfile.TarInfo("link.json")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        content.addfile(link)
-    with tarfile.open(fileobj=outer, mode="w:gz") as content:
-        entry = tarfile.TarInfo(called)
-        entry.size = len(inner.getvalue())
-        content.addfile(entry, io.BytesIO(inner.getvalue()))
-    return outer.getvalue()
+def stored(*names: str, called: str = "client.satlab_ping_(7).ping.m0krqcl2.tar.gz") -> bytes:
+    link = tarfile.TarInfo("link.json")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    return archive({called: archive(dict.fromkeys(names, b"{}"), link)})
 
 
 def test_t04_places_of_stored_files_follow_from_numbers_alone(tmp_path: Path) -> None:
     names = ("ping.json", "9/1800000000000/x.json", "../../../evil.json", "/etc/satlab_ping-7/y.j/../son")
-    controller_run.store(archive(*names), "satlab_ping", "ping", tmp_path / "files")
+    controller_run.store(stored(*names), "satlab_ping", "ping", tmp_path / "files")
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     folder = "files/satlab_ping-7"
     assert found == [f"{folder}/ping", f"{folder}/ping-2.json", f"{folder}/ping-3.json", f"{folder}/ping.json"]
     wrong = ("client.satlab_ping_(../../1).ping.x.tar.gz", "satlab_ping.tar.gz", "client.satlab_curl_(1).ping.x.tar.gz")
     for called in wrong:
         with pytest.raises(HostError, match="names no instance of satlab_ping"):
-            controller_run.store(archive("x.json", called=called), "satlab_ping", "ping", tmp_path / "others")
+            controller_run.store(stored("x.json", called=called), "satlab_ping", "ping", tmp_path / "others")
     assert not (tmp_path / "others").exists()
     with pytest.raises(HostError, match="cannot be read"):
         controller_run.store(b"no archive", "satlab_ping", "ping", tmp_path)

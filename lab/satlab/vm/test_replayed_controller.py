@@ -23,8 +23,8 @@ from satlab.link.plan import plan_link
 from satlab.vm import controller, controller_run, provision, vm_run
 from satlab.vm.controller import Controller
 from satlab.vm.provision import VmFolder
-from satlab.vm.replayed_controller import Replayed, serve
 from satlab.vm.vm_hosts import VmLab
+from tests.replayed_controller import Replayed, serve
 
 AGENTS = {"client": "198.19.0.11", "server": "198.19.0.15"}
 Start = Callable[[Replayed], Controller]

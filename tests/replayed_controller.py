@@ -12,7 +12,6 @@ import http.server
 import io
 import json
 import re
-import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo
+
+from tests.archives import archive
 
 BEGAN = 1_795_331_960.0
 _PARIS = ZoneInfo("Europe/Paris")
@@ -184,9 +185,9 @@ class Replayed:
         for number, statistic, path in self.stored:
             entity, job = self._names()[number]
             if query.get(job) == statistic:
-                inner = _tar({f"{statistic.removesuffix('_json')}.json": path.read_bytes()})
+                inner = archive({f"{statistic.removesuffix('_json')}.json": path.read_bytes()})
                 members[f"{entity}.{job}_({number}).{statistic}.m0krqcl{len(members)}.tar.gz"] = inner
-        return _tar(members)
+        return archive(members)
 
 
 def _started(function: dict[str, Any]) -> tuple[str, str]:
@@ -196,16 +197,6 @@ def _started(function: dict[str, Any]) -> tuple[str, str]:
 
 def _utc(after_s: float) -> str:
     return datetime.fromtimestamp(BEGAN + after_s, UTC).isoformat(" ")
-
-
-def _tar(members: Mapping[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Archives of jobs as users upload them."""
+"""Archives in memory: of jobs as users upload them, of files that a controller stored."""
 
 import io
 import tarfile
