@@ -48,6 +48,7 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
         {"id": "quinn", "stack": "quinn", "congestion_control": "cubic"},
         {"id": "quiche", "stack": "quiche", "congestion_control": "reno", "start_s": 0.5},
         {"id": "ngtcp2", "stack": "ngtcp2", "congestion_control": "cubic", "datagram_bytes": 1200},
+        {"id": "picoquic", "stack": "picoquic", "congestion_control": "bbr"},
         {"id": "tcp", "stack": "tcp", "congestion_control": "cubic", "from": "server2", "to": "client2"},
         {"id": "udp", "stack": "udp", "rate_mbps": 0.5, "group": "cross", "stop_s": 3},
         {
@@ -67,7 +68,7 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
     assert found["clock"] == "real"
     by_id = {flow["id"]: flow for flow in found["flows"]}
     assert {flow["status"] for flow in found["flows"]} == {"ok"}, {i: f["reason"] for i, f in by_id.items()}
-    for name in ("quinn", "quiche", "ngtcp2", "tcp", "up"):
+    for name in ("quinn", "quiche", "ngtcp2", "picoquic", "tcp", "up"):
         flow = by_id[name]
         assert flow["goodput_mbps"] > 0.1, name
         first, second = (phase["rtt_ms"]["mean"] for phase in flow["phases"])
@@ -80,7 +81,7 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
     assert by_id["udp"]["goodput_mbps"] == pytest.approx(received * 1200 * 8 / 3e6, rel=0.01)
     assert 0.1 < by_id["udp"]["goodput_mbps"] < 0.6
     forward = next(group for group in found["groups"] if (group["group"], group["direction"]) == ("all", "forward"))
-    assert forward["flows"] == 4
+    assert forward["flows"] == 5
     assert forward["jain"] is not None
     assert 0.4 < forward["utilisation"] < 1
     assert found["queues"][0]["phases"][0]["max_ms"] > 5

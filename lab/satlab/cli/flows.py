@@ -22,7 +22,7 @@ def flows(
     file: Annotated[Path, typer.Argument(help="Flows and their link (schemas/virtual-flows.schema.json).")],
     clock: Annotated[
         Literal["virtual", "real"],
-        typer.Option(help="Simulate them, or run programs in a lab, which also has quiche, ngtcp2 and TCP."),
+        typer.Option(help="Simulate them, or run programs in a lab, which also has quiche, ngtcp2, picoquic and TCP."),
     ] = "virtual",
     runs: Runs = Path("runs"),
     dry_run: Annotated[
@@ -38,7 +38,7 @@ def flows(
 
     needs.ensure("virtual")
     if clock == "real":
-        needs.ensure("lab", "quic", "ngtcp2", "fec")
+        needs.ensure("lab", "quic", "ngtcp2", "picoquic", "fec")
         request = real_clock.prepare(file, runs)
         if dry_run:
             print(json.dumps(request, indent=1))

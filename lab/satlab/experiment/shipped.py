@@ -24,6 +24,7 @@ STACKS = {
     "quiche": "QUIC; transfers (satperf), checks and flows on the real clock, in lock-step with the virtual one",
     "noq": "QUIC; transfers (satperf) and flows on both clocks, with BBRv3",
     "ngtcp2": "QUIC; checks and flows on the real clock, by the programs of Debian",
+    "picoquic": "QUIC; downloads as flows on the real clock, with BBRv1 and BBRv3",
     "tcp": "the kernel's TCP; transfers, page loads and flows on the real clock, checks with PEP (tcp-pep)",
 }
 """What carries transfers, and where."""

@@ -22,6 +22,8 @@ WINDOW_BYTES = 64 << 20
 """Flow control of ngtcp2 without `window_bytes`: as satperf's."""
 DATAGRAM_BYTES = 1200
 """UDP payload of cross traffic without `datagram_bytes`, as under the virtual clock."""
+_PICOQUIC_CONTROLS = {"reno": "newreno", "cubic": "cubic", "bbr": "bbr1", "bbr3": "bbr"}
+"""Its own names of them."""
 UDP_HEADER_BYTES, TCP_HEADER_BYTES = 8, 20
 """RFC 768; RFC 9293, without options, which a segment of the maximum size has to make room for (RFC 6691)."""
 Side = Literal["server", "client"]
@@ -31,7 +33,7 @@ Side = Literal["server", "client"]
 class Place:
     """Where a flow runs. `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
 
-    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 sends. `send_bytes`: what
+    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 and picoquic send. `send_bytes`: what
     satperf may keep for retransmission. `handshake_s`: what a handshake takes.
     """
 
@@ -77,7 +79,7 @@ class Place:
         return self.folder / side / "satperf.jsonl"
 
     def qlog(self, side: str) -> Path:
-        """Return the folder of ngtcp2's qlog."""
+        """Return the folder of the qlog of ngtcp2 and picoquic."""
         return self.folder / side / "qlog"
 
 
@@ -92,6 +94,8 @@ def check(request: Mapping[str, Any]) -> None:
     stacks = {flow["stack"] for flow in flows}
     if "ngtcp2" in stacks:
         command_line.ngtcp2()
+    if "picoquic" in stacks and not paths.PICOQUIC.exists():
+        raise HostError(f"{paths.PICOQUIC} is missing", "build it: ./satlab --install picoquic")
     if "tcp" in stacks and shutil.which("iperf3") is None:
         raise HostError("iperf3 is not installed", "apt-get install iperf3")
     if stacks & {"quinn", "quiche", "noq"} and not paths.SATPERF.exists():
@@ -193,6 +197,28 @@ def _ngtcp2_client(place: Place) -> EndpointProgram:
     return EndpointProgram(tuple(argv), read_only(place.payload.parent))
 
 
+# --- picoquic -------------------------------------------------------------------------------------------------------
+
+
+def _picoquic_words(place: Place, side: Side) -> list[str]:
+    own = place.folder / side
+    words = [str(paths.PICOQUIC), "-G", _PICOQUIC_CONTROLS[place.flow["congestion_control"]], "-L"]
+    words += ["-q", str(place.qlog(side)), "-T", str(own / "tickets"), "-N", str(own / "tokens")]
+    return [*words, "-p", str(place.port)] if side == SERVER else words
+
+
+def _picoquic_server(place: Place) -> EndpointProgram:
+    keys, www = place.keys, place.payload.parent
+    argv = [*_picoquic_words(place, "server"), "-c", str(keys.server_cert), "-k", str(keys.server_key), "-w", str(www)]
+    return EndpointProgram(tuple(argv), read_only(paths.PICOQUIC, www, keys.server_cert, keys.server_key))
+
+
+def _picoquic_client(place: Place) -> EndpointProgram:
+    argv = [*_picoquic_words(place, "client"), "-D", "-a", "h3", "-n", NAME, "-t", str(place.ca)]
+    argv += [place.addresses[SERVER], str(place.port), f"/{PAYLOAD}"]
+    return EndpointProgram(tuple(argv), read_only(paths.PICOQUIC, place.ca))
+
+
 # --- TCP of the kernel ----------------------------------------------------------------------------------------------
 
 
@@ -246,6 +272,7 @@ _PROGRAMS: Mapping[str, tuple[_Maker, _Maker]] = {
     "quiche": _SATPERF,
     "noq": _SATPERF,
     "ngtcp2": (_ngtcp2_server, _ngtcp2_client),
+    "picoquic": (_picoquic_server, _picoquic_client),
     "tcp": (_tcp_server, _tcp_client),
     "udp": (_udp_server, _udp_client),
 }

@@ -55,7 +55,7 @@ EARLY_S = 0.2
 IN_FLIGHT_S = 0.3
 """For packets that are on their way, beyond a round trip."""
 SPARE = 1.5
-"""The file that ngtcp2 sends is this much larger than what the link can carry meanwhile."""
+"""The file that ngtcp2 and picoquic send is this much larger than what the link can carry meanwhile."""
 MEMORY_BYTES = 2 << 30
 """Of a program, beyond the file that it may map."""
 STACKS_BY_THEMSELVES = ("quinn", "quiche", "noq")

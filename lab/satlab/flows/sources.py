@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was measured of a flow, by stack: satperf's lines, ngtcp2's qlog, `ss` of TCP, and the packets of all.
+"""What was measured of a flow, by stack: satperf's lines, qlog of ngtcp2 and picoquic, `ss` of TCP, and the packets of all.
 
 Nothing a program writes is trusted: files have limits, and links are not followed.
 """
@@ -161,12 +161,12 @@ def _sent(seen: Seen, intervals: list[dict[str, Any]], later_s: float) -> None:
         seen.lost.add(at_s, lost)
 
 
-# --- ngtcp2 ---------------------------------------------------------------------------------------------------------
+# --- qlog -----------------------------------------------------------------------------------------------------------
 
 
-def _ngtcp2(seen: Seen, course: Course, measured: Measured) -> None:
+def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
     place = course.place
-    seen.library = f"ngtcp2, {place.flow['congestion_control']}"
+    seen.library = f"{place.flow['stack']}, {place.flow['congestion_control']}"
     for side in (place.sender, place.receiver):
         name = "window, RTT, losses" if side == place.sender else "payload"
         try:
@@ -250,7 +250,8 @@ _READERS: Mapping[str, Callable[[Seen, Course, Measured], None]] = {
     "quinn": _satperf,
     "quiche": _satperf,
     "noq": _satperf,
-    "ngtcp2": _ngtcp2,
+    "ngtcp2": _by_qlog,
+    "picoquic": _by_qlog,
     "tcp": _tcp,
     "udp": _udp,
 }

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from satlab.common.errors import ConfigError
+from satlab.common import paths
+from satlab.common.errors import ConfigError, HostError
 from satlab.flows import datagrams, programs
 from satlab.flows.programs import Place
 from satlab.netlab.pki import Pki
@@ -57,6 +58,24 @@ def test_ngtcp2_takes_its_control_size_and_acknowledgements() -> None:
     assert "--ack-thresh=10" in client
     assert not any(word.startswith("--ack-thresh") for word in server)
     assert client[-1].endswith(":4436/payload")
+
+
+def test_picoquic_has_its_own_names_and_writes_in_its_folder_alone() -> None:
+    flow = place(stack="picoquic", congestion_control="bbr")
+    server, client = programs.server(flow).argv, programs.client(flow).argv
+    for argv, side in ((server, "server"), (client, "client")):
+        assert argv[argv.index("-G") + 1] == "bbr1"
+        written = [argv[argv.index(name) + 1] for name in ("-q", "-T", "-N")]
+        assert all(word.startswith(f"{flow.folder / side}/") for word in written)
+    assert server[server.index("-p") + 1] == "4436"
+    assert client[-3:] == ("198.18.4.2", "4436", "/payload")
+
+
+def test_picoquic_that_is_not_built_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PICOQUIC", tmp_path / "none")
+    with pytest.raises(HostError, match="none is missing") as caught:
+        programs.check({"flows": [{"stack": "picoquic", "congestion_control": "bbr"}]})
+    assert caught.value.hint == "build it: ./satlab --install picoquic"
 
 
 def test_a_client_takes_its_addresses_after_its_start() -> None:

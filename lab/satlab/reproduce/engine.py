@@ -164,7 +164,7 @@ class FlowWork:
         """Do what is left; results and page are written in any case."""
         campaign = self.campaign
         if campaign.plan.clock == "real":
-            needs.ensure("lab", "quic", "ngtcp2", "fec")
+            needs.ensure("lab", "quic", "ngtcp2", "picoquic", "fec")
             needs.root(NETNS)
         campaign.save()
         whole = False

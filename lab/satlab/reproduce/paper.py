@@ -36,7 +36,7 @@ SPEED = 20
 """The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
 ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
 """Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of the forward one."""
-Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "tcp"]
+Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "picoquic", "tcp"]
 Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
 
 

@@ -21,6 +21,8 @@ pub enum Kind {
     Quiche,
     /// The programs of ngtcp2.
     Ngtcp2,
+    /// The program of picoquic, which sends from a server to a client alone.
+    Picoquic,
     /// TCP of the kernel.
     Tcp,
 }
@@ -41,7 +43,7 @@ impl Kind {
         match self {
             Self::Quinn => Some(Library::Quinn),
             Self::Noq => Some(Library::Noq),
-            Self::Udp | Self::Quiche | Self::Ngtcp2 | Self::Tcp => None,
+            Self::Udp | Self::Quiche | Self::Ngtcp2 | Self::Picoquic | Self::Tcp => None,
         }
     }
 
@@ -54,6 +56,7 @@ impl Kind {
             Self::Udp => "udp",
             Self::Quiche => "quiche",
             Self::Ngtcp2 => "ngtcp2",
+            Self::Picoquic => "picoquic",
             Self::Tcp => "tcp",
         }
     }
@@ -62,6 +65,7 @@ impl Kind {
     pub(super) fn controls(self) -> &'static [Control] {
         match self {
             Self::Ngtcp2 => &[Control::Reno, Control::Cubic, Control::Bbr, Control::Bbr2],
+            Self::Picoquic => &[Control::Reno, Control::Cubic, Control::Bbr, Control::Bbr3],
             _ => &[Control::Reno, Control::Cubic, Control::Bbr],
         }
     }
@@ -75,11 +79,11 @@ pub enum Control {
     Reno,
     /// CUBIC.
     Cubic,
-    /// BBR: version 1 of ngtcp2 0.12.1 and of the kernel, version 2 of quiche.
+    /// BBR: version 1 of ngtcp2 0.12.1, of picoquic and of the kernel, version 2 of quiche.
     Bbr,
     /// `BBRv2` of ngtcp2 0.12.1.
     Bbr2,
-    /// `BBRv3`.
+    /// `BBRv3`; of the programs picoquic's alone.
     Bbr3,
 }
 

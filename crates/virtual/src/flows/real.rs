@@ -56,7 +56,7 @@ impl Flow {
             (
                 "window_bytes",
                 self.window_bytes.is_some(),
-                !is(&[Kind::Tcp]),
+                !is(&[Kind::Picoquic, Kind::Tcp]),
             ),
             (
                 "datagram_bytes",
@@ -70,6 +70,11 @@ impl Flow {
             faults.push(format!(
                 "{place}.{field}: {} has none on the real clock (remove it)",
                 self.stack.name()
+            ));
+        }
+        if self.stack == Kind::Picoquic && !self.is_forward() {
+            faults.push(format!(
+                "{place}.from: picoquic's client sends nothing (name a server; or ngtcp2)"
             ));
         }
         if self.stack == Kind::Ngtcp2 && self.migrate_s.len() > 1 {
@@ -118,6 +123,32 @@ mod tests {
             "flows[0].congestion_control: bbr2 is not offered with quiche (one of: reno, cubic, bbr)",
             "flows[1].congestion_control: bbr2 is not offered with quinn",
             "flows[1].datagram_bytes: quinn has none on the real clock",
+        ] {
+            assert!(
+                faults.iter().any(|it| it.contains(expected)),
+                "{expected} not in {faults:?}"
+            );
+        }
+        assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    #[test]
+    fn picoquic_sends_from_a_server_what_it_decides_itself() {
+        let mut value = two_flows();
+        value["flows"][0]["stack"] = json!("picoquic");
+        value["flows"][0]["congestion_control"] = json!("bbr");
+        assert!(Spec::parse(&value.to_string(), Clock::Real).is_ok());
+        value["flows"][0]["from"] = json!("client1");
+        value["flows"][0]["to"] = json!("server1");
+        value["flows"][0]["congestion_control"] = json!("bbr2");
+        value["flows"][0]["ack_threshold"] = json!(16);
+        value["flows"][0]["window_bytes"] = json!(70_000);
+        let faults = Spec::parse(&value.to_string(), Clock::Real).unwrap_err();
+        for expected in [
+            "flows[0].from: picoquic's client sends nothing",
+            "flows[0].congestion_control: bbr2 is not offered with picoquic (one of: reno, cubic, bbr, bbr3)",
+            "flows[0].ack_threshold: picoquic has none on the real clock",
+            "flows[0].window_bytes: picoquic has none on the real clock",
         ] {
             assert!(
                 faults.iter().any(|it| it.contains(expected)),
