@@ -38,7 +38,7 @@ def flows(
 
     needs.ensure("virtual")
     if clock == "real":
-        needs.ensure("lab", "quic", "ngtcp2", "picoquic", "fec")
+        needs.ensure("lab", "quic", "ngtcp2", "fec")
         request = real_clock.prepare(file, runs)
         if dry_run:
             print(json.dumps(request, indent=1))

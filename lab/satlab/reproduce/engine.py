@@ -164,7 +164,9 @@ class FlowWork:
         """Do what is left; results and page are written in any case."""
         campaign = self.campaign
         if campaign.plan.clock == "real":
-            needs.ensure("lab", "quic", "ngtcp2", "picoquic", "fec")
+            needs.ensure("lab", "quic", "ngtcp2", "fec")
+            if any(cell.stack == "picoquic" for cell in campaign.cells):
+                needs.ensure("picoquic")
             needs.root(NETNS)
         campaign.save()
         whole = False
