@@ -40,7 +40,8 @@ def clone(tmp_path: Path) -> Path:
     packages = (f".satlab/packages/{name}" for name in ("influxdb", "openssh-server", "libwrap0", *slurm.NAMES))
     for name in ("crates", *packages, ".satlab/snakemake/bin", ".venv/bin", "target/ci"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("Cargo.toml", "Cargo.lock", *(f"requirements-{which}.lock" for which in ("dev", "build", "campaign", "picoquic"))):
+    locks = (f"requirements-{which}.lock" for which in ("dev", "build", "campaign", "picoquic"))
+    for name in ("Cargo.toml", "Cargo.lock", *locks):
         shutil.copy(paths.ROOT / name, tmp_path)
     plots = tmp_path / PLOTS
     shutil.copytree(paths.ROOT / PLOTS, plots)
@@ -55,7 +56,8 @@ def clone(tmp_path: Path) -> Path:
     pins = b"".join((tmp_path / f"requirements-{which}.lock").read_bytes() for which in ("build", "picoquic"))
     (tmp_path / ".satlab/picoquic.sha256").write_text(f"{hashlib.sha256(pins).hexdigest()}  -\n")
     (tmp_path / ".satlab/picoquic").mkdir()
-    for file in (".venv/bin/python", ".satlab/snakemake/bin/python", ".satlab/picoquic/picoquicdemo", *(f"target/ci/{name}" for name in PROGRAMS)):
+    others = (".venv/bin/python", ".satlab/snakemake/bin/python", ".satlab/picoquic/picoquicdemo")
+    for file in (*others, *(f"target/ci/{name}" for name in PROGRAMS)):
         (tmp_path / file).write_text("#!/bin/sh\n")
         (tmp_path / file).chmod(0o755)
     later = (tmp_path / "satlab").stat().st_mtime + 3600

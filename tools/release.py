@@ -42,12 +42,12 @@ HOOKS = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
 """Makes a package of this host visible to apt in the new root."""
 START = """\
 #!/bin/sh
-# Everything that the appliance has is installed. Snakemake and Ansible are not in this package.
+# Everything that the appliance has is installed. Snakemake, Ansible and picoquic are not in this package.
 lib=/usr/lib/satlab
 case "$1" in
   --install)
     for group; do case "$group" in
-      vm | campaign | test*)
+      vm | campaign | picoquic | test*)
         echo "error: the Debian package has no group $group" >&2
         echo "hint: use a clone of the repository for it" >&2
         exit 3 ;;

@@ -33,8 +33,8 @@ Side = Literal["server", "client"]
 class Place:
     """Where a flow runs. `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
 
-    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 and picoquic send. `send_bytes`: what
-    satperf may keep for retransmission. `handshake_s`: what a handshake takes.
+    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 and picoquic send.
+    `send_bytes`: what satperf may keep for retransmission. `handshake_s`: what a handshake takes.
     """
 
     index: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was measured of a flow, by stack: satperf's lines, qlog of ngtcp2 and picoquic, `ss` of TCP, and the packets of all.
+"""What was measured of a flow, by stack: satperf's lines, qlog of ngtcp2 and picoquic, `ss` of TCP, and all packets.
 
 Nothing a program writes is trusted: files have limits, and links are not followed.
 """
