@@ -13,6 +13,7 @@ from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.trace import qlog, qlog_transfer
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
+from satlab.common import paths
 from satlab.flows import migration
 from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
@@ -166,7 +167,8 @@ def _sent(seen: Seen, intervals: list[dict[str, Any]], later_s: float) -> None:
 
 def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
     place = course.place
-    seen.library = f"{place.flow['stack']}, {place.flow['congestion_control']}"
+    origin = f" of {_picoquic_archive()}" if place.flow["stack"] == "picoquic" else ""
+    seen.library = f"{place.flow['stack']}{origin}, {place.flow['congestion_control']}"
     for side in (place.sender, place.receiver):
         name = "window, RTT, losses" if side == place.sender else "payload"
         try:
@@ -187,6 +189,12 @@ def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
         else:
             for t_s, total in transfer.arrivals:
                 seen.payload.add(later_s + t_s, total)
+
+
+def _picoquic_archive() -> str:
+    """Return name and version of the archive that picoquic is built from: it does not write a version of its own."""
+    lines = paths.PICOQUIC_PIN.read_text().splitlines()
+    return next(line.split()[0] for line in lines if line.startswith("aiopquic==")).replace("==", " ")
 
 
 def _qlog(place: Place, side: str) -> QlogTransfer:

@@ -2,6 +2,7 @@
 """What is made of satperf's lines, qlog files, `ss` and packets."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,25 @@ def test_ngtcp2_is_read_from_both_qlog_files_by_the_packets_clock(tmp_path: Path
     assert (seen.payload.at(1.2), seen.payload.at(1.25)) == (0, 1000)
     assert (seen.sent_bytes, seen.lost_bytes, seen.lost.end) == (1500, 500, 1)
     assert seen.sources["window, RTT, losses"] == "qlog of the server"
+
+
+def test_picoquic_is_read_from_one_document_and_named_by_its_archive(tmp_path: Path) -> None:
+    run = course(tmp_path, stack="picoquic", congestion_control="bbr")
+    frame = {"frame_type": "stream", "stream_id": 0, "offset": 0, "length": 1000}
+    received = [1250_000, "transport", "packet_received", {"packet_type": "1RTT", "frames": [frame]}]
+    trace = {
+        "vantage_point": {"type": "client"},
+        "configuration": {"time_units": "us"},
+        "event_fields": ["relative_time", "category", "event", "data"],
+        "events": [[0, "transport", "packet_sent", {}], received],
+    }
+    folder = tmp_path / "client" / "qlog"
+    folder.mkdir(parents=True)
+    whole = json.dumps({"qlog_version": "draft-00", "traces": [trace]})
+    (folder / "a.client.qlog").write_text(whole.removesuffix("]}]}"))  # as a program that is stopped leaves it
+    seen = sources.read(run, measured())
+    assert (seen.payload.at(1.2), seen.payload.at(1.25)) == (0, 1000)
+    assert re.fullmatch(r"picoquic of aiopquic \d+\.\d+\.\d+, bbr", seen.library)
 
 
 def test_a_flow_whose_qlog_file_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
