@@ -51,9 +51,9 @@ def clone(tmp_path: Path) -> Path:
     shutil.copy(paths.ROOT / "satlab", tmp_path)
     lock = hashlib.sha256((tmp_path / "requirements-dev.lock").read_bytes()).hexdigest()
     (tmp_path / ".satlab/requirements-dev.lock.sha256").write_text(f"{lock}  -\n")
-    for stamp, own in (("snakemake", "campaign"), ("picoquic", "picoquic")):
+    for installed, own in (("snakemake", "campaign"), ("picoquic", "picoquic")):
         pins = b"".join((tmp_path / f"requirements-{which}.lock").read_bytes() for which in ("build", own))
-        (tmp_path / f".satlab/{stamp}.sha256").write_text(f"{hashlib.sha256(pins).hexdigest()}  -\n")
+        (tmp_path / f".satlab/{installed}.sha256").write_text(f"{hashlib.sha256(pins).hexdigest()}  -\n")
     (tmp_path / ".satlab/picoquic").mkdir()
     others = (".venv/bin/python", ".satlab/snakemake/bin/python", ".satlab/picoquic/picoquicdemo")
     for file in (*others, *(f"target/ci/{name}" for name in PROGRAMS)):
