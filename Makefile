@@ -49,7 +49,7 @@ unit: ## tests beside the code (ARGS go to pytest)
 	$(PYTEST) -q lab collect openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
 
 python: ## unit, network and browser tests (ARGS go to pytest; -n 0: one after the other)
-	flock --close Makefile $(PYTEST) $(ARGS) # tests/vm/conftest.py
+	$(PYTEST) $(ARGS)
 
 soak: ## 500 rounds of kill -9, SIGSTOP and a full disk, then hostile raw files (root, about 80 minutes; ARGS go to the rounds)
 	$(PY) -m tests.soak.soak --minutes 150 --state .satlab/soak.jsonl $(ARGS)

@@ -24,9 +24,12 @@ ALLOWED_SKIPS = {
     r"no library of ngtcp2 0.12 here: [1-9]": "Debian 13, whose ngtcp2 has another interface",
 }
 """What a platform of CI may lack, as the start of a skip's reason: why. Anything else that is skipped fails in CI."""
-REPEATED = ("net", "browser", "alone")
+REPEATED = ("net", "browser", "timing")
 """Tests with a clock of their host, which does other things, too: such a test is repeated once if it fails. The output
 names each repeat; `--max-suite-reruns` bounds them, so that a test that often fails, or many tests, fail the suite."""
+TIMING_PLACES = 2
+"""How many tests marked `timing` run at once."""
+PLACE = pytest.StashKey[int]()
 CLONE_NEWNS = 0x20000  # linux/sched.h; `os.unshare` is Python 3.12's
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -87,12 +90,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put last what measures time, and after it what runs alone. What is in real time may fail once.
+    """Put last what is in real time, and after it what measures closely. What is in real time may fail once.
 
     What one worker takes as a whole comes before single tests, and of these what is long before the others, so that no
     worker is left with it at the end.
     """
     items.sort(key=order)
+    for number, item in enumerate(filter(is_timing, items)):
+        item.stash[PLACE] = number % TIMING_PLACES
     for item in items:
         if any(item.get_closest_marker(name) for name in REPEATED):
             item.add_marker(pytest.mark.flaky(reruns=1))
@@ -101,22 +106,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def order(item: pytest.Item) -> tuple[bool, bool, bool, bool]:
     """Return the place of a test among all; equal ones keep theirs."""
     is_net, is_long = (item.get_closest_marker(name) is not None for name in ("net", "long"))
-    return is_alone(item), is_net, not scope(item.path), not is_long
+    return is_timing(item), is_net, not scope(item.path), not is_long
 
 
-def is_alone(item: pytest.Item) -> bool:
-    return item.get_closest_marker("alone") is not None
+def is_timing(item: pytest.Item) -> bool:
+    return item.get_closest_marker("timing") is not None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let a test marked `alone` run when no other worker's test runs. Its time limit starts afterwards."""
-    if not is_worker(item.config):
+    """Let a test marked `timing` run when none without this mark runs. Its time limit starts afterwards.
+
+    The file has a byte for each place. A test with the mark locks one, of the VM lab's tests as well; any other test of
+    a worker shares all of them.
+    """
+    if not (is_timing(item) or is_worker(item.config)):
         return (yield)
-    # One file for all workers. A lock of lockf(3), unlike one of flock(2), is not kept by a process that a test forked.
-    shared = os.open(Path(item.config.option.basetemp).parent / "alone.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    folder = item.config.rootpath / ".satlab"
+    folder.mkdir(exist_ok=True)
+    # A lock of lockf(3), unlike one of flock(2), is not kept by a process that a test forked.
+    shared = os.open(folder / "timing.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.lockf(shared, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
+        if is_timing(item):
+            fcntl.lockf(shared, fcntl.LOCK_EX, 1, item.stash[PLACE])
+        else:
+            fcntl.lockf(shared, fcntl.LOCK_SH, TIMING_PLACES)
         return (yield)
     finally:
         os.close(shared)

@@ -7,11 +7,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from satlab.common import paths
+from tests.polling import until
 from tools import structure
 
 SKIPS = """
@@ -31,12 +34,12 @@ def test_passes(): pass
 MODULE = 'import pytest\npytest.skip("needs another system", allow_module_level=True)\n'
 
 
-def pytest_of(folder: Path, *arguments: str, **environment: str) -> str:
+def pytest_of(folder: Path, *arguments: str, temp: str = "temp", **environment: str) -> str:
     """Run pytest with the top conftest.py over a folder; return its output."""
     argv = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", "/dev/null", "--rootdir", str(folder), "-ra"]
     variables = os.environ | {"PYTHONPATH": f"{paths.ROOT}:{paths.PYTHONPATH}"} | environment
     done = subprocess.run(
-        [*argv, "-p", "no:cacheprovider", f"--basetemp={folder / 'temp'}", *arguments, str(folder)],
+        [*argv, "-p", "no:cacheprovider", f"--basetemp={folder / temp}", *arguments, str(folder)],
         capture_output=True, text=True, check=False, cwd=folder, env=variables, timeout=100,
     )  # fmt: skip
     return done.stdout + done.stderr
@@ -88,29 +91,46 @@ def test_cpu_time_is_counted_where_it_was_spent(tmp_path: Path) -> None:
     }, said  # fmt: skip
 
 
-ALONE = """
+TIMING = """
 import pathlib, time, pytest
 LOG = pathlib.Path(__file__).with_name("log")
 def run(kind):
     with LOG.open("a") as log: print(kind, "begins", file=log)
-    time.sleep(0.3)
+    time.sleep(1.0)
     with LOG.open("a") as log: print(kind, "ends", file=log)
-@pytest.mark.alone
-@pytest.mark.parametrize("n", range(3))
-def test_alone(n): run("alone")
-@pytest.mark.parametrize("n", range(6))
+@pytest.mark.timing
+@pytest.mark.parametrize("n", range(4))
+def test_timing(n): run("timing")
+@pytest.mark.parametrize("n", range(4))
 def test_other(n): run("other")
 """
 
 
-def test_what_is_alone_has_no_neighbour(tmp_path: Path) -> None:
-    (tmp_path / "test_alone.py").write_text(ALONE)
-    said = pytest_of(tmp_path, "-n", "3", "--dist", "loadscope", "-o", "markers=alone")
-    assert "9 passed" in said, said
-    lines = (tmp_path / "log").read_text().splitlines()
-    begins = [number for number, line in enumerate(lines) if line == "alone begins"]
-    assert [lines[number + 1] for number in begins] == ["alone ends"] * 3, lines
-    assert [lines[:number].count("other begins") - lines[:number].count("other ends") for number in begins] == [0] * 3
+def test_what_measures_time_has_one_neighbour_of_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "test_clock.py").write_text(TIMING)
+    said = pytest_of(tmp_path, "-n", "4", "--dist", "loadscope", "-o", "markers=timing")
+    assert "8 passed" in said, said
+    running, seen = Counter[str](), set()
+    for line in (tmp_path / "log").read_text().splitlines():
+        kind, what = line.split()
+        running[kind] += 1 if what == "begins" else -1
+        seen.add((running["timing"], running["other"]))
+    assert {timing for timing, _ in seen} == {0, 1, 2}, seen
+    assert all(other == 0 for timing, other in seen if timing), seen
+
+
+def test_what_measures_time_waits_for_the_tests_of_another_pytest(tmp_path: Path) -> None:
+    """As the VM lab's tests do, which one process runs next to all others."""
+    (tmp_path / "test_clock.py").write_text(TIMING)
+    options = ("--dist", "loadscope", "-o", "markers=timing")
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(pytest_of, tmp_path, "-n", "4", "-k", "other", *options, temp="others")
+        until((tmp_path / "log").exists, "a test of the others")
+        said = pytest_of(tmp_path, "-k", "timing", "-o", "markers=timing")
+        assert "4 passed" in others.result()
+    assert "4 passed" in said, said
+    kinds = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+    assert kinds == ["other"] * 8 + ["timing"] * 8, kinds
 
 
 def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_own(tmp_path: Path) -> None:
@@ -139,15 +159,15 @@ def test_short(): pass
 def test_long(): pass
 @pytest.mark.net
 @pytest.mark.long
-@pytest.mark.alone
-def test_alone(): pass
+@pytest.mark.timing
+def test_timing(): pass
 """
 
 
 def test_p287_what_is_long_begins_before_other_tests_of_its_kind(tmp_path: Path) -> None:
     (tmp_path / "test_long.py").write_text(LONG)
-    said = pytest_of(tmp_path, "--collect-only", "-q", "-o", "markers=net long alone")
-    assert re.findall(r"::test_(\w+)", said) == ["pure", "long", "short", "alone"], said
+    said = pytest_of(tmp_path, "--collect-only", "-q", "-o", "markers=net long timing")
+    assert re.findall(r"::test_(\w+)", said) == ["pure", "long", "short", "timing"], said
 
 
 REPEATS = """

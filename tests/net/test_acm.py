@@ -22,7 +22,7 @@ from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 
-pytestmark = [pytest.mark.net, pytest.mark.alone]
+pytestmark = [pytest.mark.net, pytest.mark.timing]
 
 SERVER = "198.18.4.2"
 RAMP_S, RAMP_DB = 6.0, 3.0

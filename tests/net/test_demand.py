@@ -130,7 +130,7 @@ def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
     return Acknowledged(goodput_bps=summary["goodput_bps"], **each)
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", ["RBDC", "VBDC"])
 def test_fewer_acknowledgements_leave_more_slots_free(lab_id: str, satlink: Path, tmp_path: Path, kind: str) -> None:
     """A download acknowledged less often takes as many bursts less as those acknowledgements filled."""

@@ -162,7 +162,7 @@ def planned(platform: Platform, satlink: Path) -> dict[str, Any]:
     return plan
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 @pytest.mark.parametrize("platform", ["leo"], indirect=True)
 def test_three_processes_do_what_the_plan_says_and_outlive_the_satellite(platform: Platform, satlink: Path) -> None:
     plan = planned(platform, satlink)

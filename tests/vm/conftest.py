@@ -3,7 +3,6 @@
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,31 +10,19 @@ from pathlib import Path
 import pytest
 
 from satlab.common import paths, terminals
-from satlab.common.console import ProgressLog
 from satlab.common.topology import Size, control_address
-from satlab.experiment import quiet_host
 from satlab.link.options import LinkOptions
 from satlab.netlab import netns
 from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from tests import second_terminal
-from tests.vm import gate, nspawn, stage, standin_repository
+from tests.vm import gate, nspawn, standin_repository
 from tests.vm.stage import Provisioned
 
 ROOT = Path(__file__).resolve().parents[2]
 collect_ignore = ["test_second_terminal.py"] if nspawn.TERMINALS == 1 else ["test_nspawn.py", "test_through_serve.py"]
 """Tests of the other stage: a skipped test fails in CI."""
-MOST_QUIET_S = 60.0
-"""Longest wait for a quiet host, s."""
-
-
-@pytest.fixture(scope="session")
-def own_host() -> Iterator[None]:
-    """Wait until `make python` on this clone has ended and the host is quiet: what is measured needs it for itself."""
-    with stage.after_other_tests(ROOT / "Makefile"):
-        quiet_host.wait_until_quiet(MOST_QUIET_S, ProgressLog(quiet=False), threading.Event())
-        yield
 
 
 def _name_grafana_s_source(controller: Path, key: Path, standin: str) -> None:
@@ -82,7 +69,7 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
         if size is Size.FULL:
             _name_grafana_s_source(nspawn.LAYERS / "controller" / "tree", repository.key, standin)
         provision.prepare(folder, here, choices, LinkOptions(), containers.connection())
-        # In the kernel's idle class, next to all other tests, the start of Python on a host may take minutes.
+        # Next to all other tests the start of Python on a host may take minutes.
         os.environ["ANSIBLE_TIMEOUT"] = "300"
         # What plays know of the hosts does not change: one of them asks.
         os.environ |= {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts")}

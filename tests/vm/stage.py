@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A provisioned lab as the tests of a stage see it."""
 
-import contextlib
-import fcntl
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from satlab.common.topology import Topology
 from satlab.link.config import Emulator
@@ -39,11 +35,3 @@ class Provisioned:
         profile = "geo-dama" if emulator == "opensand" and TERMINALS == 2 else "geo"
         options = LinkOptions(emulator=emulator, profile=profile)
         provision.prepare(folder, self.topology, choices, options, connection)
-
-
-@contextlib.contextmanager
-def after_other_tests(lock: Path) -> Iterator[None]:
-    """Wait until `make python` has ended, which locks a file while it runs, and keep it from starting meanwhile."""
-    with lock.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -189,7 +189,7 @@ def test_opensand_replaces_satlink_and_satlink_returns(provisioned: Provisioned,
     provisioned.play("verify.yml", *only("satlink"))
 
 
-# --- traffic, last: it waits for the tests of `make python` -----------------------------------------------------------
+# --- traffic, last ---------------------------------------------------------------------------------------------------
 
 
 def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Path) -> RunResult:
@@ -203,7 +203,7 @@ def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Pa
     return results[-1]
 
 
-@pytest.mark.usefixtures("own_host")
+@pytest.mark.timing
 def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
     outcome = run_as_planned(lab, "bulk_tcp", {"duration": "5"}, tmp_path)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
@@ -230,7 +230,7 @@ def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_
     assert sent > statistics + link, "all statistics, and several points of each line of the link's"
 
 
-@pytest.mark.usefixtures("own_host")
+@pytest.mark.timing
 def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
     outcome = run_as_planned(lab, "page_load", {"protocol": "h3", "runs": "1"}, tmp_path)
     loads = outcome.records.lazy().collect().filter(polars.col("metric") == "page_load_time_ms")
@@ -239,7 +239,7 @@ def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
 
 
-@pytest.mark.usefixtures("own_host")
+@pytest.mark.timing
 def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(lab: VmLab, tmp_path: Path) -> None:
     """The consent is a file of the role `pep`; nothing in the request stands for it."""
     outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "5"}, tmp_path)

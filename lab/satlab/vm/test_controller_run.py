@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A scenario through a controller: `satlab serve`, whose contract is OpenBACH's, with a helper that runs nothing."""
 
+import contextlib
 import json
 import socket
 import tarfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -235,17 +235,18 @@ def test_urls() -> None:
             Controller.of(text)
 
 
-@contextmanager
+@contextlib.contextmanager
 def breaking(answers: list[bytes]) -> Iterator[Controller]:
-    """Yield a server that says one of these on each connection; nothing is a broken one."""
+    """Yield a server that says one of these on each connection; nothing is a broken one. One may not be asked for."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             for answer in answers:
-                connection, _ = listener.accept()
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(answer)
+                with contextlib.suppress(OSError):  # closed
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
         yield Controller("127.0.0.1", listener.getsockname()[1])
