@@ -70,6 +70,7 @@ def test_a_video_over_geo_starts_after_round_trips(as_planned: AsPlanned, protoc
     assert found.one("video_stalled_s") >= 0
 
 
+@pytest.mark.long
 @pytest.mark.timing  # wireguard-go has a socket buffer of the kernel's default size, which bursts overrun on busy cores
 def test_a_download_passes_a_vpn_over_geo(as_planned: AsPlanned) -> None:
     if not shutil.which("wg"):
