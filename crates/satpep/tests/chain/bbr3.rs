@@ -95,7 +95,7 @@ async fn downloads_and_uploads_cross_a_lossy_path_between_two_proxies() {
     ]);
     let (client, server) = connect(&pki, st.address, &origin).await;
     there_and_back(&client, &server).await;
-    // The end of a connection is one datagram, which nobody sends again.
+    // The end of a connection is one datagram, which is not retransmitted.
     loses.store(false, Ordering::Relaxed);
     client.close(VarInt::from_u32(0), b"");
     for (proxy, side) in [(st, "server_side"), (gw, "client_side")] {
