@@ -95,7 +95,7 @@ def test_p383_lint_and_the_vm_lab_have_a_smaller_weight_and_come_last(clone: Pat
     done = launch(clone, "all")
     assert done.returncode == 0, done.stderr
     ours = os.nice(0)
-    vm_lab, lint = (f"{name} done, niceness {min(ours + more, 19)}" for name, more in (("vm-nspawn", 5), ("lint", 10)))
+    vm_lab, lint = (f"{name} done, niceness {min(ours + more, 19)}" for name, more in (("vm-nspawn", 10), ("lint", 15)))
     assert done.stdout.splitlines() == ["rust done", "python ", vm_lab, lint]
     assert phases(done.stderr) == ["installation", "rust", "python", "lint and vm-nspawn, the rest"]
 
