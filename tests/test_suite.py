@@ -99,23 +99,23 @@ def run(kind):
     time.sleep(1.0)
     with LOG.open("a") as log: print(kind, "ends", file=log)
 @pytest.mark.timing
-@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("n", range(6))
 def test_timing(n): run("timing")
 @pytest.mark.parametrize("n", range(4))
 def test_other(n): run("other")
 """
 
 
-def test_what_measures_time_has_one_neighbour_of_its_kind(tmp_path: Path) -> None:
+def test_what_measures_time_has_two_neighbours_of_its_kind(tmp_path: Path) -> None:
     (tmp_path / "test_clock.py").write_text(TIMING)
     said = pytest_of(tmp_path, "-n", "4", "--dist", "loadscope", "-o", "markers=timing")
-    assert "8 passed" in said, said
+    assert "10 passed" in said, said
     running, seen = Counter[str](), set()
     for line in (tmp_path / "log").read_text().splitlines():
         kind, what = line.split()
         running[kind] += 1 if what == "begins" else -1
         seen.add((running["timing"], running["other"]))
-    assert {timing for timing, _ in seen} == {0, 1, 2}, seen
+    assert {timing for timing, _ in seen} == {0, 1, 2, 3}, seen
     assert all(other == 0 for timing, other in seen if timing), seen
 
 
@@ -128,9 +128,9 @@ def test_what_measures_time_waits_for_the_tests_of_another_pytest(tmp_path: Path
         until((tmp_path / "log").exists, "a test of the others")
         said = pytest_of(tmp_path, "-k", "timing", "-o", "markers=timing")
         assert "4 passed" in others.result()
-    assert "4 passed" in said, said
+    assert "6 passed" in said, said
     kinds = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
-    assert kinds == ["other"] * 8 + ["timing"] * 8, kinds
+    assert kinds == ["other"] * 8 + ["timing"] * 12, kinds
 
 
 def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_own(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def main() -> int:
         html.build({run: collected}, run / "report" / "index.html", "page_load over geo")
         fill(site, run, options.runs)
         name = sorted(path.name for path in site.others.iterdir())[-1]
-        driver = browser(width=1280)
+        driver = browser(width=1280, is_shell=False)
         try:
             log_in(driver, site)
             launch(driver, site, "page_load", protocol="h3")

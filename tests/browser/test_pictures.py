@@ -58,7 +58,7 @@ def sizes(driver: webdriver.Chrome, files: list[Path]) -> dict[str, tuple[int, i
 
 
 def test_p377_pictures_show_the_pages_of_now(own_site: Site) -> None:
-    driver = browser(width=WIDTH)
+    driver = browser(width=WIDTH, is_shell=False)
     try:
         log_in(driver, own_site)
         launch(driver, own_site, "page_load", protocol="h3")

@@ -237,7 +237,7 @@ def test_urls() -> None:
 
 @contextlib.contextmanager
 def breaking(answers: list[bytes]) -> Iterator[Controller]:
-    """Yield a server that says one of these on each connection; nothing is a broken one. One may not be asked for."""
+    """Yield a server that says one of these on each connection; nothing is a broken one. It may end before the last."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
