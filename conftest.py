@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take what was collected out of every later garbage collection: a tenth of a worker's CPU time."""
+    """Take what was collected out of every later garbage collection, which would look at all tests each time."""
     gc.collect()
     gc.freeze()
 
