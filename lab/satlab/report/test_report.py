@@ -516,18 +516,13 @@ def test_clean_keeps_ordinary_text() -> None:
 
 @pytest.mark.browser
 def test_a_browser_draws_every_plot_and_runs_nothing_planted(runs: list[Path], tmp_path: Path) -> None:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.support.wait import WebDriverWait
+
+    from tests.browser import chromium
 
     plant(runs[1])
     out = report.build(gathered(runs), tmp_path / "page.html", HOSTILE)
-    options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+    browser = chromium.browser()
     try:
         browser.get(out.as_uri())
         drawn = "return [...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))"
