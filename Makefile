@@ -7,8 +7,8 @@ lint-rust rust: export RUSTC_WORKSPACE_WRAPPER := $(shell command -v clippy-driv
 # noq where the compiler is new enough (docs/decisions/0010-noq.md), as in ./satlab.
 NOQ := $(shell printf '1.88\n%s\n' "$$(rustc --version | cut -d' ' -f2)" | sort -VC && echo ,satpep/noq,satperf/noq,satvirtual/noq)
 WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
-# A test waits more than it works: three workers more than cores.
-WORKERS ?= $(shell echo $$(($$(nproc) + 3)))
+# A test waits more than it works: four workers more than cores.
+WORKERS ?= $(shell echo $$(($$(nproc) + 4)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadscope
 unit python vm-nspawn soak: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
 export PYTHONPATH := lab:.
