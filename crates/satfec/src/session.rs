@@ -208,7 +208,7 @@ impl Session {
         self.parameters.protection == Protection::Adaptive
     }
 
-    /// Notes if the sender has another code after what it hears.
+    /// Lets the sender process a report (`hears`), and logs an event if it has changed its code.
     fn adapt(&mut self, report: Option<Report>, hears: impl FnOnce(&mut Sender)) {
         let before = self.sender.code();
         hears(&mut self.sender);

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 OUTPUT: Group = "Output"
 Runs = Annotated[Path, typer.Option("--runs", help="Folder for the run folders.", rich_help_panel=OUTPUT)]
-LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; several live side by side.")]
+LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; several labs can be up at once.")]
 Records = Annotated[
     bool, typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT)
 ]

@@ -198,7 +198,7 @@ def bench_agree(
     ] = None,
     virtual_client: Annotated[
         str | None,
-        typer.Option(help="Another stack: its client in lock-step with the virtual clock, as for `satlab check`."),
+        typer.Option(help="Client of another stack, in lock-step with the virtual clock (see `satlab check`)."),
     ] = None,
     virtual_server: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
     client_cmd: Annotated[

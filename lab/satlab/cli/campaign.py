@@ -69,7 +69,7 @@ def run_campaign(
         Path | None, typer.Option(help="Folder of the campaign, on all its hosts. Default: runs/campaign-NAME.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print what is left, touch nothing.")
+        bool, typer.Option("--dry-run", help="Check everything, print what is left, change nothing.")
     ] = False,
     quiet: Quiet = False,
 ) -> int:
@@ -106,9 +106,9 @@ def batch_of_campaign(
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
     hosts: Annotated[Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")] = None,
-    turns: Annotated[bool, typer.Option("--turns", help="No more labs at once than this host bears.")] = False,
+    turns: Annotated[bool, typer.Option("--turns", help="Run as many labs at once as this host can emulate.")] = False,
 ) -> int:
-    """Do a batch of a campaign's tasks: the engine starts this on a host."""
+    """Run a batch of a campaign's tasks; the campaign's engine calls this on a host."""
     from satlab.campaign import attempt
     from satlab.campaign import hosts as hosts_files
     from satlab.campaign import turns as turns_of_host
@@ -124,7 +124,7 @@ def batch_of_campaign(
 
 @command(group=campaign_app, name="attempt", hidden=True)
 def attempt_of_campaign() -> int:
-    """Do one attempt of a campaign of another host: it starts this over ssh, with the request on stdin."""
+    """Run one attempt for another host's campaign, which calls this over ssh, with the request on stdin."""
     from satlab.campaign import remote
 
     return remote.serve(sys.stdin.buffer, sys.stdout.buffer, stop_on_signal())
@@ -138,14 +138,14 @@ def attempt_of_campaign() -> int:
 def manifest_of_campaign(
     file: File,
     image: Annotated[str, typer.Option(help="Image that holds satlab: make release makes one.")],
-    claim: Annotated[str, typer.Option(help="Claim of a volume that all nodes may write; it takes the folder.")],
+    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim that all nodes can write, for the folder.")],
     jobs: Annotated[int, typer.Option(help="Pods at once.", min=1, max=10_000)] = 4,
-    namespace: Annotated[str, typer.Option(help="Namespace of Kubernetes.")] = "default",
+    namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "default",
     retries: Annotated[
         int, typer.Option(help="Repeat a task that is out of calibration up to this many times.", min=0, max=10)
     ] = 1,
 ) -> int:
-    """Print a campaign as a Job of Kubernetes with one pod for each task, for kubectl apply."""
+    """Print a campaign as a Kubernetes Job with one pod for each task, for kubectl apply."""
     import yaml
 
     from satlab.campaign import kubernetes, planning

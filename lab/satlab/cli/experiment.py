@@ -73,7 +73,7 @@ def run(
     json_lines: Records = False,
     csv: RecordsCsv = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
     ] = False,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Leave the HTML report out.", rich_help_panel=OUTPUT)
@@ -246,7 +246,7 @@ def reproduce(
     ] = "auto",
     out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path("runs"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
     wait_quiet: WaitQuiet = 0.0,

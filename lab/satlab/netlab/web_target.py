@@ -408,7 +408,7 @@ def _jpeg_frame(width: int, height: int) -> tuple[bytes, bytes]:
 
 
 def _padding(item: WebObject, seed: str, room: int, fixed: int) -> bytes:
-    """Return `room` bytes for a comment: random, but for what the image must lose under zlib."""
+    """Return `room` bytes for a comment: random bytes, then zeros until the size under zlib is right."""
     fresh = _fresh(room, item.zlib6_bytes, fixed=fixed, per_fresh=1.0, per_filler=0.0)
     return _random(seed, fresh) + bytes(room - fresh)
 
