@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules for all tests: no skip in CI, generous deadlines there, parallel workers that do not meet, few repeats."""
 
+import contextlib
 import csv
 import ctypes
 import fcntl
@@ -9,7 +10,10 @@ import gc
 import os
 import re
 import resource
+import signal
 import subprocess
+import time
+import uuid
 from collections.abc import Generator
 from datetime import timedelta
 from pathlib import Path
@@ -146,6 +150,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 # --- what tests cost ------------------------------------------------------------------------------------------------
 
 SHOWN_TESTS = 15
+SHOWN_REASON = 300
+"""Characters at both ends of why a test was repeated: a program's log has its fault at its end."""
 PHASES = ("setup", "call", "teardown")
 
 
@@ -203,11 +209,14 @@ class CostFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print why tests were repeated, and which took most CPU time: the suite's duration on few cores."""
+    """Print why tests were repeated, what they left, and which took most CPU time."""
     for report in terminalreporter.stats.get("rerun", ()):
         crash = getattr(report.longrepr, "reprcrash", None)
-        reason = crash.message.partition("\n")[0] if crash else "no reason is known"
-        terminalreporter.line(f"repeated: {report.nodeid}: {reason}")
+        reason = crash.message if crash else "no reason is known"
+        reason = reason if len(reason) <= 2 * SHOWN_REASON else f"{reason[:SHOWN_REASON]} ... {reason[-SHOWN_REASON:]}"
+        terminalreporter.line(f"repeated: {report.nodeid}: {' '.join(reason.split())}")
+    for command in left_processes:
+        terminalreporter.line(f"left by tests: {command[:SHOWN_REASON]}", red=True)
     every = [r for kind in terminalreporter.stats.values() for r in kind if isinstance(r, pytest.TestReport)]
     # A report of a phase is in one list; that of a test which was repeated is there for each time.
     costs = sorted(((cost_s(report), report) for report in every), key=lambda cost: -cost[0])
@@ -218,6 +227,46 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section(f"CPU time: {total}; the largest")
     for cost, report in costs[:SHOWN_TESTS]:
         terminalreporter.line(f"{cost:.1f} s of CPU, {report.duration:.1f} s: {report.when} of {report.nodeid}")
+
+
+# --- what tests leave -----------------------------------------------------------------------------------------------
+
+STARTED_BY = os.environ["SATLAB_STARTED_BY"] = uuid.uuid4().hex
+"""In the environment of this process's children, which are known by it when this process ends."""
+END_S = 10
+left_processes: list[str] = []
+"""Command lines of what still ran after the last test, of all workers."""
+
+
+@pytest.hookimpl(trylast=True)  # after xdist has ended its workers
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what tests have started and left, and fail for it."""
+    deadline = time.monotonic() + END_S
+    while (found := children()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid, command in found.items():
+        left_processes.append(command)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if is_worker(session.config):
+        session.config.workeroutput["left"] = left_processes  # type: ignore[attr-defined]
+    elif left_processes:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    left_processes.extend(getattr(node, "workeroutput", {}).get("left", ()))
+
+
+def children() -> dict[int, str]:
+    """Return the command lines of living processes that were started by this one or by its descendants."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"SATLAB_STARTED_BY={STARTED_BY}".encode() in (place / "environ").read_bytes().split(b"\0"):
+                found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return found
 
 
 # --- skips ----------------------------------------------------------------------------------------------------------

@@ -35,14 +35,14 @@ MODULE = 'import pytest\npytest.skip("needs another system", allow_module_level=
 
 
 def pytest_of(folder: Path, *arguments: str, temp: str = "temp", **environment: str) -> str:
-    """Run pytest with the top conftest.py over a folder; return its output."""
+    """Run pytest with the top conftest.py over a folder; return its output and its exit status."""
     argv = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", "/dev/null", "--rootdir", str(folder), "-ra"]
     variables = os.environ | {"PYTHONPATH": f"{paths.ROOT}:{paths.PYTHONPATH}"} | environment
     done = subprocess.run(
         [*argv, "-p", "no:cacheprovider", f"--basetemp={folder / temp}", *arguments, str(folder)],
         capture_output=True, text=True, check=False, cwd=folder, env=variables, timeout=100,
     )  # fmt: skip
-    return done.stdout + done.stderr
+    return f"{done.stdout}{done.stderr}\nexit status {done.returncode}"
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("true", "2 failed, 1 passed, 1 skipped, 1 xfailed, 3 errors"),
@@ -195,6 +195,28 @@ def test_a_test_in_real_time_may_fail_once_and_a_suite_a_few_times(most: str, ou
     assert outcome in said, said
     assert "test_pure" in said and "test_broken" in said, said
     assert "repeated: test_repeats.py::test_real_time[0]: Failed: the first time" in said, said
+
+
+LEAVES = """
+import subprocess
+def test_leaves(): subprocess.Popen(["sleep", "1000.5"], start_new_session=True)
+def test_ends(): subprocess.run(["true"])
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_p285_a_process_that_tests_leave_is_named_and_ended_and_fails_them(workers: str, tmp_path: Path) -> None:
+    (tmp_path / "test_leaves.py").write_text(LEAVES)
+    said = pytest_of(tmp_path, "-n", workers)
+    assert "2 passed" in said and "left by tests: sleep 1000.5" in said and "exit status 1" in said, said
+    assert not [c for c in Path("/proc").glob("[0-9]*/cmdline") if b"1000.5" in read(c)]
+
+
+def read(place: Path) -> bytes:
+    try:
+        return place.read_bytes()
+    except OSError:
+        return b""
 
 
 def test_documentation_of_crates_has_no_tests() -> None:

@@ -18,7 +18,8 @@ def browser(*, width: int = 1200, scripts: bool = True, motion: bool = True, is_
     `is_shell`: with the engine alone, which takes two thirds of the CPU time of the browser that people have.
     """
     options = webdriver.ChromeOptions()
-    options.binary_location = f"/usr/bin/chromium{'-headless-shell' if is_shell else ''}"
+    # Debian's /usr/bin/chromium-headless-shell is a shell's child: WebDriver would end the shell and leave the browser.
+    options.binary_location = "/usr/lib/chromium/chromium-headless-shell" if is_shell else "/usr/bin/chromium"
     arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-sandbox", "--no-proxy-server"]
     for argument in [*arguments, f"--window-size={width},900", *([] if motion else ["--force-prefers-reduced-motion"])]:
         options.add_argument(argument)
