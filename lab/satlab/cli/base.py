@@ -53,7 +53,7 @@ WaitQuiet = Annotated[
     ),
 ]
 Retries = Annotated[int, typer.Option(help="Repeat what is out of calibration up to this many times.", min=0, max=100)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=OUTPUT)]
 
 
 def with_options(model: type[Options], *names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:

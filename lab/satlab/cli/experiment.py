@@ -76,7 +76,7 @@ def run(
         bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
     ] = False,
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Leave the HTML report out.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--no-report", help="Write no HTML report.", rich_help_panel=OUTPUT)
     ] = False,
     influx: Annotated[
         str | None,

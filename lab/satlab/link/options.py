@@ -251,7 +251,7 @@ class LocalOptions(Options):
         bool,
         Help(
             "Lenient",
-            "Only warn of what OpenSAND's loader takes of a profile although it is wrong.",
+            "Accept what OpenSAND's loader accepts of a profile, with warnings.",
             "Link",
             opensand=True,
         ),
