@@ -141,6 +141,20 @@ def test_each_counter_of_each_direction_is_summed_as_itself(run: Path) -> None:
     assert value(frame, "link_cpu_s") == 4.2
 
 
+def test_each_series_is_of_the_counter_that_it_is_named_after(run: Path) -> None:
+    counters = {metric: metric.removeprefix("link_").removeprefix("release_") for metric in link_samples.SERIES}
+    counters["link_slots_used"] = "frames"
+    values = {counter: number for number, counter in enumerate(counters.values(), 1)} | {"frame_fill_ratio": 0.5}
+    path = run / "raw" / "link.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["type"] == "sample":
+            line["return"] |= values
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = [row for row in series(collect.gather(run)) if row["labels"].get("direction") == "return"]
+    assert {(row["metric"], row["value"]) for row in rows} == {(m, values[c]) for m, c in counters.items()}
+
+
 def test_the_lan_s_directions_are_those_of_its_own_emulator(run: Path) -> None:
     """Down is towards the client; the LAN's satlink carries it as its terrestrial segment."""
     sums, frame = planted(run, target="lan.jsonl"), collect.gather(run)
