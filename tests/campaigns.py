@@ -98,10 +98,12 @@ def kill(what: str, child: "subprocess.Popen[bytes]", folder: Path, source: rand
         pids = [source.choice(found)] if (found := workers(folder)) else []
     else:
         pids = of_campaign(folder, "")
+    killed = 0
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return len(pids)
+            killed += 1
+    return killed
 
 
 def interrupted(folder: Path, count: int, seed: int) -> list[str]:
@@ -115,9 +117,10 @@ def interrupted(folder: Path, count: int, seed: int) -> list[str]:
             child = start(folder, count)
         processes.wait(lambda at=moment: count - len(where.left(whole)) >= at, DEADLINE_S)  # type: ignore[misc]
         time.sleep(source.uniform(0, 0.5))  # a random moment of a task, too
-        if what == "task":
-            processes.wait(lambda: bool(workers(folder)), DEADLINE_S)  # there is none between two batches
-        log.append(f"{what}: {kill(what, child, folder, source)} killed at {count - len(where.left(whole))} done")
+        deadline = time.monotonic() + DEADLINE_S
+        while not (killed := kill(what, child, folder, source)) and time.monotonic() < deadline:
+            time.sleep(0.01)  # there is no worker between two batches
+        log.append(f"{what}: {killed} killed at {count - len(where.left(whole))} done")
         if what != "task":
             child.wait()
     if child.poll() is not None:

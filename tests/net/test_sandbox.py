@@ -187,9 +187,9 @@ def stopped(who):
         os.write(1, (who + " stopped\\n").encode())
         os._exit(0)
     return handler
-child = os.fork()
-signal.signal(signal.SIGTERM, stopped("job" if child else "child"))
-if child:
+signal.signal(signal.SIGTERM, stopped("job"))
+if not os.fork():
+    signal.signal(signal.SIGTERM, stopped("child"))
     print("up", flush=True)
 while True:
     time.sleep(1)
