@@ -4,7 +4,7 @@
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,18 @@ def test_a_complete_run_has_every_figure(run: Path) -> None:
     assert {"n": "2", "censored": "1"}.items() <= median["labels"].items()
 
 
-def test_directions_of_another_emulator_have_no_records(run: Path) -> None:
+def with_samples(run: Path, changes: Mapping[str, Mapping[str, float] | None]) -> Path:
+    """Change each sample of the link's metrics: counters of a direction, or None in its place; return their path."""
     path = run / "raw" / "link.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    left_out = {"forward": None, "return": None}
-    path.write_text("".join(json.dumps(x | left_out if x["type"] == "sample" else x) + "\n" for x in lines))
+    for sample in (line for line in lines if line["type"] == "sample"):
+        sample.update({name: counters and sample[name] | counters for name, counters in changes.items()})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_directions_of_another_emulator_have_no_records(run: Path) -> None:
+    path = with_samples(run, {"forward": None, "return": None})
     schema = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
     jsonschema.validate(json.loads(path.read_text().splitlines()[5]), schema)
     rows = [row for row in collect.gather(run).to_dicts() if row["metric"].startswith("link_")]
@@ -145,12 +152,7 @@ def test_each_series_is_of_the_counter_that_it_is_named_after(run: Path) -> None
     counters = {metric: metric.removeprefix("link_").removeprefix("release_") for metric in link_samples.SERIES}
     counters["link_slots_used"] = "frames"
     values = {counter: number for number, counter in enumerate(counters.values(), 1)} | {"frame_fill_ratio": 0.5}
-    path = run / "raw" / "link.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        if line["type"] == "sample":
-            line["return"] |= values
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with_samples(run, {"return": values})
     rows = [row for row in series(collect.gather(run)) if row["labels"].get("direction") == "return"]
     assert {(row["metric"], row["value"]) for row in rows} == {(m, values[c]) for m, c in counters.items()}
 

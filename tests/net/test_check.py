@@ -381,7 +381,7 @@ def test_a_second_download_of_an_endpoint_finds_what_the_first_one_kept(tmp_path
     with interop_endpoint.opened(NGTCP2) as pair:
         found = sample(tmp_path, "light", "again", pair=pair)
     half, whole = times(found)
-    assert 1 < half < whole < 6
+    assert 1 < half < whole < 12
     # The client's session is in its own folder, and the second connection sent its request as early data.
     [session] = (tmp_path / "runs").glob("*/raw/again-1/client/state/session")
     assert session.stat().st_size > 0

@@ -156,7 +156,8 @@ class View:
     def _page_tile(self, figure: PageFigure) -> Tile:
         name = self._group_name(figure)
         cut_off = f", {figure.censored} cut off" if figure.censored else ""
-        caption = f"Page Load Time over {name}, {figure.profile}, median of {figure.loads} loads{cut_off}"
+        loads = "one load" if figure.loads == 1 else f"median of {figure.loads} loads"
+        caption = f"Page Load Time over {name}, {figure.profile}, {loads}{cut_off}"
         if figure.median is None:
             return Tile(STATUS[figure.status], "", f"{caption}: {figure.reason}", "bad")
         return Tile(f"{figure.median / 1000:.2f}", "s", caption)
@@ -414,7 +415,7 @@ class View:
 
 BULK_COLUMNS = (
     "Run", "Transfer", "Goodput (Mbit/s)", "Steady (Mbit/s)", "Link carries (Mbit/s)", "Share", "Received (MB)",
-    "Time (s)", "Retransmits or lost", "Largest window (MB)", "Median RTT (ms)",
+    "Time (s)", "Retransmitted or lost", "Largest window (MB)", "Median RTT (ms)",
 )  # fmt: skip
 STREAM_COLUMNS = (
     *("Run", "Stream", "Codec", "MOS", "Delay, median ms", "Min ms", "95 % ms", "Max ms", "Jitter ms", "Loss %"),

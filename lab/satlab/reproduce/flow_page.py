@@ -12,7 +12,7 @@ from satlab.reproduce.flow_campaign import FlowCampaign
 from satlab.reproduce.flow_figures import FIGURES
 from satlab.reproduce.flow_results import AGREEMENT_COLUMNS, COLUMNS, FlowResults
 
-NUMBERS = (5, 8, 9, 10, 11, 12, 13)
+NUMBERS = {"Published", "Ours", "Deviation", "95 % interval", "n", "Failed", "Out of calibration"}
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,22 @@ class FlowPage:
         """Return rows as in `AGREEMENT_COLUMNS`."""
         return [one.row() for one in self.results.agreements]
 
-    def figures_by_cell(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Return rows as in `COLUMNS`, cells of the paper first."""
-        groups: dict[str, list[tuple[str, ...]]] = {}
+    def columns(self) -> list[str]:
+        """Return the heads of `figures_by_cell`."""
+        return [COLUMNS[number] for number in self.results.columns]
+
+    def numbers(self) -> list[int]:
+        """Return which of the columns, from 1 on, are aligned as numbers."""
+        return [place for place, name in enumerate(self.columns(), 1) if name in NUMBERS]
+
+    def figures_by_cell(self) -> list[tuple[str, list[list[str]]]]:
+        """Return rows as in `columns`, cells of the paper first."""
+        groups: dict[str, list[list[str]]] = {}
         for one in self.results.comparisons:
             part = one.cell.id.partition("/")[0]
             name = f"Test {one.cell.test}" if one.cell.test else self.results.paper.groups.get(part, "Not in the paper")
-            groups.setdefault(name, []).append(one.row(self.results.paper.phases))
+            row = one.row(self.results.paper.phases)
+            groups.setdefault(name, []).append([row[number] for number in self.results.columns])
         return list(groups.items())
 
     @property
@@ -87,9 +96,8 @@ def write(campaign: FlowCampaign, results: FlowResults, path: Path) -> Path:
     figures = [figure for plot in results.paper.plots for figure in flow_plots.draw(plot, campaign, results)]
     page = FlowPage(campaign, results)
     content = html.page(
-        "paper.html", figures, page=page, paper=results.paper, columns=COLUMNS, numbers=NUMBERS, figures=figures,
-        agreement_columns=AGREEMENT_COLUMNS,
-    )  # fmt: skip
+        "paper.html", figures, page=page, paper=results.paper, figures=figures, agreement_columns=AGREEMENT_COLUMNS
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     return path

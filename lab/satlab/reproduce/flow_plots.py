@@ -51,11 +51,11 @@ def _by_factor(plot: Plot, cells: Sequence[Cell], results: FlowResults) -> Figur
         for x, (mean, between) in curve.items()
     )
     layout: Json = {
-        "xaxis": axis(plot.x, type="category", categoryorder="array", categoryarray=values),
+        "xaxis": axis(plot.x_title or plot.x, type="category", categoryorder="array", categoryarray=values),
         "yaxis": axis(f"{about.title}{unit}", rangemode="tozero"),
         "barmode": "group",
     }
-    table = DataTable(("series", plot.x, f"{about.title}{unit}", "between runs"), rows)
+    table = DataTable(("series", plot.x_title or plot.x, f"{about.title}{unit}", "between runs"), rows)
     key = f"plot-{plot.figure}-{plot.cells}".translate(str.maketrans("/*[].", "-----"))
     return Figure(key, plot.title, plot.caption, {"data": data, "layout": layout}, 340, table)
 

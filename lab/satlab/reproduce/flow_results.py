@@ -56,10 +56,10 @@ class Comparison:
             if (found := self.ours.interval) is not None:
                 interval = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
         off = NOTHING if self.deviation is None else _signed(self.deviation)
+        phase = phases[self.phase] if figure.is_phased and len(phases) > 1 else NOTHING
         return (
-            self.cell.id, _title(self.metric), phases[self.phase] if figure.is_phased else NOTHING, algorithm,
-            theirs, source, self.cell.algorithm, mine, interval, str(self.ours.runs if self.ours else 0),
-            str(self.failed), str(self.uncalibrated or NOTHING), off,
+            self.cell.id, _title(self.metric), phase, algorithm, theirs, source, self.cell.algorithm, mine, off,
+            interval, str(self.ours.runs if self.ours else 0), str(self.failed), str(self.uncalibrated or NOTHING),
         )  # fmt: skip
 
 
@@ -85,8 +85,8 @@ def _with_spread(mean: float, sd: float | None, digits: int) -> str:
 
 
 COLUMNS = (
-    "Cell", "Figure", "Phase", "Published for", "Published", "In", "Ours with", "Ours", "95 % interval", "n", "Failed",
-    "Out of calibration", "Deviation",
+    "Cell", "Figure", "Phase", "Published for", "Published", "In", "Ours with", "Ours", "Deviation", "95 % interval",
+    "n", "Failed", "Out of calibration",
 )  # fmt: skip
 
 
@@ -143,6 +143,12 @@ class FlowResults:
             for metric in cell.figures
             for phase in self._phases(metric)
         ]  # fmt: skip
+
+    @cached_property
+    def columns(self) -> list[int]:
+        """Return the numbers of the `COLUMNS` that have a value in any row."""
+        rows = [one.row(self.paper.phases) for one in self.comparisons]
+        return [number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)]
 
     def _phases(self, metric: str) -> range:
         return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
@@ -319,9 +325,8 @@ def show(results: FlowResults) -> None:
     """Print tables on stdout."""
     console = for_tables()
     rows = [one.row(results.paper.phases) for one in results.comparisons]
-    used = [number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)]
-    lines = [[row[number] for number in used] for row in rows]
-    console.print(_table("Comparison with the paper", [COLUMNS[number] for number in used], lines))
+    lines = [[row[number] for number in results.columns] for row in rows]
+    console.print(_table("Comparison with the paper", [COLUMNS[number] for number in results.columns], lines))
     for grid in results.grids:
         console.print(_table(grid.title, grid.head, grid.rows))
     if results.agreements:

@@ -173,7 +173,8 @@ class Long(Strict):
 class Plot(Strict):
     """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value of `series`;
     `over_time`: goodput, window and RTT of the cells with the same id but for the last part; `area`: working areas;
-    `flows`: goodput of each flow over time. `formula`: a figure drawn as a line without marks.
+    `flows`: goodput of each flow over time. `formula`: a figure drawn as a line without marks. `x_title`: what the axis
+    of `x` shows, with its unit; without it the factor's name.
     """
 
     kind: Literal["lines", "bars", "over_time", "area", "flows"]
@@ -183,6 +184,7 @@ class Plot(Strict):
     figure: str = "goodput_mbps"
     formula: str | None = None
     x: str = ""
+    x_title: str = ""
     series: tuple[str, ...] = ()
     phase: int = 0
 

@@ -119,6 +119,7 @@ def test_published_figures_have_a_cell_and_plots_have_factors(name: str) -> None
         assert cells, plot.cells
         if plot.x:
             assert all({plot.x, *plot.series} <= set(cell.factors) and plot.figure in cell.figures for cell in cells)
+            assert plot.x_title, "the factor's name has no unit"
 
 
 def test_changes_of_the_link_are_those_of_the_cell() -> None:
@@ -224,6 +225,8 @@ def test_figures_stand_next_to_the_published_ones(tmp_path: Path, simulated: Cal
     page = flow_page.write(done, results, tmp_path / "report" / "index.html").read_text()
     for words in ("test4/newreno", "working area", "does not hold", "9.65", "size of a datagram"):
         assert words in page, words
+    assert '<th scope="col" class="n">Ours</th><th scope="col" class="n">Deviation</th>' in page
+    assert "Out of calibration" not in page, "a column without a value is left out"
 
 
 def outcome_of(*lives_s: float | None) -> dict[str, Any]:

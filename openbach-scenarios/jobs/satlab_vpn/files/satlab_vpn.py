@@ -128,7 +128,8 @@ def until(
 def check_alive(child: "subprocess.Popen[bytes] | None", stop: threading.Event) -> None:
     """Raise if wireguard-go has ended, unless all is being stopped."""
     if child is not None and child.poll() is not None and not stop.wait(STOP_S):
-        raise JobError(f"wireguard-go ended with status {child.returncode}", "see the job's log", status=1)
+        hint = "see the job's log; by 'too many open files' it means inotify instances (fs.inotify.max_user_instances)"
+        raise JobError(f"wireguard-go ended with status {child.returncode}", hint, status=1)
 
 
 def configure(name: str, options: argparse.Namespace) -> None:
