@@ -87,7 +87,7 @@ figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md sta
 	$(PY) tools/structure.py --sizes
 
 compare: ## the table "Before the redesign and now" of docs/measurements.md (root, a quiet host, about 25 minutes)
-	$(PY) tools/compare_figures.py $(ARGS)
+	python3 tools/compare_figures.py $(ARGS)
 
 generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference
 	$(PY) tools/generate.py
