@@ -76,9 +76,11 @@ def link() -> Figures:
 def agree() -> Figures:
     """Yield the largest deviation of the real from the virtual clock."""
     (document,) = satlab("bench", "agree", "--cases", ",".join(CASES), "--json")
-    marks = [mark for case in document["cases"] for mark in case["marks"]]
-    largest = max((abs(mark["deviation"]) for mark in marks if mark["deviation"] is not None), default=None)
-    text = "not measured" if largest is None else f"{100 * largest:.1f} % of {len(marks)} comparisons"
+    deviations = [mark["deviation"] for case in document["cases"] for mark in case["marks"]]
+    measured = [abs(deviation) for deviation in deviations if deviation is not None]
+    text = f"{100 * max(measured):.1f} % of {len(measured)} comparisons" if measured else "not measured"
+    if 0 < len(measured) < len(deviations):
+        text += f"; {len(deviations) - len(measured)} not measurable"
     yield "`bench agree`: largest deviation", text
 
 
