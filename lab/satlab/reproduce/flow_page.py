@@ -10,7 +10,7 @@ from satlab.report import html
 from satlab.reproduce import flow_plots
 from satlab.reproduce.flow_campaign import FlowCampaign
 from satlab.reproduce.flow_figures import FIGURES
-from satlab.reproduce.flow_results import AGREEMENT_COLUMNS, COLUMNS, FlowResults
+from satlab.reproduce.flow_results import AGREEMENT_COLUMNS, FlowResults
 
 NUMBERS = {"Published", "Ours", "Deviation", "95 % interval", "n", "Failed", "Out of calibration"}
 
@@ -62,23 +62,15 @@ class FlowPage:
         """Return rows as in `AGREEMENT_COLUMNS`."""
         return [one.row() for one in self.results.agreements]
 
-    def columns(self) -> list[str]:
-        """Return the heads of `figures_by_cell`."""
-        return [COLUMNS[number] for number in self.results.columns]
-
-    def numbers(self) -> list[int]:
-        """Return which of the columns, from 1 on, are aligned as numbers."""
-        return [place for place, name in enumerate(self.columns(), 1) if name in NUMBERS]
-
-    def figures_by_cell(self) -> list[tuple[str, list[list[str]]]]:
-        """Return rows as in `columns`, cells of the paper first."""
+    def figures_by_cell(self) -> tuple[list[str], list[tuple[str, list[list[str]]]], list[int]]:
+        """Return heads, rows by group with cells of the paper first, and which columns, from 1 on, hold numbers."""
+        head, rows = self.results.table()
         groups: dict[str, list[list[str]]] = {}
-        for one in self.results.comparisons:
+        for one, row in zip(self.results.comparisons, rows, strict=True):
             part = one.cell.id.partition("/")[0]
             name = f"Test {one.cell.test}" if one.cell.test else self.results.paper.groups.get(part, "Not in the paper")
-            row = one.row(self.results.paper.phases)
-            groups.setdefault(name, []).append([row[number] for number in self.results.columns])
-        return list(groups.items())
+            groups.setdefault(name, []).append(row)
+        return head, list(groups.items()), [place for place, name in enumerate(head, 1) if name in NUMBERS]
 
     @property
     def row_names(self) -> set[str]:

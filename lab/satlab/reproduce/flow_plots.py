@@ -34,7 +34,7 @@ def draw(plot: Plot, campaign: FlowCampaign, results: FlowResults) -> list[Figur
 
 def _by_factor(plot: Plot, cells: Sequence[Cell], results: FlowResults) -> Figure:
     """Draw a figure over a factor: the values of x in their order, a series for each combination of the others."""
-    about = FIGURES[plot.figure]
+    about, factor = FIGURES[plot.figure], results.paper.factor_titles.get(plot.x, plot.x)
     values = list(dict.fromkeys(str(_short(cell.factors[plot.x])) for cell in cells))
     curves: dict[str, dict[str, tuple[float, float | None]]] = {}
     for cell in cells:
@@ -51,11 +51,11 @@ def _by_factor(plot: Plot, cells: Sequence[Cell], results: FlowResults) -> Figur
         for x, (mean, between) in curve.items()
     )
     layout: Json = {
-        "xaxis": axis(plot.x_title or plot.x, type="category", categoryorder="array", categoryarray=values),
+        "xaxis": axis(factor, type="category", categoryorder="array", categoryarray=values),
         "yaxis": axis(f"{about.title}{unit}", rangemode="tozero"),
         "barmode": "group",
     }
-    table = DataTable(("series", plot.x_title or plot.x, f"{about.title}{unit}", "between runs"), rows)
+    table = DataTable(("series", factor, f"{about.title}{unit}", "between runs"), rows)
     key = f"plot-{plot.figure}-{plot.cells}".translate(str.maketrans("/*[].", "-----"))
     return Figure(key, plot.title, plot.caption, {"data": data, "layout": layout}, 340, table)
 

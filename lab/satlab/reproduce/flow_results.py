@@ -144,11 +144,11 @@ class FlowResults:
             for phase in self._phases(metric)
         ]  # fmt: skip
 
-    @cached_property
-    def columns(self) -> list[int]:
-        """Return the numbers of the `COLUMNS` that have a value in any row."""
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the `COLUMNS` that have a value, and of each comparison a row of them."""
         rows = [one.row(self.paper.phases) for one in self.comparisons]
-        return [number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)]
+        kept = [number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)]
+        return [COLUMNS[number] for number in kept], [[row[number] for number in kept] for row in rows]
 
     def _phases(self, metric: str) -> range:
         return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
@@ -324,9 +324,7 @@ def write(results: FlowResults, folder: Path) -> Path:
 def show(results: FlowResults) -> None:
     """Print tables on stdout."""
     console = for_tables()
-    rows = [one.row(results.paper.phases) for one in results.comparisons]
-    lines = [[row[number] for number in results.columns] for row in rows]
-    console.print(_table("Comparison with the paper", [COLUMNS[number] for number in results.columns], lines))
+    console.print(_table("Comparison with the paper", *results.table()))
     for grid in results.grids:
         console.print(_table(grid.title, grid.head, grid.rows))
     if results.agreements:

@@ -173,8 +173,7 @@ class Long(Strict):
 class Plot(Strict):
     """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value of `series`;
     `over_time`: goodput, window and RTT of the cells with the same id but for the last part; `area`: working areas;
-    `flows`: goodput of each flow over time. `formula`: a figure drawn as a line without marks. `x_title`: what the axis
-    of `x` shows, with its unit; without it the factor's name.
+    `flows`: goodput of each flow over time. `formula`: a figure drawn as a line without marks.
     """
 
     kind: Literal["lines", "bars", "over_time", "area", "flows"]
@@ -184,7 +183,6 @@ class Plot(Strict):
     figure: str = "goodput_mbps"
     formula: str | None = None
     x: str = ""
-    x_title: str = ""
     series: tuple[str, ...] = ()
     phase: int = 0
 
@@ -251,6 +249,7 @@ class Paper(Strict):
     grids: tuple[Grid, ...] = ()
     agreements: tuple[Agreement, ...] = ()
     groups: Mapping[str, str] = {}
+    factor_titles: Mapping[str, str] = {}
 
     def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
         """Return the cells that a pattern names (`test4/*`), or all; with `quick` those of the paper's own patterns,

@@ -119,7 +119,7 @@ def test_published_figures_have_a_cell_and_plots_have_factors(name: str) -> None
         assert cells, plot.cells
         if plot.x:
             assert all({plot.x, *plot.series} <= set(cell.factors) and plot.figure in cell.figures for cell in cells)
-            assert plot.x_title, "the factor's name has no unit"
+            assert plot.x in about.factor_titles, "the factor's name has no unit"
 
 
 def test_changes_of_the_link_are_those_of_the_cell() -> None:
