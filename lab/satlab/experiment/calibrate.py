@@ -149,9 +149,11 @@ def _loss_of_opensand(loss: opensand.Loss, since: int | None, until: int | None)
 
 def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:
     """Return the checks that are out of tolerance, each with what was measured."""
-    return [
-        f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.6g}'} {c.unit}" for c in checks if not c.ok
-    ]
+    return [f"{c.name} {_measured(c)}" for c in checks if not c.ok]
+
+
+def _measured(found: CalibrationCheck) -> str:
+    return "not measured" if found.measured is None else f"{found.measured:.6g} {found.unit}".rstrip()
 
 
 def verdict(checks: Sequence[CalibrationCheck]) -> str:

@@ -181,7 +181,7 @@ def test_what_was_not_measured_is_named_with_its_reason() -> None:
     notes = {"rtt": "no echo came back", "rate": "iperf3: no route"}
     checks = calibrate.before(PLAN, probe(rtt=None, rate_bps=None, packets=0, notes=notes))
     assert [check.note for check in checks] == ["no echo came back", "iperf3: no route", "iperf3: no route"]
-    words = "rtt_ms not measured ms, forward_udp_goodput_bps not measured bit/s, forward_loss_ratio not measured "
+    words = "rtt_ms not measured, forward_udp_goodput_bps not measured, forward_loss_ratio not measured"
     assert calibrate.verdict(checks) == f"OUT OF TOLERANCE: {words}"
     assert calibrate.deviations(calibrate.before(PLAN, probe(rate_bps=18e6))) == [
         "forward_udp_goodput_bps 1.8e+07 bit/s"

@@ -211,12 +211,13 @@ class FlowCampaign:
     def _take(
         self, one: Todo, log: ProgressLog, stop: threading.Event, patience: Patience, rates: KnownRates | None
     ) -> str:
-        """Measure one run; return how it ended."""
-        request, began_s = self._begun(*one), time.monotonic()
+        """Measure one run; return how it ended, and why it was repeated before."""
+        request, began_s, off = self._begun(*one), time.monotonic(), list[str]()
 
         def take() -> RealRun:
             found = real_clock.run(request, request.parent, log, stop, rates)
-            if rates is not None and _off(found):
+            off.append(_off(found))
+            if rates is not None and off[-1]:
                 rates.forget()
             return found
 
@@ -227,8 +228,9 @@ class FlowCampaign:
             if stop.is_set():
                 return "interrupted, to be repeated"
             raise
-        outcome = "failed, kept as such" if done.status == ExitStatus.FAILED else _off(done) or "done"
-        return f"{outcome} ({time.monotonic() - began_s:.0f} s)"
+        outcome = "failed, kept as such" if done.status == ExitStatus.FAILED else off[-1] or "done"
+        repeated = "".join(f"; repeated: {why}" for why in off[:-1])
+        return f"{outcome} ({time.monotonic() - began_s:.0f} s{repeated})"
 
     def _begun(self, cell: Cell, number: int) -> Path:
         """Write the request of a run, and return its file; an earlier outcome is removed."""

@@ -378,7 +378,9 @@ def flow_definitions() -> dict[str, Any]:
     return found
 
 
-def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_on_the_real_clock_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked: list[Path] = []
 
     def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
@@ -394,8 +396,10 @@ def test_a_campaign_on_the_real_clock_is_resumed(tmp_path: Path, monkeypatch: py
     begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 1)
     begun.save()
     # The first run is out of calibration, and repeated once.
-    assert begun.go(ProgressLog(quiet=True), threading.Event(), Patience(retries=1), KnownRates())
+    assert begun.go(ProgressLog(), threading.Event(), Patience(retries=1), KnownRates())
     assert len(asked) == 3
+    lines = [line for line in capsys.readouterr().err.splitlines() if " left" in line]
+    assert ["; repeated: rtt_ms)" in line for line in lines] == [True, False]
     assert not begun.todo()
     assert flow_campaign.clock_of(tmp_path) == "real"
     more = flow_campaign.resume(tmp_path, about, None, 2)
