@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -31,7 +31,7 @@ from satlab.common.processes import wait
 from satlab.experiment import calibrate, host_load
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import SessionResult, metrics_of, new_lab_id, run_session
-from satlab.flows import hystart, migration, nodes, packets, programs, satvirtual, sources, tcp_states
+from satlab.flows import hystart, migration, nodes, packets, programs, qlog_files, satvirtual, sources, tcp_states
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.nodes import SIDES
 from satlab.flows.packets import AtInterface
@@ -138,8 +138,9 @@ def _document(
         if wire
         else {"forward": [(0.0, plan.forward.rate_bps)], "return": [(0.0, plan.return_.rate_bps)]}
     )
-    measured = runner.measured(zero_unix_s)
-    seen = [sources.read(course, measured) for course in runner.courses]
+    with qlog_files.reading([course.place for course in runner.courses]) as qlog:
+        measured = replace(runner.measured(zero_unix_s), qlog=qlog)
+        seen = [sources.read(course, measured) for course in runner.courses]
     return {
         "flows": [one.document(flow, duration_s, bin_s) for one, flow in zip(seen, request["flows"], strict=True)],
         "queues": queue_samples(samples, rates, duration_s, wire.header_bytes if wire else None),

@@ -10,13 +10,13 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from satlab.check.sandboxed import ExitReport, read_json_lines
-from satlab.check.trace import qlog, qlog_transfer
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
 from satlab.common import paths
-from satlab.flows import migration
+from satlab.flows import migration, qlog_files
 from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
+from satlab.flows.qlog_files import QlogReader
 from satlab.flows.series import Level, Seen, Total
 from satlab.flows.tcp_states import TcpState
 
@@ -43,6 +43,7 @@ class Measured:
     interfaces: Mapping[str, Mapping[int, AtInterface]]
     tcp: Mapping[int, Mapping[str, list[TcpState]]]
     missed_packets: int = 0
+    qlog: QlogReader = qlog_files.read
 
 
 def read(course: Course, measured: Measured) -> Seen:
@@ -172,7 +173,7 @@ def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
     for side in (place.sender, place.receiver):
         name = "window, RTT, losses" if side == place.sender else "payload"
         try:
-            transfer = _qlog(place, side)
+            transfer = measured.qlog(place, side)
         except QlogError as error:
             why = f"qlog of the {side}: {error}"
             seen.sources[name] = f"none: {why}"
@@ -195,13 +196,6 @@ def _picoquic_archive() -> str:
     """Return name and version of the archive that picoquic is built from: it does not write a version of its own."""
     lines = paths.PICOQUIC_PIN.read_text().splitlines()
     return next(line.split()[0] for line in lines if line.startswith("aiopquic==")).replace("==", " ")
-
-
-def _qlog(place: Place, side: str) -> QlogTransfer:
-    file = qlog.newest(place.qlog(side))
-    if file is None:
-        raise QlogError("missing", "no file")
-    return qlog_transfer.read(qlog.opened(file), place.flow.get("bytes", 1 << 62))
 
 
 def _later_s(transfer: QlogTransfer, place: Place, side: str, measured: Measured) -> float | None:

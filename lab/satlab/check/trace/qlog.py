@@ -46,6 +46,10 @@ class QlogError(ValueError):
         super().__init__(text)
         self.kind: Kind = kind
 
+    def __reduce__(self) -> tuple[type["QlogError"], tuple[Kind, str]]:
+        """Make it from both again in another process."""
+        return QlogError, (self.kind, str(self))
+
 
 @dataclass(frozen=True)
 class Event:
