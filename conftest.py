@@ -234,6 +234,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 STARTED_BY = os.environ["SATLAB_STARTED_BY"] = uuid.uuid4().hex
 """In the environment of this process's children, which are known by it when this process ends."""
 END_S = 10
+ENDS_BY_ITSELF = "multiprocessing.resource_tracker"
+"""Python's own, which ends with the process that has used multiprocessing."""
 left_processes: list[str] = []
 """Command lines of what still ran after the last test, of all workers."""
 
@@ -266,7 +268,7 @@ def children() -> dict[int, str]:
         with contextlib.suppress(OSError):
             if f"SATLAB_STARTED_BY={STARTED_BY}".encode() in (place / "environ").read_bytes().split(b"\0"):
                 found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return found
+    return {pid: command for pid, command in found.items() if ENDS_BY_ITSELF not in command}
 
 
 # --- skips ----------------------------------------------------------------------------------------------------------

@@ -31,7 +31,18 @@ from satlab.common.processes import wait
 from satlab.experiment import calibrate, host_load
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import SessionResult, metrics_of, new_lab_id, run_session
-from satlab.flows import hystart, migration, nodes, packets, programs, qlog_files, satvirtual, sources, tcp_states
+from satlab.flows import (
+    hystart,
+    migration,
+    nodes,
+    packets,
+    programs,
+    qlog_files,
+    satvirtual,
+    sources,
+    tcp_states,
+    timetable,
+)
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.nodes import SIDES
 from satlab.flows.packets import AtInterface
@@ -105,7 +116,8 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates
             raise HostError(f"the lab broke: {session.broken}")
         with log.step("figures"):
             measured = _document(request, wire, session, runner)
-    checks = [*session.checks, *runner.waits()]
+    starts = timetable.starts(request["flows"], [flow["began_s"] for flow in measured["flows"]])
+    checks = [*session.checks, *runner.waits(), *starts]
     calibrate.write(folder / "calibration.json", "flows", checks)
     measured["calibration"] = calibrate.deviations(checks)
     write_atomically(folder / "measured.json", json.dumps(measured))
@@ -345,17 +357,17 @@ class FlowRunner:
 
     def _follow(self, lab: Lab, pool: ThreadPoolExecutor, halt: threading.Event) -> None:
         """Start and stop programs in time, and note those that end early."""
-        timetable = Timetable.of(self._request["flows"], self._request["duration_s"])
+        actions = Timetable.of(self._request["flows"], self._request["duration_s"])
         zero = time.monotonic()
-        while timetable.next_s is not None and not halt.is_set():
+        while actions.next_s is not None and not halt.is_set():
             now_s = time.monotonic() - zero
-            for action in timetable.due(now_s):
+            for action in actions.due(now_s):
                 self._act(lab, action, pool)
             self._look(time.monotonic() - zero, pool)
             if all(flow.is_over or flow.course.refused for flow in self._flows):
                 return
-            if timetable.next_s is not None:
-                halt.wait(max(0.0, min(WATCH_S, timetable.next_s - (time.monotonic() - zero))))
+            if actions.next_s is not None:
+                halt.wait(max(0.0, min(WATCH_S, actions.next_s - (time.monotonic() - zero))))
 
     def _act(self, lab: Lab, action: Action, pool: ThreadPoolExecutor) -> None:
         flow = self._flows[action.index]

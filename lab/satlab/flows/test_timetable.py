@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Starts and ends of flows, stepped with the time."""
 
+import pytest
+
+from satlab.flows import timetable
 from satlab.flows.timetable import GRACE_S, Timetable
 
 
@@ -30,3 +33,13 @@ def test_a_program_that_asks_for_its_route_is_led_before_it_moves() -> None:
     led = [(one.index, one.at_s) for one in Timetable.of(flows, 10).left if one.verb == "lead"]
     # A second before, but not before the half of what the flow has run by then.
     assert led == [(1, 4.5), (0, 5.0)]
+
+
+def test_a_flow_that_began_late_is_out_of_calibration_and_named() -> None:
+    flows = [{"start_s": start} for start in (0, 0, 60)]
+    (found,) = timetable.starts(flows, [0.05, None, 60.4])
+    assert found.ok and found.measured == pytest.approx(0.4)
+    (late,) = timetable.starts(flows, [56.1, 0.2, 60.1])
+    assert (late.name, late.ok, late.measured) == ("late_start_s", False, 56.1)
+    assert "flow 0, the latest of 3" in late.note
+    assert timetable.starts(flows, [None, None, None]) == []

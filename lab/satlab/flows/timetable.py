@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from satlab.experiment.calibrate import CalibrationCheck, check
 from satlab.flows import migration
 
 Verb = Literal["start", "lead", "end", "kill"]
 GRACE_S = 3.0
 """From a flow's end until a program that ends by itself is stopped: it has the other end's report by then."""
+LATE_START_S = 2.0
+"""From a flow's start to its client's first packet: on two idle cores 0.1 s, of the last of 64 flows 1.6 s."""
 
 
 @dataclass(frozen=True, order=True)
@@ -52,3 +55,14 @@ class Timetable:
     def next_s(self) -> float | None:
         """Return the time of the next action; None when all is done."""
         return self.left[0].at_s if self.left else None
+
+
+def starts(flows: Sequence[Mapping[str, Any]], began_s: Sequence[float | None]) -> list[CalibrationCheck]:
+    """Judge the flow that began latest after its time; nothing where none began."""
+    pairs = enumerate(zip(flows, began_s, strict=True))
+    late_s = [(at - flow["start_s"], index) for index, (flow, at) in pairs if at is not None]
+    if not late_s:
+        return []
+    worst_s, index = max(late_s)
+    note = f"flow {index}, the latest of {len(late_s)}, from its start to its client's first packet"
+    return [check("late_start_s", "s", 0, worst_s, -LATE_START_S, LATE_START_S, note)]
