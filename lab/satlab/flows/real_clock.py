@@ -31,25 +31,14 @@ from satlab.common.processes import wait
 from satlab.experiment import calibrate, host_load
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import SessionResult, metrics_of, new_lab_id, run_session
-from satlab.flows import (
-    hystart,
-    migration,
-    nodes,
-    packets,
-    programs,
-    qlog_files,
-    satvirtual,
-    sources,
-    tcp_states,
-    timetable,
-)
+from satlab.flows import hystart, migration, nodes, packets, programs, qlog_files, satvirtual, sources, tcp_states
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.nodes import SIDES
 from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
 from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
-from satlab.flows.timetable import Action, Timetable
+from satlab.flows.timetable import Action, Timetable, judged_starts
 from satlab.flows.tunnel import DEVICE, Tunnel
 from satlab.flows.wire import FlowHost, Name, Wire, link_request, most_in_flight, plain_profile, queue_samples, totals
 from satlab.netlab import netns, ownership, pki, privileges
@@ -116,7 +105,7 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates
             raise HostError(f"the lab broke: {session.broken}")
         with log.step("figures"):
             measured = _document(request, wire, session, runner)
-    starts = timetable.starts(request["flows"], [flow["began_s"] for flow in measured["flows"]])
+    starts = judged_starts(request["flows"], [flow["began_s"] for flow in measured["flows"]])
     checks = [*session.checks, *runner.waits(), *starts]
     calibrate.write(folder / "calibration.json", "flows", checks)
     measured["calibration"] = calibrate.deviations(checks)
@@ -357,17 +346,17 @@ class FlowRunner:
 
     def _follow(self, lab: Lab, pool: ThreadPoolExecutor, halt: threading.Event) -> None:
         """Start and stop programs in time, and note those that end early."""
-        actions = Timetable.of(self._request["flows"], self._request["duration_s"])
+        timetable = Timetable.of(self._request["flows"], self._request["duration_s"])
         zero = time.monotonic()
-        while actions.next_s is not None and not halt.is_set():
+        while timetable.next_s is not None and not halt.is_set():
             now_s = time.monotonic() - zero
-            for action in actions.due(now_s):
+            for action in timetable.due(now_s):
                 self._act(lab, action, pool)
             self._look(time.monotonic() - zero, pool)
             if all(flow.is_over or flow.course.refused for flow in self._flows):
                 return
-            if actions.next_s is not None:
-                halt.wait(max(0.0, min(WATCH_S, actions.next_s - (time.monotonic() - zero))))
+            if timetable.next_s is not None:
+                halt.wait(max(0.0, min(WATCH_S, timetable.next_s - (time.monotonic() - zero))))
 
     def _act(self, lab: Lab, action: Action, pool: ThreadPoolExecutor) -> None:
         flow = self._flows[action.index]

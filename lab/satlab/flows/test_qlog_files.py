@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """qlog files are read by other processes as by this one."""
 
-import json
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,27 +11,20 @@ import pytest
 from satlab.check.trace.qlog import QlogError
 from satlab.flows import qlog_files
 from satlab.flows.programs import Place
-from satlab.netlab.pki import Pki
+from satlab.flows.test_sources import course, qlog, stream
+
+EVENTS = [stream("transport:packet_sent", 5, 0, 1000)]
 
 
 def place(folder: Path, index: int = 0, stack: str = "ngtcp2") -> Place:
-    flow = {"from": "server1", "to": "client1", "stack": stack}
-    return Place(index, flow, 10, {}, Pki(folder, ""), folder / "ca", folder, folder / "payload", 1 << 20)
-
-
-def write(folder: Path, side: str, vantage: str | None = None) -> None:
-    header = {"qlog_format": "JSON-SEQ", "trace": {"vantage_point": {"type": vantage or side}}}
-    frame = {"frame_type": "stream", "stream_id": 0, "offset": 0, "length": 1000}
-    event = {"time": 5, "name": "transport:packet_sent", "data": {"frames": [frame]}}
-    (folder / side / "qlog").mkdir(parents=True)
-    text = "".join(f"\x1e{json.dumps(one)}\n" for one in (header, event))
-    (folder / side / "qlog" / "a.sqlog").write_text(text)
+    folder.mkdir(exist_ok=True)
+    return replace(course(folder, stack=stack).place, index=index)
 
 
 def test_other_processes_read_what_this_one_would(tmp_path: Path) -> None:
     places = [place(tmp_path / str(index), index) for index in range(3)]
-    for index in range(3):
-        write(tmp_path / str(index), "server")
+    for one in places:
+        qlog(one.folder, "server", EVENTS)
     with qlog_files.reading(places) as take:
         for one in places:
             assert take(one, "server") == qlog_files.read(one, "server")
@@ -43,7 +36,7 @@ def test_other_processes_read_what_this_one_would(tmp_path: Path) -> None:
 def test_a_process_that_ends_while_it_reads_leaves_its_files_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, "server")
+    qlog(tmp_path, "server", EVENTS)
     monkeypatch.setattr(qlog_files, "_stand_back", partial(os._exit, 9))
     with (
         qlog_files.reading([place(tmp_path)]) as take,

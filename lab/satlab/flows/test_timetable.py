@@ -3,8 +3,7 @@
 
 import pytest
 
-from satlab.flows import timetable
-from satlab.flows.timetable import GRACE_S, Timetable
+from satlab.flows.timetable import GRACE_S, Timetable, judged_starts
 
 
 def test_each_flow_starts_ends_and_is_killed_once() -> None:
@@ -37,9 +36,9 @@ def test_a_program_that_asks_for_its_route_is_led_before_it_moves() -> None:
 
 def test_a_flow_that_began_late_is_out_of_calibration_and_named() -> None:
     flows = [{"start_s": start} for start in (0, 0, 60)]
-    (found,) = timetable.starts(flows, [0.05, None, 60.4])
+    (found,) = judged_starts(flows, [0.05, None, 60.4])
     assert found.ok and found.measured == pytest.approx(0.4)
-    (late,) = timetable.starts(flows, [56.1, 0.2, 60.1])
+    (late,) = judged_starts(flows, [56.1, 0.2, 60.1])
     assert (late.name, late.ok, late.measured) == ("late_start_s", False, 56.1)
     assert "flow 0, the latest of 3" in late.note
-    assert timetable.starts(flows, [None, None, None]) == []
+    assert judged_starts(flows, [None, None, None]) == []

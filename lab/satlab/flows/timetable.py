@@ -57,7 +57,7 @@ class Timetable:
         return self.left[0].at_s if self.left else None
 
 
-def starts(flows: Sequence[Mapping[str, Any]], began_s: Sequence[float | None]) -> list[CalibrationCheck]:
+def judged_starts(flows: Sequence[Mapping[str, Any]], began_s: Sequence[float | None]) -> list[CalibrationCheck]:
     """Judge the flow that began latest after its time; nothing where none began."""
     pairs = enumerate(zip(flows, began_s, strict=True))
     late_s = [(at - flow["start_s"], index) for index, (flow, at) in pairs if at is not None]
