@@ -106,7 +106,7 @@ def test_a_run_that_went_well_leaves_all_its_files(tmp_path: Path, collected: li
 @pytest.mark.parametrize(
     ("outcome", "late", "status", "reason", "word"),
     [
-        (ended("ok"), True, 4, "calibration: OUT OF TOLERANCE: late_packet_ratio.forward 0.5 ", "ok"),
+        (ended("ok"), True, 4, "calibration: OUT OF TOLERANCE: late_packet_ratio.forward 0.5", "ok"),
         (ended("failed", "a job failed"), True, 1, "a job failed", "failed"),
         (ended("interrupted"), False, 130, "interrupted", "interrupted"),  # by somebody at the controller
     ],
