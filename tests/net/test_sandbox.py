@@ -4,6 +4,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from satlab.check import sandboxed
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed import ExitReport, SandboxedProcess
 from satlab.common import paths
 from satlab.common.processes import wait
-from satlab.netlab import sandbox
+from satlab.netlab import privileges, sandbox
 from satlab.netlab.job_host import JOB_LIMITS
 from satlab.netlab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach.job_process import JobProcess
@@ -73,6 +74,33 @@ def test_a_sandbox_that_does_not_start_has_its_reason(tmp_path: Path, monkeypatc
     ended = program.poll(20)
     assert ended is not None
     assert re.match(r"its sandbox did not start: .*cat: true: No such file", ended.reason), ended.reason
+
+
+def held(tmp_path: Path, uid: int) -> SandboxedProcess:
+    """Hold a program that reads its standard input and then makes a file."""
+    out = tmp_path / "out"
+    out.mkdir()
+    os.chown(out, uid, uid)
+    box = Sandbox(uid=uid, mounts=(Mount(out, "/out", writable=True),), limits=SMALL, held=True)
+    return sandboxed.start(box, ["sh", "-c", "cat > /out/begun"], {}, tmp_path / "log")
+
+
+def test_p387_a_held_program_starts_when_it_is_released(tmp_path: Path) -> None:
+    program = held(tmp_path, privileges.new_uid())
+    assert wait(lambda: not program.is_waiting, 20)
+    assert program.poll(0.3) is None and not (tmp_path / "out" / "begun").exists()
+    program.release()
+    ended = program.poll(20)
+    assert ended is not None and ended.reason == ""
+    assert (tmp_path / "out" / "begun").read_bytes() == b""  # its standard input is empty
+
+
+def test_p387_a_held_program_that_is_stopped_never_starts(tmp_path: Path) -> None:
+    uid = privileges.new_uid()
+    program = held(tmp_path, uid)
+    assert wait(lambda: not program.is_waiting, 20)
+    assert program.stop().status == -signal.SIGTERM
+    assert not (tmp_path / "out" / "begun").exists() and not processes_of(uid)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
         }
         Fork::Parent(first) => {
             drop(write);
-            wait(first);
+            wait(first)?;
             groups.remove();
             finish(File::from(read), report)
         }
@@ -149,21 +149,18 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Time between two looks at whether SIGTERM has come, ms.
-const SIGNAL_CHECK_MS: i32 = 100;
-
 /// Passes SIGTERM on until the first process has ended.
-fn wait(first: libc::pid_t) {
-    let ended = sys::pidfd(first).ok();
+fn wait(first: libc::pid_t) -> io::Result<()> {
+    let ended = sys::pidfd(first)?;
     let mut is_passed_on = false;
     while sys::reap(false).is_none() {
         if sys::asked_to_end() && !is_passed_on {
             sys::signal(first, libc::SIGTERM);
             is_passed_on = true;
         }
-        // A signal that came just before does not end the wait.
-        sys::readable([ended.as_ref(), None], SIGNAL_CHECK_MS);
+        sys::readable([Some(&ended), None], None);
     }
+    Ok(())
 }
 
 fn new_file(path: &Path) -> io::Result<File> {

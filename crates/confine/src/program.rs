@@ -2,8 +2,8 @@
 //! From root of the host to the program: limits, user, capabilities, filter, exec.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -35,7 +35,9 @@ pub struct Prepared {
 /// Becomes the program. Returns only with an error.
 pub fn become_it(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) -> io::Error {
     let name = &prepared.argv[0];
-    let error = match confine(spec, prepared, groups, output) {
+    let ready = confine(spec, prepared, groups, output)
+        .and_then(|()| if spec.held { await_release() } else { Ok(()) });
+    let error = match ready {
         Ok(()) => Command::new(name).args(&prepared.argv[1..]).exec(),
         Err(error) => io::Error::new(error.kind(), format!("sandbox: {error}")),
     };
@@ -60,6 +62,14 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
         sys::default_signal(number);
     }
     filter::apply(&prepared.filters)
+}
+
+/// Says that all is ready and waits for the caller's word; the program itself has no standard input.
+fn await_release() -> io::Result<()> {
+    let mut caller = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    caller.write_all(b"+")?;
+    caller.read_exact(&mut [0])?;
+    sys::duplicate(&File::open("/dev/null")?.into(), 0)
 }
 
 fn limit(spec: &Spec) -> io::Result<()> {

@@ -41,6 +41,9 @@ pub struct Spec {
     /// New file that the report goes to, as one JSON object; there is none if the file exists.
     #[serde(default)]
     pub report: Option<PathBuf>,
+    /// The program is started only when the caller, whose socket is standard input, sends a byte.
+    #[serde(default)]
+    pub held: bool,
     /// What the program may use.
     pub limits: Limits,
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Set by SIGTERM.
 static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
@@ -75,15 +76,26 @@ pub fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
     .map(drop)
 }
 
-/// Waits until one of them can be read, or `milliseconds` are over.
-pub fn readable(fds: [Option<&OwnedFd>; 2], milliseconds: i32) -> bool {
+/// Waits until one of them can be read, SIGTERM comes, or `longest` is over; `None`: no end.
+pub fn readable(fds: [Option<&OwnedFd>; 2], longest: Option<Duration>) -> bool {
     let mut polls = fds.map(|fd| libc::pollfd {
         fd: fd.map_or(-1, AsRawFd::as_raw_fd), // poll(2): negative ones are left out
         events: libc::POLLIN,
         revents: 0,
     });
-    // SAFETY: two entries.
-    unsafe { libc::poll(polls.as_mut_ptr(), 2, milliseconds) > 0 }
+    let longest = longest.map(|time| libc::timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: libc::c_long::from(time.subsec_nanos()),
+    });
+    let longest = longest
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: two entries; while it waits, no signal is blocked.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::ppoll(polls.as_mut_ptr(), 2, longest, &raw const none) > 0
+    }
 }
 
 /// `pidfd_open(2)`: can be read when the process has ended.
@@ -215,11 +227,12 @@ pub fn signal(pid: libc::pid_t, number: libc::c_int) {
     unsafe { libc::kill(pid, number) };
 }
 
-/// Notes SIGTERM for [`asked_to_end`]; waits are interrupted by it.
+/// Notes SIGTERM for [`asked_to_end`]. It comes only while [`readable`] waits, and ends that wait.
 pub fn note_sigterm() {
     extern "C" fn note(_: libc::c_int) {
         ASKED_TO_END.store(true, Ordering::Relaxed);
     }
+    mask(libc::SIG_BLOCK, libc::SIGTERM);
     // SAFETY: the handler only stores to an atomic; without SA_RESTART it interrupts waits.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -240,10 +253,21 @@ pub fn asked_to_end() -> bool {
     ASKED_TO_END.load(Ordering::Relaxed)
 }
 
-/// Default action for a signal.
+/// Default action for a signal, which is not blocked any more.
 pub fn default_signal(number: libc::c_int) {
     // SAFETY: SIG_DFL is a valid disposition.
     unsafe { libc::signal(number, libc::SIG_DFL) };
+    mask(libc::SIG_UNBLOCK, number);
+}
+
+fn mask(how: libc::c_int, number: libc::c_int) {
+    // SAFETY: a set on the stack, filled before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, number);
+        libc::sigprocmask(how, &raw const set, std::ptr::null_mut());
+    }
 }
 
 /// One ended child: its number and its status (-N: signal N). `None`: no child has ended, or there is none.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What the processes of this PID namespace use, from proc(5). This process has number 1 and does not count.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -37,34 +38,45 @@ pub fn pids() -> impl Iterator<Item = libc::pid_t> {
 pub fn now() -> Usage {
     let mut usage = Usage::default();
     for process in processes() {
-        let Some(fields) = fields(&process.join("stat")) else {
+        let Some(found) = stat(&process.join("stat")) else {
             continue;
         };
-        usage.threads += fields
-            .get(17)
-            .and_then(|text| text.parse::<u64>().ok())
-            .unwrap_or(0);
-        usage.resident_bytes += PAGE
-            * fields
-                .get(21)
-                .and_then(|text| text.parse::<u64>().ok())
-                .unwrap_or(0);
-        let tasks = fs::read_dir(process.join("task"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let mut states = tasks.filter_map(|task| self::fields(&task.path().join("stat")));
+        usage.threads += found.threads;
+        usage.resident_bytes += PAGE * found.resident_pages;
         usage.is_runnable = usage.is_runnable
-            || states.any(|fields| fields.first().is_some_and(|state| state == "R"));
+            || found.is_runnable
+            || (found.threads > 1 && has_runnable_thread(&process));
     }
     usage
 }
 
-/// Fields of a `stat` file after the name, which may hold spaces.
-fn fields(path: &Path) -> Option<Vec<String>> {
-    let text = fs::read_to_string(path).ok()?;
-    let (_, rest) = text.rsplit_once(')')?;
-    Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
+fn has_runnable_thread(process: &Path) -> bool {
+    let tasks = fs::read_dir(process.join("task"));
+    let mut found = tasks.into_iter().flatten().flatten();
+    found.any(|task| stat(&task.path().join("stat")).is_some_and(|found| found.is_runnable))
+}
+
+/// What a `stat` file says of a process, or of one of its threads.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    is_runnable: bool,
+    threads: u64,
+    resident_pages: u64,
+}
+
+fn stat(path: &Path) -> Option<Stat> {
+    let mut text = [0; 1024]; // one read: these files are short, and read often
+    let length = File::open(path).ok()?.read(&mut text).ok()?;
+    let text = &text[..length];
+    let end = text.iter().rposition(|&byte| byte == b')')?; // a program chooses its name: any bytes
+    let mut fields = std::str::from_utf8(&text[end + 1..])
+        .ok()?
+        .split_ascii_whitespace();
+    Some(Stat {
+        is_runnable: fields.next()? == "R",
+        threads: fields.nth(16)?.parse().ok()?,
+        resident_pages: fields.nth(3)?.parse().ok()?,
+    })
 }
 
 /// Processes and threads that were started so far: the last number given (`/proc/loadavg`).
@@ -154,10 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn a_process_name_may_hold_a_bracket() {
+    fn a_process_name_may_hold_any_bytes() {
         let path = std::env::temp_dir().join(format!("satbox-stat-{}", std::process::id()));
-        fs::write(&path, "7 (a) b) R 1 2").unwrap();
-        assert_eq!(fields(&path).unwrap(), ["R", "1", "2"]);
+        let rest = format!(") R {} 3 {} 9 0\n", "1 ".repeat(16), "2 ".repeat(3));
+        fs::write(&path, [b"7 (a) \xff", rest.as_bytes()].concat()).unwrap();
+        let expected = Stat {
+            is_runnable: true,
+            threads: 3,
+            resident_pages: 9,
+        };
+        assert_eq!(stat(&path), Some(expected));
         fs::remove_file(path).unwrap();
     }
 }

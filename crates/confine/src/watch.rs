@@ -10,7 +10,12 @@ use crate::output::Output;
 use crate::spec::{Limits, Report, Spec};
 use crate::{sys, usage};
 
+/// Between two looks at the program's processes.
 const TICK: Duration = Duration::from_millis(50);
+/// Where the kernel limits memory and processes, the time between two looks grows after this many of them: waits of a
+/// short life are sampled well, and the watch of a long one costs little, 0.3 ms for each look.
+const LOOKS: u32 = 40;
+const LONGEST_TICK: Duration = Duration::from_millis(500);
 /// Processes started in a tick: a shell script's.
 const MOST_FORKS: u64 = 64;
 /// Between two looks at what was written: at least this long, and this many times as long as a look takes.
@@ -34,8 +39,10 @@ struct Watch<'a> {
     began: Instant,
     asked: Option<Instant>,
     stage: Stage,
-    ticks: u32,
-    runnable: u32,
+    /// From the start to the last look.
+    looked: Duration,
+    /// For how long a thread ran or could run.
+    demand: Duration,
     peak_bytes: u64,
     started: u64,
     /// Usage of processes is sampled where the kernel does not limit it, and where a report wants it.
@@ -58,8 +65,8 @@ pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output:
         began: Instant::now(),
         asked: None,
         stage: Stage::Running,
-        ticks: 0,
-        runnable: 0,
+        looked: Duration::ZERO,
+        demand: Duration::ZERO,
         peak_bytes: 0,
         started: usage::started(),
         samples: !groups.are_limits() || spec.report.is_some(),
@@ -70,11 +77,11 @@ pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output:
     let mut is_open = true;
     let end = sys::pidfd(program).ok();
     while status.is_none() && why.is_empty() {
-        let next = TICK * (watch.ticks + 1);
-        while watch.began.elapsed() < next && status.is_none() {
-            let left = next.saturating_sub(watch.began.elapsed()).as_millis() as i32;
+        let next = watch.looked + watch.tick();
+        while watch.began.elapsed() < next && status.is_none() && !watch.is_asked_now() {
+            let left = next.saturating_sub(watch.began.elapsed());
             let text = is_open.then_some(output.handle());
-            sys::readable([text, end.as_ref()], left.max(1));
+            sys::readable([text, end.as_ref()], Some(left));
             is_open = is_open && output.relay(&mut log);
             status = watch.reap();
         }
@@ -106,15 +113,28 @@ impl Watch<'_> {
         found
     }
 
+    fn tick(&self) -> Duration {
+        if self.groups.are_limits() && self.asked.is_none() {
+            (self.looked / LOOKS).clamp(TICK, LONGEST_TICK)
+        } else {
+            TICK
+        }
+    }
+
+    /// Whether SIGTERM has come since the last look.
+    fn is_asked_now(&self) -> bool {
+        self.asked.is_none() && sys::asked_to_end()
+    }
+
     /// The limit that is exceeded, in words; empty if none is.
     fn exceeded(&mut self) -> String {
-        self.ticks += 1;
+        let before = std::mem::replace(&mut self.looked, self.began.elapsed());
         let why = self.time();
         if !why.is_empty() {
             return why;
         }
         let [memory, processes] = self.groups.exceeded();
-        let [more_memory, more_processes] = self.sample();
+        let [more_memory, more_processes] = self.sample(self.looked.saturating_sub(before));
         if processes || more_processes {
             return self.forks();
         }
@@ -131,21 +151,23 @@ impl Watch<'_> {
         why
     }
 
-    /// Whether the processes together exceed the limits of memory and processes, by a look at each.
-    fn sample(&mut self) -> [bool; 2] {
+    /// Whether the processes together exceed the limits of memory and processes, by a look at each, `since` the last one.
+    fn sample(&mut self, since: Duration) -> [bool; 2] {
         if !self.samples {
             return [false, false];
         }
         let now = usage::now();
-        self.runnable += u32::from(now.is_runnable);
+        if now.is_runnable {
+            self.demand += since;
+        }
         self.peak_bytes = self.peak_bytes.max(now.resident_bytes);
+        if self.groups.are_limits() {
+            return [false, false]; // the kernel counts shared pages once
+        }
         // Those of a fork bomb may have ended before they are seen.
         let started = usage::started();
         let forked = started.saturating_sub(self.started);
         self.started = started;
-        if self.groups.are_limits() {
-            return [false, false]; // the kernel counts shared pages once
-        }
         let most = self.limits.processes;
         let memory = now.resident_bytes + usage::memory_files(&self.writable);
         [
@@ -226,7 +248,7 @@ impl Watch<'_> {
             };
         }
         let lasted_s = self.began.elapsed().as_secs_f64();
-        let demand_s = lasted_s * f64::from(self.runnable) / f64::from(self.ticks.max(1));
+        let demand_s = self.demand.as_secs_f64();
         let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
         Report {
             status,

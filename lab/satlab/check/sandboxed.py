@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,9 +77,34 @@ class ExitReport:
 class SandboxedProcess:
     """A program in its sandbox, while it runs and afterwards."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, files: tuple[Path, Path, Path]) -> None:
-        self._process, self._log, self._files = process, log, files
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        log: Path,
+        files: tuple[Path, Path, Path],
+        held_by: socket.socket | None = None,
+    ) -> None:
+        self._process, self._log, self._files, self._held_by = process, log, files, held_by
         self._ended: ExitReport | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is held, and its sandbox is not made yet."""
+        if self._held_by is None:
+            return False
+        try:
+            self._held_by.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        return False
+
+    def release(self) -> None:
+        """Start a program that is held; nothing if it is not, or has ended."""
+        if self._held_by is not None:
+            with contextlib.suppress(OSError):
+                self._held_by.send(b"+")
+            self._held_by.close()
+            self._held_by = None
 
     def poll(self, wait_s: float = 0.0) -> ExitReport | None:
         """Return how it ended; None if it still runs after `wait_s`."""
@@ -98,6 +124,7 @@ class SandboxedProcess:
         return ended or ExitReport(-9, "its sandbox does not end", 0.0, 0, "")
 
     def _read(self) -> ExitReport:
+        self.release()  # closes the socket
         root, spec, report = self._files
         used = sandbox.read_report(report)
         report.unlink(missing_ok=True)
@@ -117,7 +144,7 @@ def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log
     """Start a program in a sandbox; its output goes to `log`.
 
     Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox is made from, and
-    how it ended.
+    how it ended. A program that is held waits for `release`.
 
     Raises:
         NotStartedError: the host cannot grant its capabilities.
@@ -127,16 +154,17 @@ def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log
     root, spec, report = (log.with_suffix(suffix) for suffix in (".root", ".sandbox", ".report"))
     root.mkdir(exist_ok=True)  # the caller of an earlier one may have been killed
     report.unlink(missing_ok=True)
-    with log.open("wb") as output:
+    ours, theirs = socket.socketpair() if box.held else (None, None)
+    with log.open("wb") as output, theirs or contextlib.nullcontext():
         process = subprocess.Popen(
             [*box.argv(spec, root, report.resolve()), *argv],
             env={"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8", **environment},
             cwd=sandbox.HOME,
-            stdin=subprocess.DEVNULL,
+            stdin=theirs.fileno() if theirs else subprocess.DEVNULL,
             stdout=output,
             stderr=output,
         )
-    return SandboxedProcess(process, log, (root, spec, report))
+    return SandboxedProcess(process, log, (root, spec, report), ours)
 
 
 def read_json_lines(file: Path) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ from satlab.netlab.pki import Pki
 from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 START_S = 20.0
-"""For all servers to bind their ports."""
+"""For all first programs to bind their ports, and as long for all second ones to be ready."""
 WATCH_S = 0.1
 """Between two looks at the programs."""
 EARLY_S = 0.2
@@ -188,6 +188,7 @@ class FlowRunner:
             for flow in self._flows:
                 self._start(lab, flow, programs.first_side(flow.course.place))
             self._await_ports(lab, used)
+            self._make_ready(lab)
             halt.wait(lab.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)  # what the calibration has sent arrives
             interval_s = self._request["bin_ms"] / 1000
             states = TcpStates(lab, used, interval_s, self._states)
@@ -292,7 +293,7 @@ class FlowRunner:
         return uid
 
     def _start(self, lab: Lab, flow: _Running, side: str) -> None:
-        """Start the program of a side in a sandbox; a host that cannot fails the flow."""
+        """Start the program of a side in a sandbox, the second one held; a host that cannot fails the flow."""
         place = flow.course.place
         first = programs.first_side(place) == side
         program: EndpointProgram = programs.server(place) if first else programs.client(place)
@@ -306,9 +307,10 @@ class FlowRunner:
             name=side,
             hosts=f"127.0.0.1 localhost\n{place.addresses['server']} {NAME}\n",
             limits=Limits(
-                seconds=self._request["duration_s"] + START_S + 120, memory_bytes=self._memory_bytes, grace_s=1.0
+                seconds=self._request["duration_s"] + 2 * START_S + 120, memory_bytes=self._memory_bytes, grace_s=1.0
             ),
             capabilities=program.capabilities,
+            held=not first,
         )
         try:
             log = self._folder / "logs" / f"{place.index}-{side}.log"
@@ -342,6 +344,14 @@ class FlowRunner:
             reason = report.reason if report else f"it does not listen on port {place.port} after {START_S:g} s"
             flow.course.refused = flow.course.refused or f"the {side}: {reason or 'it ended early'}"
 
+    def _make_ready(self, lab: Lab) -> None:
+        """Have the second program of each flow ready, so that it begins when its flow starts."""
+        flows = [flow for flow in self._flows if not flow.course.refused]
+        for flow in flows:
+            self._start(lab, flow, programs.second_side(flow.course.place))
+        held = [process for flow in flows for process in flow.processes.values()]
+        wait(lambda: not any(process.is_waiting for process in held), START_S)
+
     # --- while they run ---
 
     def _follow(self, lab: Lab, pool: ThreadPoolExecutor, halt: threading.Event) -> None:
@@ -363,7 +373,7 @@ class FlowRunner:
         if flow.course.refused:
             return
         if action.verb == "start":
-            self._start(lab, flow, programs.second_side(flow.course.place))
+            flow.processes[programs.second_side(flow.course.place)].release()
             return
         if action.verb == "lead":
             pool.submit(self._lead, lab, flow, action.at_s)

@@ -64,7 +64,8 @@ class Place:
 class Sandbox:
     """`base` is the root file system: the host's programs for `/`.
 
-    `hosts` None: the hosts file of `base`. `directory` is the working directory; None: the caller's.
+    `hosts` None: the hosts file of `base`. `directory` is the working directory; None: the caller's. `held`: the
+    program starts when the other end of its standard input, a socket, gets a byte; one comes when it is ready to.
     """
 
     uid: int = field(default_factory=privileges.new_uid)
@@ -75,6 +76,7 @@ class Sandbox:
     hosts: str | None = None
     directory: str | None = None
     capabilities: tuple[str, ...] = ()
+    held: bool = False
     limits: Limits = Limits()
 
     def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
@@ -92,6 +94,7 @@ class Sandbox:
             "hosts": self.hosts,
             "directory": self.directory,
             "report": _text(report),
+            "held": self.held,
             "limits": limits,
         }
 
