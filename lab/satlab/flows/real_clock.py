@@ -35,6 +35,7 @@ from satlab.flows import hystart, migration, nodes, packets, programs, qlog_file
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.nodes import SIDES
 from satlab.flows.packets import AtInterface
+from satlab.flows.payload import make_payload
 from satlab.flows.programs import Place
 from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
@@ -243,8 +244,8 @@ class FlowRunner:
         servers = dict.fromkeys(lab.topology.nodes[of_flow["server"]].address for of_flow in ends)
         keys = pki.create(self._private / "pki", [NAME], [*map(ip_address, servers)], datetime.now(UTC))
         duration_s = self._request["duration_s"]
-        payload = self._private / "www" / programs.PAYLOAD
-        payload.parent.mkdir(mode=0o755)
+        file = self._private / "www" / programs.PAYLOAD
+        file.parent.mkdir(mode=0o755)
         fastest_bps = max(lab.plan.forward.rate_bps, lab.plan.return_.rate_bps)
         if "wire" in self._request:
             wire = Wire(self._request["wire"])
@@ -261,15 +262,13 @@ class FlowRunner:
             addresses = {side: lab.topology.nodes[node].address for side, node in ends[index].items()}
             place = Place(
                 index, flow, stop_s - flow["start_s"], addresses, Pki(of_server, keys.spki),
-                of_client / keys.ca_cert.name, own, payload, most_in_flight(self._request),
+                of_client / keys.ca_cert.name, own, file, most_in_flight(self._request),
                 lab.plan.rtt_ms.mean / 1000, ends[index],
             )  # fmt: skip
             yield Course(place, stop_s)
         sizes = [flow.get("bytes", 0) for flow in self._request["flows"]]
         size = max(*sizes, 1, int(SPARE * fastest_bps / 8 * duration_s) if not all(sizes) else 1)
-        with payload.open("wb") as file:
-            file.truncate(size)
-        payload.chmod(0o644)
+        make_payload(file, size)
         self._memory_bytes = MEMORY_BYTES + size
 
     def _prepare_migrations(self, lab: Lab) -> None:
