@@ -356,16 +356,18 @@ class FlowRunner:
     def _follow(self, lab: Lab, pool: ThreadPoolExecutor, halt: threading.Event) -> None:
         """Start and stop programs in time, and note those that end early."""
         timetable = Timetable.of(self._request["flows"], self._request["duration_s"])
-        zero = time.monotonic()
+        zero, look_s = time.monotonic(), 0.0
         while timetable.next_s is not None and not halt.is_set():
             now_s = time.monotonic() - zero
             for action in timetable.due(now_s):
                 self._act(lab, action, pool)
-            self._look(time.monotonic() - zero, pool)
+            if now_s >= look_s:  # at 128 programs, which must not hold up the starts of flows
+                self._look(now_s, pool)
+                look_s = time.monotonic() - zero + WATCH_S
             if all(flow.is_over or flow.course.refused for flow in self._flows):
                 return
             if timetable.next_s is not None:
-                halt.wait(max(0.0, min(WATCH_S, timetable.next_s - (time.monotonic() - zero))))
+                halt.wait(max(0.0, min(look_s, timetable.next_s) - (time.monotonic() - zero)))
 
     def _act(self, lab: Lab, action: Action, pool: ThreadPoolExecutor) -> None:
         flow = self._flows[action.index]
