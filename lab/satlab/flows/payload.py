@@ -19,11 +19,8 @@ def make_payload(file: Path, size: int) -> None:
     with file.open("xb") as made:
         made.truncate(size)
     file.chmod(0o644)
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead here either
+    with file.open("rb", buffering=0) as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead here either
         chunk = bytearray(CHUNK_BYTES)
-        for at in range(0, min(size, MOST_BYTES), CHUNK_BYTES):
-            os.preadv(descriptor, [chunk], at)
-    finally:
-        os.close(descriptor)
+        for _ in range(0, min(size, MOST_BYTES), CHUNK_BYTES):
+            opened.readinto(chunk)

@@ -20,7 +20,7 @@ from satlab.flows.nodes import SIDES
 from satlab.flows.programs import Place
 
 STACKS = ("ngtcp2", "picoquic")
-"""They write qlog files."""
+"""They send a file and write qlog files."""
 NICENESS = 10
 UNLIMITED_BYTES = 1 << 62
 

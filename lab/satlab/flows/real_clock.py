@@ -268,7 +268,8 @@ class FlowRunner:
             yield Course(place, stop_s)
         sizes = [flow.get("bytes", 0) for flow in self._request["flows"]]
         size = max(*sizes, 1, int(SPARE * fastest_bps / 8 * duration_s) if not all(sizes) else 1)
-        make_payload(file, size)
+        is_sent = any(flow["stack"] in qlog_files.STACKS for flow in self._request["flows"])
+        make_payload(file, size if is_sent else 1)
         self._memory_bytes = MEMORY_BYTES + size
 
     def _prepare_migrations(self, lab: Lab) -> None:
