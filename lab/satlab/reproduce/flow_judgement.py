@@ -2,7 +2,7 @@
 """A paper's conclusions judged by the runs of its cells.
 
 A rule with fewer runs than the paper's file asks for is undecided, and so is one whose bound lies within the 95 %
-interval of its figure.
+interval of its figure, or one with a cell of which every run failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,9 +78,13 @@ class Judge:
             estimate = flow_values.alone(first)
         else:
             estimate = flow_values.difference(first, second) if rule.minus else flow_values.ratio(first, second)
-        short = max(self.lacking(name) for name in (rule.of, other) if name)
-        state = None if short else flow_values.within(estimate, rule.at_least, rule.at_most)
+        names = [name for name in (rule.of, other) if name]
+        short = max(map(self.lacking, names))
+        failed = {name: sum(run.failed for run in self.runs[name]) for name in names}
+        is_open = short or any(count == len(self.runs[name]) for name, count in failed.items())
+        state = None if is_open else flow_values.within(estimate, rule.at_least, rule.at_most)
         notes = [_bounds(rule)] if _bounds(rule) else []
+        notes += [f"{count} of {len(self.runs[name])} runs of {name} failed" for name, count in failed.items() if count]
         censored = [part for part in (first, second) if part and part.censored]
         notes += [f"{part.censored} of {part.runs} runs: not within the run" for part in censored]
         notes += [f"too few runs to judge: {short} more"] if short else []

@@ -275,6 +275,17 @@ def test_preset_d_is_judged_and_a_transfer_that_did_not_end_exceeds_its_bound() 
     assert slow["preset-d"].verdict == "does not hold" and slow["why-not-d"].verdict == "holds"
 
 
+@pytest.mark.parametrize(("failed", "verdict"), [(1, "does not hold"), (2, "undecided")])
+def test_a_cell_of_which_every_run_failed_leaves_a_conclusion_undecided(failed: int, verdict: str) -> None:
+    results = judged(lambda _: 99.0)
+    cells = [cell for cell in results.runs if cell.startswith("table3/d/")]
+    for run in (run for cell in cells for run in results.runs[cell][:failed]):
+        run.outcome["flows"][0]["status"] = "failed"
+    judgement = next(one for one in results.judgements if one.conclusion.id == "preset-d")
+    assert judgement.verdict == verdict
+    assert all(f"{failed} of 2 runs of table3/d/" in text for text in judgement.evidence)
+
+
 def test_a_paper_s_own_tables_have_a_row_for_each_value() -> None:
     results = judged(lambda cell: None if cell.endswith("large/100") else 4.0)
     tables = {table.title: table for table in results.grids}
