@@ -15,9 +15,13 @@ ATTEMPTS = 2
 def faults(folder: Path) -> list[str]:
     """Return the checks of rate, loss and RTT that do not hold in a run's folder, or in a sample's of `satlab check`.
 
-    A check that is not there does not hold; losses over OpenSAND cannot be judged.
+    A check that is not there does not hold, nor do those of a run that ended before its calibration; losses over
+    OpenSAND cannot be judged.
     """
-    path = next(p for p in (folder / "raw" / "calibration.json", folder / "calibration.json") if p.exists())
+    paths = (folder / "raw" / "calibration.json", folder / "calibration.json")
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        return [f"no calibration in {folder}: {_reason(folder)}"]
     checks = {check["name"]: check for check in json.loads(path.read_text())["checks"]}
     plan = folder / "plan.json"
     is_opensand = plan.exists() and json.loads(plan.read_text())["emulator"] == "opensand"
@@ -28,6 +32,12 @@ def faults(folder: Path) -> list[str]:
         for name, check in checks.items()
         if not check["ok"] and not name.startswith(EXCUSED)
     ]
+
+
+def _reason(folder: Path) -> str:
+    """Return why a run ended as it did."""
+    manifest = folder / "manifest.json"
+    return str(json.loads(manifest.read_text())["reason"]) if manifest.exists() else "no manifest"
 
 
 def calibrated(run: Callable[[], Path]) -> Path:

@@ -196,7 +196,7 @@ def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
     half, whole = times(found)
     # The proxy before the link answers the handshake; a window of 100 packets saves the first round trips.
     assert found.handshake_ms is not None and found.handshake_ms < 300
-    assert half < whole < 6
+    assert half < whole < 12
     assert found.retransmitted_share is not None and 0 <= found.retransmitted_share < 0.5
 
 
