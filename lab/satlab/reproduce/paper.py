@@ -257,8 +257,8 @@ class Paper(Strict):
         """
         for pattern in patterns or ():
             if not any(fnmatchcase(cell.id, pattern) for cell in self.cells):
-                known = ", ".join(cell.id for cell in self.cells)
-                raise ConfigError(f"--cells {pattern}: no such cell", hint=f"* matches any of: {known}")
+                known = ", ".join(dict.fromkeys(f"{cell.id.split('/')[0]}/*" for cell in self.cells))
+                raise ConfigError(f"--cells {pattern}: no such cell", hint=f"{known}; --dry-run names every cell")
         chosen = patterns if patterns is not None else self.quick if quick else ("*",)
         return [cell for cell in self.cells if any(fnmatchcase(cell.id, pattern) for pattern in chosen)]
 

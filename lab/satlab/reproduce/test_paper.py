@@ -351,8 +351,9 @@ def test_a_paper_with_faults_is_refused_whole(tmp_path: Path, monkeypatch: pytes
 def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="virtual runs alone"):
         engine.prepare(engine.Request("seed-004", clock="real"), dry_run=True)
-    with pytest.raises(ConfigError, match="no such cell"):
+    with pytest.raises(ConfigError, match="no such cell") as refused:
         engine.prepare(engine.Request("seed-003", cells=["test9/*"]), dry_run=True)
+    assert str(refused.value.hint).startswith("test4/*, test3/*, ")
     with pytest.raises(ConfigError, match="--rate-once"):
         engine.prepare(engine.Request("seed-002", rate_once=True), dry_run=True)
     with pytest.raises(ConfigError, match="--quick"):
