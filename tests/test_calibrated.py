@@ -37,6 +37,14 @@ def test_a_check_that_was_not_made_does_not_hold(name: str, tmp_path: Path) -> N
     assert lacks_losses == ([] if name == "forward_loss_ratio" else [f"{name} is missing"])
 
 
+def test_a_run_that_ended_before_its_calibration_fails_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"no calibration in .*: no manifest"):
+        calibrated(lambda: tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps({"reason": "the lab did not start"}))
+    with pytest.raises(AssertionError, match=r"no calibration in .*: the lab did not start"):
+        calibrated(lambda: tmp_path)
+
+
 @pytest.mark.parametrize("name", ["late_packet_ratio.forward", "browser_wait_ratio", "cpu_wait_ratio.client"])
 def test_a_busy_host_is_excused(name: str, tmp_path: Path) -> None:
     assert calibrated(lambda: write(tmp_path, name, names=(*NAMES, name))) == tmp_path
