@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from satlab.common import paths
-from satlab.netlab.privileges import FIRST_UID, UIDS
-from satlab.netlab.sandbox import Place
+from satlab.lab.privileges import FIRST_UID, UIDS
+from satlab.lab.sandbox import Place
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common import paths
-from satlab.netlab import netns, ownership
-from satlab.netlab.pki import Pki
-from satlab.serve.supervisor import helper_socket
+from satlab.lab import netns, ownership
+from satlab.lab.pki import Pki
+from satlab.service.api.supervisor import helper_socket
 from tests.archives import archive
 from tests.polling import until
 

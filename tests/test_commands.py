@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from satlab.cli import app
 from satlab.common import needs
-from satlab.experiment import shipped
-from satlab.reproduce import paper
+from satlab.run import shipped
+from satlab.papers import paper
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "openbach-scenarios/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -93,9 +93,9 @@ def test_a_shipped_scenario_is_known_by_its_name(tmp_path: Path, monkeypatch: py
 SAID = re.compile(r"\bsatlab ((?:[\w-]+|--[\w-]+|[A-Z<{][\w./<>{}-]*)(?: (?:--?[\w-]+(?:=\S+)?|[\w./<>{}=-]+))*)")
 """What hints and pages say to type, up to the end of the phrase."""
 SOURCES = [
-    *(path for path in (ROOT / "lab").rglob("*.py") if not path.name.startswith(("test_", "conftest"))),
-    *(ROOT / "lab/satlab/web/templates").glob("*.html"),
-    *(ROOT / "lab/satlab/report").rglob("*.html"),
+    *(path for path in (ROOT / "src").rglob("*.py") if not path.name.startswith(("test_", "conftest"))),
+    *(ROOT / "src/satlab/service/pages/templates").glob("*.html"),
+    *(ROOT / "src/satlab/report").rglob("*.html"),
 ]
 
 

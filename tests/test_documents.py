@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-SPECIFICATION = (ROOT / "SPECIFICATION.md").read_text()
+SPECIFICATION = (ROOT / "docs/specification.md").read_text()
 PROMISES = re.findall(r"^\| ([PT]\d+) \| .+ \|$", SPECIFICATION, re.MULTILINE)
 FILES: dict[str, dict[str, list[str]]] = {
     file.stem: yaml.safe_load(file.read_text()) for file in sorted((ROOT / "tests" / "promises").glob("*.yml"))
@@ -59,7 +59,7 @@ def test_each_threat_has_a_test_that_bears_its_number() -> None:
         )
 
 
-ARCHITECTURE_ROOTS = (".", "lab/satlab")
+ARCHITECTURE_ROOTS = (".", "src/satlab")
 """Paths in documents are relative to one of these."""
 
 

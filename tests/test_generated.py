@@ -8,7 +8,7 @@ import yaml
 
 from collect import link_samples, pages
 from satlab.common.paths import PROFILES, ROOT
-from satlab.experiment import validate
+from satlab.run import validate
 from satlab.link.options import LinkOptions, shipped_profiles
 from tools import generate
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLACES = (
-    *("README.md", "ARCHITECTURE.md", "SPECIFICATION.md", "docs", "schemas"),
+    *("README.md", "ARCHITECTURE.md", "docs/specification.md", "docs", "schemas"),
     *("ansible", "baselines", "collect", "crates", "fuzz", "lab", "openbach-scenarios", "opensand-profiles"),
     *("tests", "tools", "vagrant", "web-targets", "conftest.py"),
 )

@@ -15,7 +15,7 @@ from tests import slurm
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 PROGRAMS = ("satlink", "satbox", "satpep", "satperf", "satfec", "satvirtual")
-PLOTS = "lab/satlab/report/plots"
+PLOTS = "src/satlab/report/plots"
 MAKEFILE = """\
 lint:
 	@echo $@ done, niceness $$(nice); touch begun-$@; exit $(or $(LINT_STATUS),0)

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
-from satlab.reproduce import flow_request, paper
-from satlab.reproduce.paper import Cell, Paper
+from satlab.papers import flow_request, paper
+from satlab.papers.paper import Cell, Paper
 
 CELLS = [
     ("seed-000", "a3/intra/2/1/bbr3"),

@@ -11,7 +11,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.topology import load
-from satlab.experiment import profile_import, validate
+from satlab.run import profile_import, validate
 from satlab.link import opensand, opensand_files, satlink
 from satlab.link.config import LinkRequest, build_config
 from satlab.link.options import LinkOptions

@@ -20,7 +20,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.processes import wait
-from satlab.netlab import pki
+from satlab.lab import pki
 
 NAME = "perf.satlab.test"
 SCHEMA = json.loads((paths.SCHEMAS / "satperf.schema.json").read_text())

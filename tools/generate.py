@@ -18,7 +18,7 @@ from satlab.campaign.record import TaskRecord
 from satlab.check import suite
 from satlab.check.search.record import SearchRecord
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
-from satlab.rootd import verbs
+from satlab.service.helper import verbs
 from tools import reference, synthetic_pages
 
 BASE = PROFILES / "_base"
@@ -43,7 +43,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for overlay in sorted(BASE.glob("*.yml")):
         if overlay.name != "base.yml":
             yield from profile(overlay.stem)
-    title = "Request to the root helper of satlab serve, one JSON line; made from satlab.rootd.verbs"
+    title = "Request to the root helper of satlab serve, one JSON line; made from satlab.service.helper.verbs"
     yield SCHEMAS / "rootd-request.schema.json", _schema({"title": title, **verbs.REQUEST.json_schema()})
     title = "A suite of satlab check; made from satlab.check.suite"
     yield SCHEMAS / "suite.schema.json", _schema({"$id": "satlab/suite", **suite.schema(), "title": title})

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "SPECIFICATION.md", "docs")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/specification.md", "docs")
 PYTHON = ("lab", "collect", "openbach-scenarios", "tools")
 RUST = ("crates",)
 FEWEST_WORDS = 5
@@ -59,7 +59,7 @@ def from_docstrings() -> Iterator[tuple[str, str]]:
 
 def from_help() -> Iterator[tuple[str, str]]:
     """Yield (command, sentence) of the help texts of commands, arguments and options."""
-    sys.path[:0] = [str(ROOT / "lab"), str(ROOT)]
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
     import typer  # noqa: PLC0415 - the path is known now
 
     from satlab import cli  # noqa: PLC0415

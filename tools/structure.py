@@ -3,7 +3,7 @@
 
 A fault is a circle, an import against the order of the packages, or a file of more than `MOST_LINES` lines.
 
-A room of Python is a package of `lab/satlab` (or `collect`); a room of Rust is a file of a crate. An arrow is an import
+A room of Python is a package of `src/satlab` (or `collect`); a room of Rust is a file of a crate. An arrow is an import
 that stands in the code, not in a test. A level is the longest chain of imports below a room.
 """
 
@@ -29,7 +29,7 @@ LAYERS = (
     ("campaign", "web"),
     ("cli",),
 )
-"""Packages of `lab/satlab`, lowest first; a package uses its own layer and lower ones."""
+"""Packages of `src/satlab`, lowest first; a package uses its own layer and lower ones."""
 CRATES = (
     "dvb",
     "link",
@@ -54,7 +54,7 @@ WRITTEN = (
     *("Makefile", "satlab"),
 )
 """How the names of files end that people write and read. Schemas, lock files and dashboards are generated."""
-LISTS = ("SPECIFICATION.md", "docs/cli.md")
+LISTS = ("docs/specification.md", "docs/cli.md")
 """Files in which entries are looked up: all promises, and all commands, which is generated. They may be longer."""
 _USE = re.compile(r"\bcrate::(\w+)")
 
@@ -68,7 +68,7 @@ def is_source(path: Path) -> bool:
 def python_modules() -> dict[str, set[str]]:
     """Return the imports between the modules of `satlab` and `collect`."""
     files = {}
-    for top in (ROOT / "lab" / "satlab", ROOT / "collect"):
+    for top in (ROOT / "src" / "satlab", ROOT / "collect"):
         for path in filter(is_source, sorted(top.rglob("*.py"))):
             name = ".".join(path.relative_to(top.parent).with_suffix("").parts)
             files[name.removesuffix(".__init__")] = path
@@ -201,7 +201,7 @@ def main() -> int:
         print("\n".join(sizes()))
     modules = python_modules()
     graph = packages(modules)
-    lines = [_line("packages of lab/satlab", graph), _line("modules of lab/satlab and collect", modules)]
+    lines = [_line("packages of src/satlab", graph), _line("modules of src/satlab and collect", modules)]
     lines += [_line(f"crates/{name}", rust_files(ROOT / "crates" / name)) for name in CRATES]
     wrong = [f"AGAINST THE LAYERS: {each}" for each in upward(graph)]
     wrong += [f"TOO LONG: {each}" for each in too_long()]

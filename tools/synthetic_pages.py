@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 
 from satlab.common.paths import WEB_TARGETS
-from satlab.netlab import page_files
-from satlab.netlab.web_target import WebObject
+from satlab.lab import page_files
+from satlab.lab.web_target import WebObject
 
 WEIGHTS = (1, 1, 2, 2, 3, 4, 6, 9)
 """Sizes within a class differ by these factors, drawn by SHAKE-256 of page, class and number: integers alone."""

@@ -18,16 +18,16 @@ from selenium.webdriver.support.ui import Select
 
 import collect
 from collect.fixtures import example_run
-from satlab import web
-from satlab.rootd.verbs import RunStatus, ScenarioRequest
-from satlab.serve import passwords
-from satlab.serve.accounts import Role, User
-from satlab.serve.app import create_app
-from satlab.serve.context import Context
-from satlab.serve.queue import LaunchRequest
-from satlab.serve.settings import Settings
-from satlab.serve.store import Store
-from satlab.web.events import Listeners
+from satlab.service import pages
+from satlab.service.helper.verbs import RunStatus, ScenarioRequest
+from satlab.service.api import passwords
+from satlab.service.api.accounts import Role, User
+from satlab.service.api.app import create_app
+from satlab.service.api.context import Context
+from satlab.service.api.queue import LaunchRequest
+from satlab.service.api.settings import Settings
+from satlab.service.api.store import Store
+from satlab.service.pages.events import Listeners
 from tests.browser.chromium import browser, text, until
 
 PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for this module
@@ -168,7 +168,7 @@ def serve(folder: Path) -> Iterator[Site]:
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(passwords.SCRYPT, "n", 16)
-        app = create_app(store, replay, settings, pages=web.mount)
+        app = create_app(store, replay, settings, pages=pages.mount)
         for role in Role:
             app.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
         app.state.context.catalog.add_version(

@@ -20,8 +20,8 @@ from satlab.check.report.test_matrix_page import stored
 from satlab.check.test_check import TINY
 from satlab.common.console import ProgressLog
 from satlab.report import html
-from satlab.reproduce import reproduction
-from satlab.reproduce.test_reproduce import filled
+from satlab.papers import reproduction
+from satlab.papers.test_reproduce import filled
 from tests import sphinx_site
 from tests.browser import page_checks
 from tests.browser.chromium import text, until

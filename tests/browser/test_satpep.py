@@ -17,7 +17,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.paths import JOBS, SHIM
-from satlab.netlab import pki, web_target
+from satlab.lab import pki, web_target
 from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain
 from tests.polling import until
 

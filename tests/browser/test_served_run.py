@@ -18,8 +18,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from satlab.common import paths
-from satlab.experiment import run
-from satlab.netlab import lab
+from satlab.run import run
+from satlab.lab import lab
 from tests.browser.chromium import browser, text, until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -42,7 +42,7 @@ def served() -> Iterator[tuple[str, str]]:
     token_file.touch(0o600)
     token_file.write_text(TOKEN)
     argv += ["--metrics-token", str(token_file)]
-    environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}"}
+    environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'src'}:{paths.ROOT}"}
     log = state.with_name("said")
     with log.open("wb") as said:
         process = subprocess.Popen(argv, stdout=said, stderr=said, env=environment)

@@ -15,7 +15,7 @@ from pyroute2 import IPRoute
 
 from satlab.common import paths
 from satlab.common.topology import load
-from satlab.netlab import lab, netns
+from satlab.lab import lab, netns
 from tests.calibrated import calibrated, faults
 
 MARK = "SATLAB_TEST_MARK"

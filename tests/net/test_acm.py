@@ -14,13 +14,13 @@ import pytest
 from satlab.common import paths
 from satlab.common.processes import wait
 from satlab.common.topology import load
-from satlab.experiment import link_probe
-from satlab.experiment.link_probe import NamespaceShell, ProbePath
-from satlab.experiment.metrics_file import MetricsFile
+from satlab.run import link_probe
+from satlab.run.link_probe import NamespaceShell, ProbePath
+from satlab.run.metrics_file import MetricsFile
 from satlab.link import control
 from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 
 pytestmark = [pytest.mark.net, pytest.mark.timing]
 

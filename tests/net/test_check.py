@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab.bench import clock_agreement
+from benches import clock_agreement
 from satlab.check import case_link, check_run, sandboxed
 from satlab.check.backend import real_clock
 from satlab.check.check_result import CheckResult
@@ -30,10 +30,10 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import wait
-from satlab.experiment import link_probe
+from satlab.run import link_probe
 from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
-from satlab.netlab import lab
-from satlab.netlab.sandbox import Limits, Mount, Sandbox
+from satlab.lab import lab
+from satlab.lab.sandbox import Limits, Mount, Sandbox
 
 pytestmark = pytest.mark.net
 PROBE = link_probe.probe_link

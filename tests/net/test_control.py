@@ -17,8 +17,8 @@ from satlab.common.processes import wait
 from satlab.common.topology import load
 from satlab.link import control
 from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 
 pytestmark = pytest.mark.net
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pytest
 
-from satlab.bench import quic_bench
+from benches import quic_bench
 from satlab.common import paths
 from satlab.common.paths import PROFILES
 from satlab.common.processes import wait
 from satlab.common.topology import load
 from satlab.link.config import LinkRequest, OtherLoad
-from satlab.netlab.lab import Lab
+from satlab.lab.lab import Lab
 
 pytestmark = pytest.mark.net
 

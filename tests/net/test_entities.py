@@ -14,7 +14,7 @@ import pytest
 
 from satlab.common.paths import PROFILES
 from satlab.common.processes import wait
-from satlab.experiment import link_probe
+from satlab.run import link_probe
 
 pytestmark = pytest.mark.net
 

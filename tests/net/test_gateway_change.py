@@ -14,8 +14,8 @@ from satlab.common.topology import Role
 from satlab.link import control
 from satlab.link.change import LinkChange
 from satlab.link.options import LinkOptions
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 from tests.net.test_spots import packets, rtts_ms
 
 pytestmark = pytest.mark.net

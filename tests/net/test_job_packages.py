@@ -17,13 +17,13 @@ import yaml
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
-from satlab.experiment import job_layers, run
+from satlab.run import job_layers, run
 from satlab.link.options import LinkOptions
-from satlab.netlab import job_packages, layers
-from satlab.netlab.job_host import LabHost
-from satlab.netlab.job_packages import Apt
-from satlab.netlab.layers import Layers
-from satlab.netlab.sandbox import Place
+from satlab.lab import job_packages, layers
+from satlab.lab.job_host import LabHost
+from satlab.lab.job_packages import Apt
+from satlab.lab.layers import Layers
+from satlab.lab.sandbox import Place
 from satlab.openbach import descriptor, runner
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import write_job

@@ -21,10 +21,10 @@ import pytest
 from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import NetworkKind, load
-from satlab.experiment.metrics_file import MetricsFile
+from satlab.run.metrics_file import MetricsFile
 from satlab.link.config import Direction, LinkRequest, Loss
-from satlab.netlab import lab, netns
-from satlab.netlab.lab import Lab, LabStatus
+from satlab.lab import lab, netns
+from satlab.lab.lab import Lab, LabStatus
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -41,7 +41,7 @@ NOBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
 UP = """
 import os, sys
 from pathlib import Path
-from satlab.netlab import lab, netns
+from satlab.lab import lab, netns
 from satlab.link.config import LinkRequest
 from satlab.common.topology import load
 
@@ -67,7 +67,7 @@ except KeyboardInterrupt:
 
 def up_in_a_process(lab_id: str, satlink: Path, kill: tuple[str, str, int] = ("", "", 0)) -> subprocess.Popen[str]:
     argv = [sys.executable, "-c", UP, lab_id, str(satlink), *map(str, kill)]
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}
+    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
     return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
 
 
@@ -265,9 +265,9 @@ def test_state_is_roots_alone(lab_id: str) -> None:
 
 def _refusal(prefix: list[str], call: str) -> str:
     """Return what a less privileged program reads."""
-    imports = "from satlab.common import errors\nfrom satlab.netlab import lab, netns"
+    imports = "from satlab.common import errors\nfrom satlab.lab import lab, netns"
     code = f"{imports}\ntry: {call}\nexcept errors.HostError as error: print(error)"
-    env = {"PYTHONPATH": str(paths.ROOT / "lab"), "PATH": os.environ["PATH"]}
+    env = {"PYTHONPATH": str(paths.ROOT / "src"), "PATH": os.environ["PATH"]}
     argv = [*prefix, sys.executable, "-c", code]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
 

@@ -11,8 +11,8 @@ from satlab.common import paths
 from satlab.common.topology import load
 from satlab.link import prometheus
 from satlab.link.config import LinkRequest
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
 MOST_BYTES = 1 << 20

@@ -12,8 +12,8 @@ from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
 from satlab.common.topology import load
 from satlab.link.config import LinkRequest
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 
 pytestmark = pytest.mark.net
 

@@ -19,9 +19,9 @@ from satlab.check.verdict import TargetVerdict
 from satlab.common import netns_names
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import wait
-from satlab.experiment.host_load import packet_counts
-from satlab.netlab import lab
-from satlab.netlab.sandbox import Sandbox
+from satlab.run.host_load import packet_counts
+from satlab.lab import lab
+from satlab.lab.sandbox import Sandbox
 from tests.net.test_check import HEAD, _ngtcp2, _prepared, check, children  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("_prepared", "_ngtcp2")]

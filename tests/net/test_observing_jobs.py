@@ -12,8 +12,8 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.experiment import run
-from satlab.experiment.run_folder import RunResult
+from satlab.run import run
+from satlab.run.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from tests.net.conftest import AsPlanned
 

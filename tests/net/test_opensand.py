@@ -20,11 +20,11 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role, load
-from satlab.experiment import profile_import, run
+from satlab.run import profile_import, run
 from satlab.link import opensand
 from satlab.link.config import LinkRequest
-from satlab.netlab import lab, netns
-from satlab.netlab.lab import Lab
+from satlab.lab import lab, netns
+from satlab.lab.lab import Lab
 from tests import opensand_layouts
 from tests.net.conftest import AsPlanned
 
@@ -255,7 +255,7 @@ import os, sys
 from dataclasses import replace
 from pathlib import Path
 from satlab.common import topology
-from satlab.netlab import lab
+from satlab.lab import lab
 from satlab.link.config import LinkRequest
 
 def kill_at(name, call):
@@ -277,7 +277,7 @@ lab.Lab.up(lab_id, topology.load(), request, satlink=Path(satlink))
 
 def up_in_a_process(lab_id: str, satlink: Path, name: str = "", call: int = 0) -> "subprocess.Popen[bytes]":
     argv = [sys.executable, "-c", UP, lab_id, str(PROFILE), str(satlink), name, str(call)]
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}
+    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
     return subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
 
 

@@ -21,7 +21,7 @@ import jsonschema
 import pytest
 
 from satlab.common.paths import JOBS, PROGRAMS, SCHEMAS, SHIM
-from satlab.netlab import pki
+from satlab.lab import pki
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]

@@ -11,8 +11,8 @@ from satlab.common import paths
 from satlab.common.topology import load
 from satlab.link.config import LinkRequest
 from satlab.link.options import LinkOptions
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 
 pytestmark = pytest.mark.net
 

@@ -17,15 +17,15 @@ import pytest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.experiment import link_probe, run
+from satlab.run import link_probe, run
 from satlab.link.options import LinkOptions
-from satlab.netlab import lab, ownership
+from satlab.lab import lab, ownership
 from tests.net.conftest import AsPlanned
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}"}
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'src'}:{paths.ROOT}"}
 BULK = paths.SCENARIOS / "bulk_tcp.json"
 
 

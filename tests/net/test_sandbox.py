@@ -17,9 +17,9 @@ from satlab.check import sandboxed
 from satlab.check.sandboxed import ExitReport, SandboxedProcess
 from satlab.common import paths
 from satlab.common.processes import wait
-from satlab.netlab import privileges, sandbox
-from satlab.netlab.job_host import JOB_LIMITS
-from satlab.netlab.sandbox import Limits, Mount, Place, Sandbox
+from satlab.lab import privileges, sandbox
+from satlab.lab.job_host import JOB_LIMITS
+from satlab.lab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach.job_process import JobProcess
 from tests.places import new_place
 

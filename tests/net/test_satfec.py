@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
-from satlab.netlab import pki
+from satlab.lab import pki
 from tests.pepchain import DEADLINE_S, run
 from tests.polling import until
 

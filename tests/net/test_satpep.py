@@ -20,7 +20,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.paths import SCHEMAS
-from satlab.netlab import pki
+from satlab.lab import pki
 from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, Satpep, chain
 from tests.polling import until
 

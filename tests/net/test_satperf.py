@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from satlab.bench import quic_bench
-from satlab.bench.quic_bench import Case, Transfer
+from benches import quic_bench
+from benches.quic_bench import Case, Transfer
 from satlab.common import paths, topology
 from satlab.link.config import LinkRequest
-from satlab.netlab.lab import Lab
+from satlab.lab.lab import Lab
 
 pytestmark = pytest.mark.net
 

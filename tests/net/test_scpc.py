@@ -10,8 +10,8 @@ import pytest
 from satlab.common.topology import Role
 from satlab.link.options import LinkOptions
 from satlab.link.plan import ScpcPlan
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 
 pytestmark = pytest.mark.net
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from satlab.common.errors import ExitStatus
-from satlab.netlab import lab, pki, privileges
-from satlab.serve.supervisor import helper_socket
+from satlab.lab import lab, pki, privileges
+from satlab.service.api.supervisor import helper_socket
 from tests.archives import descriptor
 from tests.polling import until
 from tests.serving import (

@@ -12,8 +12,8 @@ import pytest
 from satlab.common.terminals import ProfileTerminal
 from satlab.common.topology import Role
 from satlab.link.options import LinkOptions
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 
 pytestmark = pytest.mark.net
 

@@ -21,14 +21,14 @@ from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
 from satlab.common.terminals import ProfileTerminal, clients, with_terminals
 from satlab.common.topology import load
-from satlab.experiment import run
-from satlab.experiment.metrics_file import MetricsFile
-from satlab.experiment.run_folder import RunResult
+from satlab.run import run
+from satlab.run.metrics_file import MetricsFile
+from satlab.run.run_folder import RunResult
 from satlab.link import control, prometheus
 from satlab.link.config import LinkRequest, LinkSet
 from satlab.link.options import LinkOptions
-from satlab.netlab import lab
-from satlab.netlab.lab import Lab
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net
@@ -55,7 +55,7 @@ from pathlib import Path
 from satlab.common.terminals import with_terminals
 from satlab.common.topology import load
 from satlab.link.config import LinkRequest
-from satlab.netlab import lab, netns
+from satlab.lab import lab, netns
 real, calls = netns._apply, []
 def counted(*args):
     calls.append(args)
@@ -201,7 +201,7 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
 
 def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:
     argv = [sys.executable, "-c", UP, lab_id, str(LEO)]
-    done = subprocess.run(argv, env=os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}, check=False)
+    done = subprocess.run(argv, env=os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}, check=False)
     assert done.returncode == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True

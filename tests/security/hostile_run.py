@@ -76,7 +76,7 @@ def plant(run: Path, megabytes: int) -> list[Path]:
     return written
 
 
-COLLECT = "import sys, pathlib; from satlab.experiment import reading; reading.collected(pathlib.Path(sys.argv[1]))"
+COLLECT = "import sys, pathlib; from satlab.run import reading; reading.collected(pathlib.Path(sys.argv[1]))"
 
 
 def collected(run: Path) -> tuple[float, int]:

@@ -10,10 +10,10 @@ import pytest
 
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.netlab import privileges
-from satlab.serve import supervisor
-from satlab.serve.accounts import Role
-from satlab.serve.listen import ServeRequest
+from satlab.lab import privileges
+from satlab.service.api import supervisor
+from satlab.service.api.accounts import Role
+from satlab.service.api.listen import ServeRequest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

@@ -23,9 +23,9 @@ import pytest
 from satlab.check import sandboxed
 from satlab.common import netns_names, paths, topology
 from satlab.common.errors import HostError
-from satlab.netlab import job_host, netns, privileges, sandbox
-from satlab.netlab.job_host import LabHost
-from satlab.netlab.sandbox import Limits, Mount, Place, Sandbox
+from satlab.lab import job_host, netns, privileges, sandbox
+from satlab.lab.job_host import LabHost
+from satlab.lab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
 from tests.places import new_place

@@ -22,22 +22,22 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.rootd import daemon
-from satlab.rootd.client import HelperClient
-from satlab.rootd.daemon import Helper
-from satlab.rootd.test_rootd import SCENARIO_REQUEST, Answering
-from satlab.rootd.verbs import MAX_REQUEST, RefusedError, RunStatus, StatusRequest
-from satlab.serve import accounts, connections, passwords, queue_thread
-from satlab.serve.accounts import Role, User
-from satlab.serve.app import create_app
-from satlab.serve.conftest import HOST, PASSWORD, FakeHelper
-from satlab.serve.connections import LimitedProtocol
-from satlab.serve.context import Context
-from satlab.serve.peers import peer_network
-from satlab.serve.queue import Queue
-from satlab.serve.queue_thread import QueueThread
-from satlab.serve.settings import Settings
-from satlab.serve.store import Store
+from satlab.service.helper import daemon
+from satlab.service.helper.client import HelperClient
+from satlab.service.helper.daemon import Helper
+from satlab.service.helper.test_rootd import SCENARIO_REQUEST, Answering
+from satlab.service.helper.verbs import MAX_REQUEST, RefusedError, RunStatus, StatusRequest
+from satlab.service.api import accounts, connections, passwords, queue_thread
+from satlab.service.api.accounts import Role, User
+from satlab.service.api.app import create_app
+from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
+from satlab.service.api.connections import LimitedProtocol
+from satlab.service.api.context import Context
+from satlab.service.api.peers import peer_network
+from satlab.service.api.queue import Queue
+from satlab.service.api.queue_thread import QueueThread
+from satlab.service.api.settings import Settings
+from satlab.service.api.store import Store
 from tests.polling import until
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"

@@ -4,8 +4,8 @@
 import time
 from pathlib import Path
 
-from satlab.serve.accounts import Accounts, Role, User
-from satlab.serve.store import Store
+from satlab.service.api.accounts import Accounts, Role, User
+from satlab.service.api.store import Store
 
 PASSWORD = "correct horse battery"  # noqa: S105
 

@@ -14,8 +14,8 @@ from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from satlab.common import paths
 from satlab.common.errors import HostError
-from satlab.experiment import reading
-from satlab.netlab import privileges
+from satlab.run import reading
+from satlab.lab import privileges
 from tests.security.hostile_run import long_run, many_values, plant
 
 LOAD = "raw/files/satlab_page_load-3/page_load_json.json"
@@ -108,7 +108,7 @@ def test_t28_an_ordinary_user_s_reader_has_the_same_limits(run: Path, tmp_path: 
     program = f"""
 from pathlib import Path
 import collect
-from satlab.experiment import reading
+from satlab.run import reading
 reading.MODULE, reading.MEMORY_BYTES = "tests.security.hungry_reader", 300 << 20
 rows = collect.summaries(reading.collected(Path({str(run)!r})).records)
 print([row["reason"] for row in rows if row["metric"] == "page_load_time_ms" and row["status"] == "failed"][0])

@@ -12,13 +12,13 @@ from starlette.testclient import TestClient
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.experiment import run as runs
-from satlab.serve import passwords, queue
-from satlab.serve.accounts import Role, User
-from satlab.serve.app import create_app
-from satlab.serve.conftest import HOST, PASSWORD, FakeHelper
-from satlab.serve.settings import Settings
-from satlab.serve.store import Store
+from satlab.run import run as runs
+from satlab.service.api import passwords, queue
+from satlab.service.api.accounts import Role, User
+from satlab.service.api.app import create_app
+from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
+from satlab.service.api.settings import Settings
+from satlab.service.api.store import Store
 from tests.polling import until
 from tests.serving import fill
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from satlab.common import netns_names, paths, scratch
 from satlab.common.processes import wait
-from satlab.netlab import lab, netns, ownership
+from satlab.lab import lab, netns, ownership
 from tests.soak import service
 
 COMMANDS = {

@@ -12,7 +12,7 @@ import pytest
 from satlab.common import paths, terminals
 from satlab.common.topology import Size, control_address
 from satlab.link.options import LinkOptions
-from satlab.netlab import netns
+from satlab.lab import netns
 from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from satlab.netlab import netns
+from satlab.lab import netns
 
 PORT = 3142
 FETCH_TIMEOUT_S = 30.0

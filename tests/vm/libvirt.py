@@ -17,7 +17,7 @@ from pathlib import Path
 from satlab.common import netns_names, paths
 from satlab.common.errors import HostError
 from satlab.common.processes import TrackedProcess, start, wait
-from satlab.netlab import netns
+from satlab.lab import netns
 from tests.vm import owner
 
 LAB_ID = "vmstage"

@@ -20,7 +20,7 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import HostError
 from satlab.common.processes import TrackedProcess, start, wait
 from satlab.common.topology import Size, Topology, control_address
-from satlab.netlab import netns
+from satlab.lab import netns
 from satlab.vm import box, inventory
 from satlab.vm.provision import VmFolder, ssh_options
 from tests.vm import owner

@@ -14,7 +14,7 @@ from types import FrameType
 
 from satlab.common import processes
 from satlab.common.errors import HostError
-from satlab.netlab import netns
+from satlab.lab import netns
 
 RUN = Path("/run")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

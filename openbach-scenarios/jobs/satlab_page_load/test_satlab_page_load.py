@@ -17,7 +17,7 @@ import pytest
 from selenium.common.exceptions import WebDriverException
 
 from satlab.common.paths import ROOT, SCHEMAS
-from satlab.netlab import web_target
+from satlab.lab import web_target
 from satlab.openbach.descriptor import load_job
 from tests import job_programs
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
-from satlab.netlab import web_target
+from satlab.lab import web_target
 
 
 @pytest.fixture

@@ -61,10 +61,10 @@ def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path
         with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
             expected = {_key(row, page): int(row["bytes"]) for row in csv.DictReader(file)}
     except (OSError, KeyError, ValueError) as error:
-        hint = "generate the page (satlab.netlab.web_target) and set SATLAB_WWW"
+        hint = "generate the page (satlab.lab.web_target) and set SATLAB_WWW"
         raise JobError(f"page {page}: {error!r}", hint) from error
     if not expected:
-        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.netlab.web_target")
+        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.lab.web_target")
     spki = ""
     if PROTOCOLS[protocol][0] == "https":
         try:

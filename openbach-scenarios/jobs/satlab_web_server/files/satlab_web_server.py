@@ -204,7 +204,7 @@ def find(program: str) -> str | None:
 
 
 def key_pair(request: Request) -> tuple[Path, Path]:
-    """Return private key and certificate, which `satlab.netlab.pki` made."""
+    """Return private key and certificate, which `satlab.lab.pki` made."""
     key, certificate = request.pki / "server.key", request.pki / "server.crt"
     for path in (key, certificate):
         if not os.access(path, os.R_OK):
@@ -427,7 +427,7 @@ def main() -> int:
     port = arguments.port or {"h1": 80, "h2": 443, "h3": 443}[arguments.protocol]
     try:
         if not (site / "index.html").is_file():
-            raise JobError(f"{site}: holds no index.html", "generate the page: satlab.netlab.web_target", status=2)
+            raise JobError(f"{site}: holds no index.html", "generate the page: satlab.lab.web_target", status=2)
         with tempfile.TemporaryDirectory(prefix="satlab_web_server_") as scratch:
             request = Request(site, arguments.protocol, arguments.bind, port, arguments.congestion_control,
                             arguments.pki, Path(scratch))  # fmt: skip

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Snakemake runs the tasks that are left, in batches; this process watches the folder and reports progress.
+
+Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and ends with this process. The tasks that
+workers had begun end by themselves, and the next engine waits for each; workers begin no further ones.
+"""
+
+import functools
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from satlab.campaign import batches, hosts, turns
+from satlab.campaign.folder import CampaignFolder, locked
+from satlab.campaign.plan import Plan, Task
+from satlab.common import paths, processes
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.lab import ownership
+from satlab.papers.executor import duration
+
+Executor = Literal["local", "slurm", "ssh"]
+SNAKEMAKE = paths.ROOT / ".satlab" / "snakemake" / "bin" / "python"
+WORKFLOW = Path(__file__).with_name("workflow") / "Snakefile"
+LOST = 3
+"""Further attempts of the engine at a batch whose worker was killed, or whose node was lost."""
+REPORT_S = 10.0
+POLL_S = 0.5
+LATENCY_S = 60
+"""How long a file of another host may take to appear on a shared file system."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How tasks are run. `jobs` at once: None leaves it to the number of cores; labs are at most half of them then.
+
+    `hosts` is the file of hosts for ssh, whose slots are the number of jobs.
+    """
+
+    executor: Executor = "local"
+    jobs: int | None = None
+    retries: int = 1
+    partition: str | None = None
+    hosts: Path | None = None
+
+    @functools.cached_property
+    def slots(self) -> int | None:
+        """Return the slots of all hosts; None without a file of them. Raises ConfigError."""
+        return hosts.load(self.hosts).slots if self.hosts else None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A campaign that is to run in a folder."""
+
+    plan: Plan
+    folder: CampaignFolder
+    options: Options
+
+    def document(self) -> dict[str, Any]:
+        """Return what would run."""
+        left = self.folder.left(self.plan)
+        return {
+            "folder": str(self.folder.path),
+            "cells": len(self.plan.cells),
+            "tasks": len(self.plan.tasks),
+            "left": [task.id for task in left],
+            "estimate_s": round(sum(task.estimate_s for task in left) / self._at_once(), 1),
+            "command": self.command("0" * 64),
+        }
+
+    def run(self, log: ProgressLog, stop: threading.Event) -> ExitStatus:
+        """Run what is left. Status 1: a task failed; 4: out of calibration; 130: stopped.
+
+        Raises:
+            ConfigError: the folder has another plan.
+            HostError: Snakemake is missing, cannot run here, or ended early.
+        """
+        if not SNAKEMAKE.exists():
+            raise HostError(f"{SNAKEMAKE}: no such file", "./satlab --install campaign")
+        digest = self.folder.begin(self.plan)
+        with locked(self.folder.path / ".lock", POLL_S):
+            left = len(self.folder.left(self.plan))
+            log.line(f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated {self._estimate()}")
+            try:
+                status = self._work(digest, log, stop) if left else 0
+            finally:
+                ownership.chown_to_caller(self.folder.path)
+        if stop.is_set():
+            log.line("stopped; the same command goes on")
+            return ExitStatus.INTERRUPTED
+        if lost := len(self.folder.left(self.plan)):
+            words = " | ".join((processes.log_tail(self.folder.log) or "").strip().splitlines()[-processes.LOG_LINES :])
+            raise HostError(f"{lost} tasks are not done (Snakemake: {status}): {words}", f"read {self.folder.log}")
+        return self._status()
+
+    def _work(self, digest: str, log: ProgressLog, stop: threading.Event) -> int:
+        """Run Snakemake over the tasks that are left, again while that brings some to their end; return its status."""
+        left, before, status = self.folder.left(self.plan), len(self.plan.tasks) + 1, 0
+        while left and len(left) < before and not stop.is_set():
+            before = len(left)
+            batches.write(self.folder.path, batches.group(left, self._at_once_of(left), self.plan.deadline_s))
+            status = self._snakemake(self.command(digest), log, stop)
+            left = self.folder.left(self.plan)
+        return status
+
+    def command(self, digest: str) -> list[str]:
+        """Return Snakemake's words. Its `worker` is this satlab with the plan's hash; a job adds a batch's id."""
+        environment = [f"PYTHONPATH={paths.PYTHONPATH}", f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}"]
+        words = [
+            "env",
+            *environment,
+            sys.executable,
+            "-m",
+            "satlab",
+            "campaign",
+            "batch",
+            str(self.folder.path.resolve()),
+        ]
+        words += ["--plan", digest, "--retries", str(self.options.retries)]
+        words += ["--hosts", str(self.options.hosts.resolve())] if self.options.hosts else []
+        words += ["--turns"] if self._takes_turns() else []
+        return [
+            *(str(SNAKEMAKE), "-m", "snakemake", "--snakefile", str(WORKFLOW), "--directory", str(self.folder.path)),
+            *("--config", f"worker={shlex.join(words)}", "--scheduler", "greedy", "--keep-going"),
+            *("--retries", str(self.options.retries + LOST), "--nolock", "--ignore-incomplete", "--drop-metadata"),
+            *("--rerun-triggers", "mtime", "--quiet", "progress", "rules", "reason", "host"),
+            *self._of_executor(),
+        ]
+
+    def _of_executor(self) -> list[str]:
+        if self.options.executor == "slurm":
+            partition = [f"slurm_partition={self.options.partition}"] if self.options.partition else []
+            return [
+                *("--executor", "slurm", "--jobs", str(self._at_once()), "--latency-wait", str(LATENCY_S)),
+                # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for MinJobAge (300 s).
+                *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "5"),
+                *("--default-resources", "mem_mb=1000", *partition),
+            ]
+        # With ssh the local tasks are connections: they need no cores here.
+        cores = self._at_once() * max((task.cores for task in self.plan.tasks), default=1) if self.options.hosts else 0
+        return [
+            *("--executor", "local", "--cores", str(max(_cores(), self._at_once(), cores))),
+            *("--resources", f"tasks={self._at_once()}", f"labs={self._labs()}"),
+        ]
+
+    def _at_once(self) -> int:
+        return self.options.jobs or self.options.slots or _cores()
+
+    def _takes_turns(self) -> bool:
+        return self.options.executor == "slurm" or (self.options.executor == "local" and self.options.jobs is None)
+
+    def _labs(self) -> int:
+        """Return how many labs run at once: here as many as `satlab bench host` found, else half of the cores."""
+        if at_once := self.options.jobs or self.options.slots:
+            return at_once
+        return turns.labs()
+
+    def _at_once_of(self, tasks: list[Task]) -> int:
+        return self._labs() if any(task.lab == "netns" for task in tasks) else self._at_once()
+
+    def _estimate(self) -> str:
+        left = self.folder.left(self.plan)
+        return duration(sum(task.estimate_s for task in left) / self._at_once_of(left))
+
+    def _snakemake(self, argv: list[str], log: ProgressLog, stop: threading.Event) -> int:
+        """Run Snakemake to its end and report progress. It gets SIGKILL when this process ends."""
+        home = {"XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache"), "PYTHONNOUSERSITE": "1"}
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with self.folder.log.open("ab") as output:
+            child = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *argv], stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, env=kept | home, start_new_session=True,
+            )  # fmt: skip
+            progress = _Progress(self.plan, self.folder, log)
+            while child.poll() is None and not stop.is_set():
+                stop.wait(POLL_S)
+                progress.report()
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGINT)
+            processes.reap(child, self.plan.deadline_s)
+        progress.report(at_once=True)
+        return child.returncode
+
+    def _status(self) -> ExitStatus:
+        found = {record.status if (record := self.folder.read(task)) else "failed" for task in self.plan.tasks}
+        if "failed" in found:
+            return ExitStatus.FAILED
+        return ExitStatus.UNCALIBRATED if "out of calibration" in found else ExitStatus.OK
+
+
+class _Progress:
+    """Counts what is done, and estimates what is left by the pace so far."""
+
+    def __init__(self, plan: Plan, folder: CampaignFolder, log: ProgressLog) -> None:
+        self._plan, self._folder, self._log = plan, folder, log
+        self._began = self._reported = time.monotonic()
+        self._first = self._last = len(folder.left(plan))
+        self._first_s = sum(task.estimate_s for task in folder.left(plan))
+
+    def report(self, *, at_once: bool = False) -> None:
+        """Print a line when something changed, not more often than every REPORT_S."""
+        now = time.monotonic()
+        if not at_once and now - self._reported < REPORT_S:
+            return
+        self._reported = now
+        left = self._folder.left(self._plan)
+        if len(left) == self._last:
+            return
+        self._last = len(left)
+        left_s = sum(task.estimate_s for task in left)
+        done_s = self._first_s - left_s
+        remaining = f", about {duration((now - self._began) * left_s / done_s)} left" if left and done_s else ""
+        self._log.line(f"{len(self._plan.tasks) - len(left)} of {len(self._plan.tasks)} tasks done{remaining}")
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def choose(plan: Plan, folder: Path | None, options: Options) -> Engine:
+    """Return the engine of a plan; its folder is that of the campaign's name if none is named. Raises ConfigError."""
+    if options.partition is not None and options.executor != "slurm":
+        raise ConfigError("--partition is for --executor slurm", hint="leave it out")
+    if (options.hosts is not None) != (options.executor == "ssh"):
+        raise ConfigError("--executor ssh and --hosts FILE go together", hint="docs/campaigns.md describes the file")
+    if options.jobs and options.slots and options.jobs > options.slots:
+        raise ConfigError(f"--jobs {options.jobs}: the hosts have {options.slots} slots", hint="leave --jobs out")
+    return Engine(plan, CampaignFolder(folder or Path("runs") / f"campaign-{plan.name}"), options)

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Samples on the real clock: each in a fresh lab that is calibrated before and watched meanwhile.
+
+Both programs run in sandboxes; packets are captured at the client's interface.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from ipaddress import IPv4Address, ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+from satlab.check import case_link, physics, sandboxed
+from satlab.check.case_link import CaseLink
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
+from satlab.check.endpoint.satperf import SatperfPair
+from satlab.check.samples import Sample, within_limit
+from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
+from satlab.check.suite import MB, Case, Suite
+from satlab.check.trace import ledger, pcap, qlog, qlog_transfer, traces
+from satlab.check.trace.capture import Capture
+from satlab.check.trace.ledger import Ledger
+from satlab.check.trace.pcap import CapturedTransfer, Packet
+from satlab.check.trace.symptoms import symptoms
+from satlab.common import scratch
+from satlab.common.errors import HostError
+from satlab.common.processes import wait
+from satlab.common.topology import Role
+from satlab.run import calibrate, host_load
+from satlab.run.calibrate import CalibrationCheck
+from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
+from satlab.link.plan import LinkPlan
+from satlab.lab import netns, pki, privileges
+from satlab.lab.lab import Lab
+from satlab.lab.sandbox import Limits, Mount, Sandbox
+
+START_S = 10.0
+"""For a server to bind its port."""
+GRACE_S = 15.0
+"""For a client to end by itself beyond the case's time."""
+END_S = 5.0
+IN_FLIGHT_S = 0.3
+"""For packets that are on their way before the programs start and when they have ended, beyond a round trip."""
+SETTLE_S, SERVER_END_S = 2.0, 10.0
+"""The QUIC interop runner, too, leaves a server 10 s after its client."""
+WATCH_S = 0.25
+
+
+@dataclass(frozen=True)
+class RealClock:
+    """The backend; `stop` ends a sample, and with it the check."""
+
+    ends: EndpointPair
+    stop: threading.Event = field(default_factory=threading.Event)
+    at_once: int = 1
+    clock: Literal["real"] = "real"
+
+    @property
+    def stack(self) -> str:
+        """Name what is measured."""
+        return self.ends.name
+
+    def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
+        """Run the programs in a lab of their own."""
+        if lacking := self.lacking(case):
+            return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
+        folder = _emptied(raw / f"{case.id}-{seed}")
+        request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
+        host, taps = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Taps()
+        session = run_session(
+            host, lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt, taps), stop=self.stop
+        )
+        if session.outcome is None:
+            raise KeyboardInterrupt
+        if session.broken:
+            raise HostError(f"the lab broke during {case.id}: {session.broken}")
+        lines = metrics_of(session.lab).each()
+        samples = [line for line in lines if line["type"] == "sample" and line["t_unix_s"] > taps.began_unix_s]
+        ledgers = self._ledgers(taps, samples, host, case, session.outcome.lost_packets)
+        checks = [*session.checks, *_waits(session.outcome), *map(_host_losses, ledgers, ledgers.values())]
+        calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
+        # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
+        is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
+        outcome = replace(session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None)
+        trace = traces.read(raw, case, outcome, link.plan) if is_traced else None
+        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
+        # TCP goes through proxies alone. Nothing keeps programs of others from sending early data.
+        possible = case if isinstance(self.ends, SatperfPair) else case.model_copy(update={"zero_rtt": True})
+        outcome = physics.possible(outcome, possible, marks, link, has_proxies=self.ends.protocol == "tcp")
+        return replace(
+            outcome,
+            calibration=", ".join(check.name for check in checks if not check.ok),
+            spent_s=None if trace is None else trace.spent_s(),
+            **_returned(samples),
+        )
+
+    def lacking(self, case: Case) -> str:
+        """Return why the programs cannot run a case; empty if they can."""
+        if case.neighbour:
+            return "the case has a second client behind the same address: it needs the virtual clock"
+        if case.is_for_satperf and not isinstance(self.ends, SatperfPair):
+            return "the case sets options of satperf"
+        return self.ends.unsupported_reason(case)
+
+    def sample_in(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
+        """Run the programs in a lab that is up; of its calibration the sample has their waits for a core alone."""
+        sample = self._transfer(up, what, _emptied(folder), halt, _Taps())
+        return replace(sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok))
+
+    def _ledgers(
+        self, taps: "_Taps", samples: Sequence[Mapping[str, Any]], host: NetnsHost, case: Case, lost: int | None
+    ) -> dict[str, Ledger]:
+        """Return the ledgers of both directions; none if a tap missed packets, or proxies split the connection."""
+        if self.ends.protocol == "tcp" or not taps.is_complete or len(host.states) < 2:
+            return {}
+        payload = "forward" if case.direction == "download" else "return"
+        made = {}
+        for direction, (sender, receiver) in {"forward": (SERVER, CLIENT), "return": (CLIENT, SERVER)}.items():
+            node = host.topology.node_of(Role(receiver))
+            errors = host.states[-1].nodes[node].buffer_errors - host.states[0].nodes[node].buffer_errors
+            source = host.topology.address_of(Role(sender))
+            sent, arrived = (
+                ledger.packets_from(taps.packets[side], IPv4Address(source)) for side in (sender, receiver)
+            )
+            reported = lost if direction == payload else None
+            made[direction] = ledger.of(direction, sent, arrived, samples, errors, reported)
+        return made
+
+    def _transfer(
+        self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event, taps: "_Taps"
+    ) -> Sample:
+        """Start the server, then the client once or twice; return the sample of the last connection."""
+        host = up.topology.address_of(Role.SERVER)
+        with scratch.folder("check") as private:
+            keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
+            request = TransferRequest(*what, host, keys, private / "endpoints")
+            sandboxes = {side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
+            try:
+                halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)  # what the calibration has sent arrives
+                with taps.running(up):
+                    found = _Sitting(self.ends, self.stop, halt, up, request, sandboxes, folder).sample()
+                    halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
+                return found
+            finally:
+                for side in (SERVER, CLIENT):
+                    sandboxed.keep(request.folder / side, folder / side)
+
+
+class _Taps:
+    """Captures at the interfaces of both endpoints, of all that their programs send until the last packet arrived."""
+
+    def __init__(self) -> None:
+        self.packets: dict[str, list[Packet]] = {}
+        self.began_unix_s = 0.0
+        self.is_complete = False
+
+    @contextlib.contextmanager
+    def running(self, up: Lab) -> Iterator[None]:
+        taps = {side: Capture(up, *_interface(up, Role(side))) for side in (SERVER, CLIENT)}
+        self.began_unix_s = time.time()
+        with contextlib.ExitStack() as running:
+            for tap in taps.values():
+                running.enter_context(tap.running())
+            yield
+        self.packets = {side: list(tap.packets()) for side, tap in taps.items()}
+        self.is_complete = not any(tap.missed for tap in taps.values())
+
+
+@dataclass(frozen=True)
+class _Sitting:
+    """One server and its clients. `halt` is set when `stop` is, or when the lab breaks."""
+
+    ends: EndpointPair
+    stop: threading.Event
+    halt: threading.Event
+    up: Lab
+    request: TransferRequest
+    sandboxes: dict[str, Sandbox]
+    folder: Path
+
+    def sample(self) -> Sample:
+        """Run them; return the sample of the last connection."""
+        with self.ends.path(self.up, self.request, self.folder) as faults:
+            result = self.request.failed("; ".join(faults)) if faults else self._measured()
+        if faults and result.status == "ok":
+            return replace(result, status="failed", reason="; ".join(faults))
+        return replace(result, **self.ends.path_figures(self.request, self.folder))
+
+    def _measured(self) -> Sample:
+        try:
+            return self._between()
+        except NotStartedError as error:
+            return self.request.failed(str(error))
+
+    def _between(self) -> Sample:
+        with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
+            listens = lambda: server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)  # noqa: E731
+            if not wait(listens, START_S):
+                return self.request.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
+            if (gone := server.poll()) is not None:
+                return self._without_server(gone)
+            result = self.request.failed("no connection was made")
+            for number in range(self.request.connections):
+                if number:
+                    self.halt.wait(self.request.case.second_after_s)
+                result, ended, seen = self._connection(server, number)
+                if result.status != "ok" and number + 1 < self.request.connections:
+                    return replace(self.request.failed(f"first transfer: {result.reason}"), status=result.status)
+            self._settle(server)
+            return self._complete(result, server.stop(), ended, seen)
+
+    def _settle(self, server: SandboxedProcess) -> None:
+        """Wait until the server has written its qlog: no file of it has grown for SETTLE_S; at most SERVER_END_S.
+
+        It learns of the connection's end half a round trip after the client, and may write the file only then.
+        """
+        if SERVER not in self.ends.qlog_folders(self.request):
+            return
+        earlier, since_s = -1, time.monotonic()
+
+        def has_settled() -> bool:
+            nonlocal earlier, since_s
+            size = qlog.total_bytes(self.ends.qlog_folders(self.request)[SERVER])
+            if size != earlier:
+                earlier, since_s = size, time.monotonic()
+            return server.poll() is not None or time.monotonic() - since_s > SETTLE_S
+
+        wait(has_settled, SERVER_END_S)
+
+    def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
+        captured = self.folder / f"client-{number}.pcap"
+        with Capture(self.up, *_interface(self.up, Role.CLIENT)).running(captured):
+            if number == 0:  # changes count from the first transfer
+                self.up.start_timeline()
+            client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
+            with _running(client):
+                ended, why = self._await(server, client)
+        seen = pcap.transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
+        if why:
+            return self._came_to_nothing(why), ended, seen
+        return self.ends.sample(self.request, number, ended, seen), ended, seen
+
+    def _without_server(self, gone: ExitReport) -> Sample:
+        why = UNSUPPORTED if gone.is_refusal else f"the server: {gone.reason or 'it ended early'}"
+        return self._came_to_nothing(why)
+
+    def _came_to_nothing(self, why: str) -> Sample:
+        return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
+
+    def _complete(self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
+        """Add what is measured without the programs' help: processor time and the captured packets."""
+        used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
+        more: dict[str, Any] = {} if seen is None else {"last_packet_s": seen.last_packet_s}
+        if seen is not None and self.request.case.direction == "download":
+            more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
+            base = replace(base, symptoms=(*symptoms(seen, *_typical(self.up.plan), used), *base.symptoms))
+            folders, one_way_s = self.ends.qlog_folders(self.request), self.up.plan.rtt_ms.mean / 2000
+            base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
+        whole = replace(
+            base, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
+            client_wait_s=client.waited_s, server_wait_s=server.waited_s,
+            client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
+        )  # fmt: skip
+        return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
+
+    def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
+        """Wait for the client's end; return it, and why it has no meaning if the server or the lab came first."""
+        while (ended := client.poll(WATCH_S)) is None:
+            if self.stop.is_set():
+                raise KeyboardInterrupt
+            gone = server.poll()
+            if gone is not None and client.poll(END_S) is None:
+                return client.stop(), self._without_server(gone).reason
+            if self.halt.is_set() and not self.stop.is_set():
+                return client.stop(), "the lab broke"
+        return ended, UNSUPPORTED if ended.is_refusal else ""
+
+    def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
+        place = self.up.place(self.up.topology.node_of(Role(side)))
+        box, own = self.sandboxes[side], self.request.folder / side
+        if own.stat().st_uid != box.uid:  # what is put there is the program's from its first start
+            privileges.chown_tree(own, box.uid)
+        for mount in program.mounts:
+            if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
+                raise NotStartedError(f"the {side} has replaced its folder {mount.source.name} by a link")
+            if mount.source.is_relative_to(self.request.pki.folder):
+                privileges.chown(mount.source, box.uid)
+        box = replace(
+            box, place=place, mounts=(*program.mounts, *box.mounts), base=program.base,
+            capabilities=program.capabilities, hosts=program.hosts or box.hosts, directory=program.directory,
+        )  # fmt: skip
+        return sandboxed.start(box, program.argv, program.environment, self.folder / log)
+
+
+UNSUPPORTED = "the program does not support it (exit status 127)"
+
+
+def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbox:
+    folder = request.folder / side
+    folder.mkdir(parents=True)
+    known = "".join(f"{request.host} {name}\n" for name in names)
+    seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
+    hosts = f"127.0.0.1 localhost\n{known}"
+    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds))
+
+
+def _emptied(folder: Path) -> Path:
+    """Make a sample's folder; the files of an earlier, stopped attempt are removed."""
+    if folder.exists():
+        scratch.remove(folder)
+    folder.mkdir()
+    return folder
+
+
+@contextlib.contextmanager
+def _running(program: SandboxedProcess) -> Iterator[SandboxedProcess]:
+    """Stop a program when the block ends."""
+    try:
+        yield program
+    finally:
+        program.stop()
+
+
+def _waits(sample: Sample) -> list[CalibrationCheck]:
+    """Judge how long the programs waited for a core, as a share of the transfer."""
+    waits = {CLIENT: sample.client_wait_s, SERVER: sample.server_wait_s}
+    known = {name: seconds for name, seconds in waits.items() if seconds is not None}
+    return host_load.of_programs(known, sample.last_packet_s or 0.0)
+
+
+def _host_losses(direction: str, found: Ledger) -> CalibrationCheck:
+    """Judge the packets that the host lost; more than came in is a fault of the count."""
+    ratio = found.by_host / max(found.sent, 1)
+    limit = host_load.LOST_PACKETS_LIMIT
+    return calibrate.check(f"host_loss_ratio.{direction}", "", 0, ratio, -limit, limit, found.text)
+
+
+def _typical(plan: LinkPlan) -> tuple[float, float]:
+    """Return round-trip time in s and forward rate in bit/s."""
+    return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
+
+
+def _returned(samples: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count what crossed the return link."""
+    back = [line["return"] for line in samples if line["return"]]
+    counts: Callable[[str], int] = lambda name: sum(one[name] for one in back)  # noqa: E731
+    return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
+
+
+def _interface(up: Lab, role: Role) -> tuple[str, str]:
+    """Return the node of an endpoint and its only interface."""
+    node = up.topology.node_of(role)
+    return node, next(iter(up.topology.nodes[node].interfaces))
+
+
+def _listens(up: Lab, protocol: str, port: int) -> bool:
+    """Return whether the server's namespace has a socket on the port."""
+    node = up.topology.node_of(Role.SERVER)
+    return any(netns.inside(up.lab_id, node, _has_port, table, port) for table in (protocol, f"{protocol}6"))
+
+
+def _has_port(table: str, port: int) -> bool:
+    """Look into proc(5)'s table of the namespace that this thread is in."""
+    try:
+        rows = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
+    except FileNotFoundError:  # a kernel without IPv6
+        return False
+    return any(row.split()[1].endswith(f":{port:04X}") for row in rows)

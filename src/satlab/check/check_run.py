@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab check`: take samples of each case until its verdicts are final, then compare with targets or a baseline."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from satlab.check import case_link, check_result, suite, verdict
+from satlab.check.backend.real_clock import RealClock
+from satlab.check.backend.virtual_clock import VirtualClock
+from satlab.check.case_link import CaseLink
+from satlab.check.check_result import CheckResult, SampleInput
+from satlab.check.endpoint import selection
+from satlab.check.endpoint.lockstep import LockstepPair
+from satlab.check.endpoint.pair import EndpointPair, Environment
+from satlab.check.endpoint.selection import External
+from satlab.check.samples import Backend, Options, Sample
+from satlab.check.sampling import Sampling, longest_first
+from satlab.check.suite import Case, Suite
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError
+from satlab.common.files import new_folder, write_atomically
+from satlab.run import quiet_host
+from satlab.run.quiet_host import Patience
+from satlab.lab import ownership
+
+MIN_RUNS = 5
+MAX_RUNS = 20
+BASELINE_RUNS = 10
+"""Fewest samples of a comparison: with fewer, no test over all marks of a suite can be significant."""
+COMPARED_RUNS = range(BASELINE_RUNS, MAX_RUNS + 1, MIN_RUNS)
+SLOWDOWN = 0.10
+"""A comparison takes enough samples to find this slowdown, up to MAX_RUNS."""
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """A check as requested on the command line.
+
+    `runs` None: as many as the suite says, else as many samples as the verdicts need; `seed` None: the suite's.
+    `patience`, `stack` and `pair` are for the real clock; `pair` are
+    external programs and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
+    variables of all these programs, by side. `stop` ends the samples in progress.
+    `compare_with` are check.json files of other stacks.
+    """
+
+    suite: str = "etosat"
+    cases: Sequence[str] = ()
+    runs: int | None = None
+    seed: int | None = None
+    client: Options = field(default_factory=dict)
+    server: Options = field(default_factory=dict)
+    baseline: Path | None = None
+    compare_with: Sequence[Path] = ()
+    resume: Path | None = None
+    tolerance: float = 0.03
+    out: Path = Path("runs")
+    jobs: int = os.cpu_count() or 1
+    clock: Literal["virtual", "real"] = "virtual"
+    stack: str = "quinn"
+    pair: EndpointPair | None = None
+    programs: LockstepPair | None = None
+    environment: Environment = field(default_factory=dict)
+    stop: threading.Event = field(default_factory=threading.Event)
+    patience: Patience = field(default_factory=Patience)
+
+    def backend(self) -> Backend:
+        if self.clock == "virtual":
+            return VirtualClock(self.client, self.server, max(1, self.jobs), programs=self.programs, stop=self.stop)
+        return RealClock(self.pair or selection.built_in(self.stack, self.client, self.server), self.stop)
+
+
+def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
+    """Take samples of every case and judge them. check.json is written after each sample.
+
+    Raises:
+        ConfigError: suite, case, option, baseline or the check to resume is invalid.
+        HostError: satvirtual or the lab cannot run on this host.
+    """
+    plan = suite.load(suite.file_of(request.suite))
+    cases = plan.selected(request.cases)
+    if request.clock == "virtual" and not plan.marks_mb:
+        hint = "--endpoint, or a suite with marks_mb"
+        raise ConfigError(f"suite {plan.name} has test cases of the QUIC interop runner, no payload to time", hint=hint)
+    request = replace(request, runs=request.runs or plan.runs)
+    baseline = None if request.baseline is None else check_result.load_samples(request.baseline, plan)
+    others = [check_result.load(path, plan) for path in request.compare_with]
+    check = _Check(plan, request, baseline, others, log)
+    check.build_links(cases)
+    try:
+        check.take_samples(cases)
+    except BaseException:
+        if any(check.samples.values()):
+            log.line(f"  samples so far: {check.folder}; to continue, repeat the command with --resume {check.folder}")
+        raise
+    finally:
+        ownership.chown_to_caller(check.folder)
+    return check.save()
+
+
+def run_each(request: CheckRequest, pairs: Sequence[External | LockstepPair], log: ProgressLog) -> list[CheckResult]:
+    """Run the check with each pair, one after the other; once, without programs, for no pair.
+
+    Several have a folder each, by their numbers.
+
+    Raises:
+        ConfigError: as `run`, or a program or endpoint is invalid.
+        HostError: as `run`.
+    """
+    if not pairs:
+        return [run(request, log)]
+    found = []
+    for number, pair in enumerate(pairs, 1):
+        one = request if len(pairs) == 1 else replace(request, out=request.out / f"pair-{number}")
+        if isinstance(pair, LockstepPair):
+            found.append(run(replace(one, programs=pair), log))
+            continue
+        with pair.opened() as opened:
+            found.append(run(replace(one, pair=opened), log))
+    return found
+
+
+class _Check:
+    """A check in progress: the samples so far."""
+
+    def __init__(
+        self,
+        plan: Suite,
+        request: CheckRequest,
+        baseline: verdict.Samples | None,
+        others: Sequence[dict[str, Any]],
+        log: ProgressLog,
+    ) -> None:
+        self._log = log
+        self._began, self._began_unix_s = time.monotonic(), time.time()
+        self._plan, self._request, self._baseline, self._others = plan, request, baseline, others
+        self._backend = request.backend()
+        self._seed = plan.seed if request.seed is None else request.seed
+        self._input = SampleInput(
+            self._backend.clock, self._backend.stack, request.client, request.server, self._seed, request.environment
+        )
+        self._links: dict[str, CaseLink] = {}
+        self.samples: dict[str, list[Sample]] = {}
+        self._earlier_s = 0.0
+        if request.resume is None:
+            self.folder = new_folder(request.out, f"check-{plan.name}")
+        else:
+            self.folder = request.resume
+            self._resume(self.folder / check_result.FILE)
+        self._raw = self.folder / "raw"
+        self._raw.mkdir(parents=True, exist_ok=request.resume is not None)
+
+    def _resume(self, file: Path) -> None:
+        """Keep the samples of an earlier check. Raises ConfigError if it had other input."""
+        document = check_result.load(file, self._plan)
+        self._earlier_s = document["real_s"]
+        self.samples = check_result.samples_of(document, file)
+        own = {"environment": None} | self._input.document()
+        other = [name for name, value in own.items() if document.get(name) != value]
+        if other:
+            values = " and ".join(f"{name} {json.dumps(document.get(name))}" for name in other)
+            raise ConfigError(f"{self.folder} was made with {values}", hint="use the same, or omit --resume")
+
+    def build_links(self, cases: Sequence[Case]) -> None:
+        """Build the link of each case that is requested or has samples."""
+        for case in self._plan.cases:
+            if case.id in self.samples or case in cases:
+                self._links[case.id] = case_link.build(self._plan, case, self._raw / "profiles")
+
+    def take_samples(self, cases: Sequence[Case]) -> None:
+        """Take samples until the verdicts are final; the same number of them for the same input, however fast.
+
+        The backend decides whether those of several cases are taken at once.
+        """
+        runs, at_once, stop = self._request.runs, self._backend.at_once, self._request.stop.set
+        least = {case.id: runs or _min_runs(self._plan, case, self._baseline, len(cases)) for case in cases}
+        sampling = Sampling(self._take, lambda case: self._missing(case, least[case.id]), self._keep, self._log_case)
+        for case in cases:
+            self.samples.setdefault(case.id, [])
+        if at_once > 1:
+            with self._log.step("all cases"):
+                sampling.of_cases(longest_first(self._plan, cases), at_once, stop)
+            return
+        for case in cases:
+            with self._log.step(case.id) as step:
+                sampling.of_case(case)
+                step.outcome = _outcome(self.samples[case.id])
+
+    def _missing(self, case: Case, min_runs: int) -> Sequence[int]:
+        """Return the seeds of the next samples of a case; the first one alone shows whether it is supported."""
+        samples = self.samples[case.id]
+        if not samples:
+            count = 1
+        elif samples[0].status == "unsupported":
+            count = 0
+        elif len(samples) < min_runs:
+            count = min(min_runs - len(samples), MAX_RUNS)
+        else:
+            is_done = self._request.runs is not None or len(samples) >= MAX_RUNS
+            count = 0 if is_done or not self._is_open(case) else MIN_RUNS
+        first = self._seed + len(samples)
+        return range(first, first + count)
+
+    def _is_open(self, case: Case) -> bool:
+        return any(one.is_open for one in verdict.against_targets(self._plan, [case], self.samples))
+
+    def _keep(self, case: Case, found: Sequence[Sample]) -> None:
+        self.samples[case.id] += found
+        self.save()
+
+    def _log_case(self, case: Case) -> None:
+        took_s = time.monotonic() - self._began
+        self._log.line(f"  {case.id}: {_outcome(self.samples[case.id])} (after {took_s:.1f} s)")
+
+    def _take(self, case: Case, seed: int) -> Sample:
+        """Take a sample; on the real clock on a quiet host, and again while it is out of calibration, as requested."""
+        attempts = 0
+
+        def take() -> Sample:
+            nonlocal attempts
+            attempts += 1
+            return self._backend.sample(self._plan, case, self._links[case.id], seed, self._raw)
+
+        if self._backend.clock == "virtual":
+            return take()
+        request = self._request
+        found = quiet_host.measured(take, self._why_off, request.patience, self._log, request.stop)
+        return replace(found, attempts=attempts)
+
+    def _why_off(self, found: Sample) -> str:
+        return verdict.spoilt_by(found, is_test=not self._plan.marks_mb)
+
+    def save(self) -> CheckResult:
+        """Write check.json and return its contents."""
+        result = self._result()
+        write_atomically(self.folder / check_result.FILE, json.dumps(result.document(), indent=1) + "\n")
+        return result
+
+    def _result(self) -> CheckResult:
+        cases = [case for case in self._plan.cases if self.samples.get(case.id)]
+        samples = {case.id: self.samples[case.id] for case in cases}
+        comparisons = None
+        if self._baseline is not None:
+            tolerance = self._request.tolerance
+            comparisons = verdict.against_baseline(self._plan.marks_mb, samples, self._baseline, tolerance)
+        return CheckResult(
+            suite=self._plan,
+            input=self._input,
+            links=self._links,
+            samples=samples,
+            verdicts=verdict.against_targets(self._plan, cases, samples),
+            comparisons=comparisons,
+            others=self._others,
+            folder=self.folder,
+            began_unix_s=self._began_unix_s,
+            real_s=self._earlier_s + time.monotonic() - self._began,
+        )
+
+
+def _min_runs(plan: Suite, case: Case, baseline: verdict.Samples | None, cases: int) -> int:
+    """Return the fewest samples of a case; with a baseline, by the spread of its calibrated samples."""
+    if baseline is None:
+        return MIN_RUNS
+    pilot = verdict.calibrated(baseline.get(case.id, ()))
+    times = [verdict.sorted_times(pilot, mark) for mark in range(len(plan.marks_mb))] if pilot else []
+    return verdict.runs_for(times, COMPARED_RUNS, SLOWDOWN, cases * len(plan.marks_mb))
+
+
+def _outcome(samples: Sequence[Sample]) -> str:
+    """One line for the progress log: number of samples, and the reason of the first failed one."""
+    reason = next((one.reason for one in samples if one.status != "ok"), "")
+    off = sum(bool(one.calibration) for one in samples)
+    return f"{len(samples)} samples{f', {off} out of calibration' if off else ''}{f'; {reason}' if reason else ''}"

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Unmodified endpoints of the QUIC interop runner: their environment, folders, addresses and exit codes.
+
+Client and server may be different endpoints (`interop_image`). Contract: github.com/quic-interop/quic-interop-runner
+and quic-network-simulator, README.md and the images' `setup.sh`. IPv4 alone. The script runs as the sandbox's user,
+with the capabilities that a container has in the interop runner.
+"""
+
+import contextlib
+import random
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from socket import create_server
+from typing import Any, Literal
+
+from satlab.check import sandboxed
+from satlab.check.endpoint import interop_image
+from satlab.check.endpoint.command_line import compare
+from satlab.check.endpoint.interop_image import Image
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, Environment, TransferRequest
+from satlab.check.samples import Sample, Status
+from satlab.check.sandboxed import NOT_SUPPORTED, ExitReport, NotStartedError
+from satlab.check.suite import Case
+from satlab.check.trace import evidence
+from satlab.check.trace.pcap import CapturedTransfer
+from satlab.common import paths, scratch, topology
+from satlab.common.topology import Role, Topology
+from satlab.lab import netns, privileges
+from satlab.lab.lab import Lab
+from satlab.lab.pki import Pki
+from satlab.lab.sandbox import Limits, Mount, Sandbox
+
+PORT = 443
+READY_PORT = 57832
+"""A client waits until the simulator accepts a connection on this port."""
+COMPLIANCE_S = 30.0
+CLIENT_ADDRESS, CLIENT_GATEWAY = IPv4Address("193.167.0.100"), IPv4Address("193.167.0.2")
+SERVER_ADDRESS, SERVER_GATEWAY = IPv4Address("193.167.100.100"), IPv4Address("193.167.100.2")
+"""Public addresses; a lab is not connected to the Internet."""
+CAPABILITIES = ("net_admin", "net_bind_service", "net_raw")
+NAMES = ("server", "server4", "server46")
+WRITABLE = ("downloads", "logs", "state")
+FOLDERS = (*WRITABLE, "certs")
+WORK = "work"
+"""Not of the interop runner: the folder that is the script's working directory."""
+SECOND = "second-download"
+"""Test case for a second download. The interop runner does not have it: who does not know it exits with 127."""
+STATE_VARIABLE = "STATEDIR"
+"""Not of the interop runner: the folder that each side keeps from the first connection to the second."""
+
+
+@dataclass(frozen=True)
+class InteropPair:
+    """The images by role, and variables besides those of the contract; both may replace CLIENT_PARAMS, for example."""
+
+    images: Mapping[str, Image]
+    environment: Environment = field(default_factory=dict)
+    protocol: Literal["udp"] = "udp"
+    port: int = PORT
+    server_names: tuple[str, ...] = NAMES
+    faults: dict[str, str] = field(default_factory=dict)
+    """Result of the compliance test by role, empty if passed; filled by the first sample."""
+
+    @property
+    def name(self) -> str:
+        """Name both images, or the only one."""
+        client, server = (self.images[role].name for role in (CLIENT, SERVER))
+        return client if client == server else f"{client} to {server}"
+
+    def topology(self) -> Topology:
+        """Return the lab with the addresses and interface names of the contract."""
+        lab = topology.load(paths.LAB_FILE)
+        endpoints = {
+            lab.node_of(Role.CLIENT): ("eth0", CLIENT_ADDRESS, CLIENT_GATEWAY),
+            lab.node_of(Role.SERVER): ("eth0", SERVER_ADDRESS, SERVER_GATEWAY),
+        }
+        nodes, networks = dict(lab.nodes), dict(lab.networks)
+        for endpoint, (interface, address, gateway) in endpoints.items():
+            [own] = lab.nodes[endpoint].interfaces.values()
+            subnet = IPv4Network(f"{address}/24", strict=False)
+            networks[own.network] = networks[own.network].model_copy(update={"subnet": subnet})
+            nodes[endpoint] = nodes[endpoint].model_copy(
+                update={"interfaces": {interface: own.model_copy(update={"address": address})}}
+            )
+            for name, node in lab.nodes.items():
+                changed = {
+                    each: one.model_copy(update={"address": gateway})
+                    for each, one in node.interfaces.items()
+                    if one.network == own.network and name != endpoint
+                }
+                if changed:
+                    nodes[name] = nodes[name].model_copy(update={"interfaces": nodes[name].interfaces | changed})
+        return lab.model_copy(update={"nodes": nodes, "networks": networks})
+
+    def unsupported_reason(self, case: Case) -> str:
+        if case.lacking:
+            return case.lacking
+        if case.direction == "upload":
+            return "endpoints of the QUIC interop runner download"
+        if case.second_after_s is not None and case.test:
+            return "a test case of the QUIC interop runner opens as many connections as it likes"
+        return ""
+
+    def server(self, request: TransferRequest) -> EndpointProgram:
+        """Return the server and write the files that it serves."""
+        www = request.folder / "www"
+        www.mkdir()
+        source = random.Random(request.seed)  # noqa: S311 - names and files, not secrets
+        for size in file_sizes(request):
+            name = "".join(source.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=request.case.name_length))
+            (www / name).write_bytes(source.randbytes(size))
+        return self._program(SERVER, request, request.case.server_test or _test(request))
+
+    def client(self, request: TransferRequest, number: int) -> EndpointProgram:
+        return self._program(CLIENT, request, _test(request), number)
+
+    def _program(self, role: str, request: TransferRequest, test: str, number: int = 0) -> EndpointProgram:
+        folder = request.folder / role
+        if number == 0:  # once the program has run, nothing is written to its folders
+            _make_folders(folder, request.pki, request.connections)
+        mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
+        mounts += [*_mounts(folder, FOLDERS, number), *_work(folder, self.images[role])]
+        urls = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((request.folder / "www").iterdir()))
+        return self._script(role, test, urls, mounts)
+
+    def _script(self, role: str, test: str, urls: str, mounts: list[Mount]) -> EndpointProgram:
+        """Return the image's command with the environment of the contract."""
+        image = self.images[role]
+        contract = {
+            "ROLE": role, "TESTCASE": test, "REQUESTS": urls, "CLIENT_PARAMS": "", "SERVER_PARAMS": "",
+            "SSLKEYLOGFILE": "/logs/keys.log", "QLOGDIR": "/logs/qlog/", "PROTOCOLS": "", "CRON": "",
+            STATE_VARIABLE: "/state/",
+        }  # fmt: skip
+        return EndpointProgram(
+            image.config.argv, (*image.mounts, *mounts),
+            {**image.config.environment, **contract, **self.environment.get(role, {})},
+            image.base, CAPABILITIES, image.config.directory, hosts(),
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def path(self, up: Lab, request: TransferRequest, folder: Path) -> Iterator[list[str]]:
+        """Listen on the simulator's port; before the first sample, test both roles for compliance."""
+        proxy = up.topology.node_of(Role.PROXY)
+        with netns.inside(up.lab_id, proxy, create_server, (str(CLIENT_GATEWAY), READY_PORT)):
+            for role in (SERVER, CLIENT):
+                if role not in self.faults:
+                    self.faults[role] = self._compliance_fault(up, folder, role, request.pki)
+            yield [fault for fault in self.faults.values() if fault]
+
+    def _compliance_fault(self, up: Lab, folder: Path, role: str, keys: Pki) -> str:
+        """Request an unknown test case, which an endpoint must refuse with status 127.
+
+        It finds folders and certificates as in a test, and nothing to serve or to request, as in the interop runner.
+        """
+        with scratch.folder("compliance") as place:
+            box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
+            own = place / role
+            own.mkdir()
+            _make_folders(own, keys)
+            (own / "www").mkdir()
+            privileges.chown_tree(own, box.uid)
+            mounts = [*_mounts(own, ("www", *FOLDERS)), *_work(own, self.images[role])]
+            program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
+            box = replace(
+                box, place=up.place(up.topology.node_of(Role(role))), mounts=program.mounts, base=program.base,
+                capabilities=program.capabilities, directory=program.directory,
+            )  # fmt: skip
+            try:
+                log = folder / f"compliance-{role}.log"
+                running = sandboxed.start(box, program.argv, program.environment, log)
+            except NotStartedError as error:
+                return f"the {role}: {error}"
+            ended = running.poll(COMPLIANCE_S + 5) or running.stop()
+        if ended.is_refusal:
+            return ""
+        outcome = ended.reason or "it ended with status 0"
+        return f"not compliant: the {role} must refuse an unknown test case with status {NOT_SUPPORTED}; {outcome}"
+
+    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
+        """Judge by exit code, files and unencrypted packets, as the interop runner does."""
+        if wire is None:
+            return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
+        status, reason = self._verdict(request, number, wire, ended.reason)
+        size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
+        times = wire.times_s(request.marks or (size,), max(size, 1))
+        return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
+
+    def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
+        """Return the folders that are $QLOGDIR in the sandboxes."""
+        return {side: request.folder / side / "logs" / "qlog" for side in (SERVER, CLIENT)}
+
+    def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
+        return {}
+
+    def _verdict(self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str) -> tuple[Status, str]:
+        """Judge a client, which failed by itself if `ended` says why; none passes without files and packets."""
+        fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
+        if fault or not request.case.key_update:
+            return ("failed", fault) if fault else ("ok", "")
+        phases = evidence.key_phases(wire, [request.folder / side / "logs" / "keys.log" for side in (CLIENT, SERVER)])
+        if phases is None:
+            return "unsupported", "key phases cannot be read: no key log that fits the packets"
+        idle = [side for side, seen in phases.items() if 1 not in seen]
+        return ("failed", f"no key update: the {idle[0]} sent no packet of key phase 1") if idle else ("ok", "")
+
+    def _fault(self, request: TransferRequest, number: int, wire: CapturedTransfer) -> str:
+        fault = compare(request.folder / CLIENT / _downloads(number), (request.folder / "www").iterdir())
+        if fault:
+            return fault
+        handshakes, expected = len(wire.server_ids), request.case.handshakes
+        if expected is not None and handshakes != expected:
+            return f"{handshakes} handshakes, {expected} expected"
+        retries = wire.count("retry", from_server=True)
+        if request.case.retry is not None and bool(retries) is not request.case.retry:
+            return "no Retry was sent" if request.case.retry else "a Retry was sent"
+        return ""
+
+
+def file_sizes(request: TransferRequest) -> tuple[int, ...]:
+    """Return the sizes of the test case's files, or of one file up to the suite's last mark."""
+    return request.case.files_bytes or (request.size,)
+
+
+def _test(request: TransferRequest) -> str:
+    """Return the name of the test case for the client."""
+    return request.case.test or (SECOND if request.connections > 1 else "transfer")
+
+
+def _downloads(number: int) -> str:
+    """Return the name of the folder that is /downloads for a connection: each begins with an empty one."""
+    return f"downloads-{number}" if number else "downloads"
+
+
+def _make_folders(own: Path, keys: Pki, connections: int = 1) -> None:
+    """Make an endpoint's folders, with the certificates under the names of the contract."""
+    for name in (*FOLDERS, WORK, *map(_downloads, range(1, connections))):
+        (own / name).mkdir()
+    for name, file in {"cert.pem": keys.server_cert, "priv.key": keys.server_key, "ca.pem": keys.ca_cert}.items():
+        shutil.copyfile(file, own / "certs" / name)
+
+
+def _mounts(own: Path, names: Sequence[str], number: int = 0) -> list[Mount]:
+    """Mount folders at their names, those for downloads of a connection at /downloads."""
+    folders = {name: _downloads(number) if name == "downloads" else name for name in names}
+    return [Mount(own / folder, f"/{name}", writable=name in WRITABLE) for name, folder in folders.items()]
+
+
+def _work(own: Path, image: Image) -> list[Mount]:
+    """Mount the working directory, and what the image has in it, read-only."""
+    if image.held is None:
+        return []
+    directory = image.config.directory
+    return [
+        Mount(own / WORK, directory, writable=True),
+        *(Mount(entry, f"{directory}/{name}") for name, entry in image.held.items()),
+    ]
+
+
+def hosts() -> str:
+    """Return the hosts file of both endpoints."""
+    names = [(CLIENT_ADDRESS, "client client4"), (CLIENT_GATEWAY, "sim"), (SERVER_ADDRESS, " ".join(NAMES))]
+    return "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for address, name in names)
+
+
+@contextlib.contextmanager
+def opened(client: Path, server: Path | None = None, environment: Environment | None = None) -> Iterator[InteropPair]:
+    """Open the endpoints of a pair; without `server` one endpoint is both. `environment`: more variables, by role.
+
+    Raises:
+        ConfigError: a path is not an endpoint.
+    """
+    with contextlib.ExitStack() as stack:
+        clients = stack.enter_context(interop_image.opened(client))
+        servers = clients if server is None else stack.enter_context(interop_image.opened(server))
+        yield InteropPair({CLIENT: clients, SERVER: servers}, environment or {})

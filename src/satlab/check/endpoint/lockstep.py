@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Client and server as programs in lock-step with the virtual time (docs/virtual-interface.md), each in a sandbox.
+
+A sandbox has no network: file descriptor 0 of a program is a socket to satvirtual. Root makes sandboxes, and an
+ordinary user where the kernel allows user namespaces (`needs_root`); nothing runs without one.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from satlab.check.endpoint import command_line
+from satlab.check.endpoint.pair import CLIENT, SERVER, Environment
+from satlab.check.samples import Sample
+from satlab.check.suite import Case
+from satlab.common import paths, scratch
+from satlab.common.errors import ConfigError, Fault
+from satlab.lab import sandbox
+from satlab.lab.sandbox import Limits, Mount, Sandbox
+
+LIMIT_S = 950.0
+"""Real time of a program, beyond what satvirtual grants."""
+TAIL_CHARACTERS = 300
+TRIAL_S = 10.0
+
+
+@dataclass(frozen=True)
+class LockstepPair:
+    """The words of both commands, by side; files and folders that they need besides the host's programs; variables."""
+
+    words: Mapping[str, tuple[str, ...]]
+    allow_read: tuple[Path, ...] = ()
+    environment: Environment = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name both programs: by their scripts, if they are run by an interpreter."""
+        client, server = (_name(self.words[side]) for side in (CLIENT, SERVER))
+        return client if client == server else f"{client} to {server}"
+
+    def unsupported_reason(self, case: Case, request: Mapping[str, Any]) -> str:
+        """Return why programs cannot run a case; empty if they can."""
+        if case.source_mbps is not None:
+            return "programs send as fast as they can: the case sets the rate of the application"
+        if case.neighbour:
+            return "the case has a second client behind the same address"
+        if request["client"] or request["server"]:
+            return "the case sets options of satperf"
+        return ""
+
+    @contextlib.contextmanager
+    def running(self, raw: Path, name: str) -> Iterator[dict[str, Any]]:
+        """Yield both commands as satvirtual takes them; their logs are NAME.SIDE.log in `raw`, where it runs."""
+        with scratch.folder("lockstep") as own:
+            root = own / "root"
+            root.mkdir()
+            yield {side: self._command(side, own, root, f"{name}.{side}.log") for side in (CLIENT, SERVER)}
+
+    def _command(self, side: str, own: Path, root: Path, log: str) -> dict[str, Any]:
+        mounts = tuple(Mount(path) for path in self.allow_read)
+        box = Sandbox(mounts=mounts, name=side, directory=sandbox.HOME, limits=Limits(LIMIT_S))
+        variables = {"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8"}
+        argv = [*box.argv(own / f"{side}.json", root), *self.words[side]]
+        return {"argv": argv, "environment": variables | dict(self.environment.get(side, {})), "log": log}
+
+
+def parse(
+    client: str | None, server: str | None, allow_read: Iterable[Path] = (), environment: Environment | None = None
+) -> LockstepPair:
+    """Parse the commands of both programs. The folder of each program, and files named in a command, are readable.
+
+    Raises:
+        ConfigError: with every fault.
+    """
+    words, faults = {}, []
+    needed = [path.resolve() for path in allow_read]
+    faults += [Fault("--allow-read", f"{path} does not exist") for path in needed if not path.exists()]
+    for side, text in {CLIENT: client or "", SERVER: server or ""}.items():
+        try:
+            split = shlex.split(text)
+        except ValueError as error:
+            faults.append(Fault(f"--virtual-{side}", str(error)))
+            continue
+        program = shutil.which(split[0]) if split else None
+        if program is None:
+            reason = f"{split[0]} is not a program" if split else "is missing"
+            faults.append(Fault(f"--virtual-{side}", reason, "both commands are needed"))
+            continue
+        files = {word: str(Path(word).absolute()) for word in split[1:] if Path(word).is_file()}
+        words[side] = (str(Path(program).absolute()), *(files.get(word, word) for word in split[1:]))
+        needed += [Path(program).resolve().parent, *(Path(file) for file in files.values())]
+    if faults:
+        raise ConfigError("the programs of the virtual clock", faults)
+    return LockstepPair(words, command_line.outside_the_host_programs(needed), environment or {})
+
+
+def each_pair(
+    clients: Sequence[str], servers: Sequence[str], allow_read: Sequence[Path], environment: Environment
+) -> list[LockstepPair]:
+    """Return each client with each server; none if nothing is named.
+
+    Raises:
+        ConfigError: as `parse`, also if only one side is named.
+    """
+    if not clients and not servers:
+        return []
+    return [
+        parse(client, server, allow_read, environment) for client in clients or (None,) for server in servers or (None,)
+    ]
+
+
+def needs_root() -> bool:
+    """Return whether sandboxes can be made by root alone here: an ordinary user tries one."""
+    if os.geteuid() == 0:
+        return False
+    with scratch.folder("sandbox") as own:
+        root = own / "root"
+        root.mkdir()
+        box = Sandbox(name="trial", directory=sandbox.HOME, limits=Limits(TRIAL_S))
+        argv = [*box.argv(own / "trial.json", root), "true"]
+        variables = {"PATH": paths.STANDARD_PATH}
+        try:
+            done = subprocess.run(
+                argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=2 * TRIAL_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return True
+    return done.returncode != 0
+
+
+def with_output(found: Sample, raw: Path, name: str) -> Sample:
+    """Return a sample whose reason has the last output of the program that it is about."""
+    side = found.reason.removeprefix("the ").partition(":")[0]
+    log = raw / f"{name}.{side}.log"
+    if found.status != "failed" or side not in (CLIENT, SERVER) or not log.is_file():
+        return found
+    lines = log.read_text(errors="replace").split("\n")[-4:]
+    printable = ("".join(one if one.isprintable() else " " for one in line).strip() for line in lines)
+    tail = " | ".join(printable).strip(" |")[-TAIL_CHARACTERS:]
+    return replace(found, reason=f"{found.reason}: {tail}") if tail else found
+
+
+def _name(words: tuple[str, ...]) -> str:
+    """Return the name of a program, or of the folder of the script that an interpreter runs."""
+    script = next((Path(word) for word in words[1:] if Path(word).is_file()), None)
+    return Path(words[0]).name if script is None else script.parent.name

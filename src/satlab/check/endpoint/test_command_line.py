@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""External programs: their command lines, and samples from exit status, files and packets."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.check.endpoint import command_line
+from satlab.check.endpoint.command_line import CommandLinePair
+from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
+from satlab.check.sandboxed import ExitReport
+from satlab.check.suite import Suite
+from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
+from satlab.common.errors import ConfigError
+from satlab.lab.pki import Pki
+
+DONE = ExitReport(0, "", 0.1, 1 << 20, "")
+
+
+def request(folder: Path, **case: Any) -> TransferRequest:
+    document = {
+        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "marks_mb": [0.05, 0.1],
+        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
+    }  # fmt: skip
+    for side in (SERVER, CLIENT):
+        (folder / side).mkdir()
+    read = Suite.model_validate(document)
+    return TransferRequest(read, read.cases[0], 7, "198.18.4.2", Pki(Path("/pki"), ""), folder)
+
+
+def captured(size: int, lasted_s: float = 10.0) -> CapturedTransfer:
+    sent = [Datagram(0.0, False, 1200, ("initial",)), Datagram(0.6, True, 1200, ("initial",))]
+    step = (lasted_s - 1) / (size // 1000)
+    return CapturedTransfer(
+        UDP, (*sent, *(Datagram(1 + n * step, True, 1000, ("1-rtt",)) for n in range(size // 1000 + 1)))
+    )
+
+
+def test_t03_each_word_of_a_command_stays_one_word(tmp_path: Path) -> None:
+    pair = command_line.parse("echo 'two words; $(id) {url}' {host}", "cat {www}/{path}")
+    argv = pair.client(request(tmp_path), 0).argv
+    assert argv[1:] == ("two words; $(id) https://server.satlab.test:4433/payload", "198.18.4.2")
+    assert Path(argv[0]).is_absolute()
+
+
+def test_all_faults_of_commands_are_reported_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse("echo {hots} {prot}", "no-such-program-x", [tmp_path / "none"])
+    text = " ".join(map(str, caught.value.faults))
+    assert all(word in text for word in ("{hots}", "{prot}", "no-such-program-x", "none")), text
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse("echo 'open", None)
+    assert [fault.place for fault in caught.value.faults] == ["--client-cmd", "--server-cmd"]
+
+
+def test_the_folder_of_a_program_is_readable_unless_the_host_s(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert command_line.parse(str(program), "cat").allow_read == (tmp_path.resolve(),)
+
+
+def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:
+    pair = CommandLinePair("x", ("c",), ("s",))
+    assert "uploads" in pair.unsupported_reason(request(tmp_path, direction="upload").case)
+    (tmp_path / "b").mkdir()
+    assert "{state}" in pair.unsupported_reason(request(tmp_path / "b", second_after_s=10).case)
+
+
+def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_path: Path) -> None:
+    pair, transfer = CommandLinePair("x", ("c", "{state}"), ("s", "{state}")), request(tmp_path, second_after_s=10)
+    server, *clients = pair.server(transfer).argv, pair.client(transfer, 0).argv, pair.client(transfer, 1).argv
+    assert server[1] == str(tmp_path / SERVER / "state") and Path(server[1]).is_dir()
+    assert [words[1] for words in clients] == [str(tmp_path / CLIENT / "state")] * 2 and Path(clients[0][1]).is_dir()
+    for only_one in (("c", "{state}"), ("s",)), (("c",), ("s", "{state}")):
+        assert not CommandLinePair("x", *only_one).unsupported_reason(transfer.case)
+
+
+def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
+    pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path, second_after_s=10)
+    (tmp_path / "victim").mkdir()
+    first = pair.client(transfer, 0).argv
+    for name in ("out", "out-1", "state", "qlog"):
+        if (tmp_path / CLIENT / name).is_dir():
+            (tmp_path / CLIENT / name).rmdir()
+        (tmp_path / CLIENT / name).symlink_to(tmp_path / "victim")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / CLIENT, 1234, 1234)
+    second = pair.client(transfer, 1).argv
+    assert first[1] != second[1] and Path(second[1]).is_symlink()
+    assert (tmp_path / "victim").stat().st_uid == os.geteuid() and not list((tmp_path / "victim").iterdir())
+    assert "folder for downloads is missing" in pair.sample(transfer, 1, DONE, captured(103_000)).reason
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda out: None, ""),
+        (lambda out: (out / "payload").unlink(), "payload is missing"),
+        (
+            lambda out: (out / "payload").write_bytes(b"x" * 99),
+            "(99 bytes, the server's has 100000); its last output: no room",
+        ),
+        (lambda out: (out / "more").write_bytes(b""), "'more' was not requested"),
+        (lambda out: ((out / "payload").unlink(), (out / "payload").symlink_to("/etc/passwd")), "payload is missing"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
+    pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path)
+    pair.server(transfer)
+    pair.client(transfer, 0)
+    out = tmp_path / CLIENT / "out"
+    (out / "payload").write_bytes((tmp_path / "www" / "payload").read_bytes())
+    change(out)
+    found = pair.sample(transfer, 0, replace(DONE, output_tail="no room"), captured(103_000))
+    assert found.status == ("failed" if words else "ok") and words in found.reason
+    if not words:
+        assert found.times_s[1] == pytest.approx(10.0, abs=0.1) and found.times_s[0] == pytest.approx(5.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("ended", "wire", "status", "words"),
+    [
+        (DONE, captured(50_000), "failed", "ended with status 0, but 51000 of 100000"),
+        (ExitReport(1, "", 0.1, 1, "no route"), captured(103_000), "failed", "it ended with status 1: no route"),
+        (ExitReport(-11, "", 0.1, 1, ""), captured(50_000), "failed", "signal 11"),
+        (
+            ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""),
+            captured(50_000, 299.0),
+            "censored",
+            "within 315 s",
+        ),
+        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), captured(50_000, 20.0), "failed", "it stalled"),
+        (DONE, None, "failed", "the client sent nothing"),
+    ],
+)
+def test_a_failed_transfer_has_its_reason(
+    tmp_path: Path, ended: ExitReport, wire: CapturedTransfer | None, status: str, words: str
+) -> None:
+    found = CommandLinePair("x", ("c",), ("s",)).sample(request(tmp_path), 0, ended, wire)
+    assert found.status == status and words in found.reason
+
+
+def test_an_incomplete_transfer_has_the_marks_that_it_reached(tmp_path: Path) -> None:
+    found = CommandLinePair("x", ("c",), ("s",)).sample(
+        request(tmp_path), 0, ExitReport(1, "", 0, 0, ""), captured(60_000)
+    )
+    assert found.times_s[0] is not None and found.times_s[1] is None

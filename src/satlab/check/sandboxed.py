@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs under test, each in a sandbox of its own, and the files that they leave."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satlab.common import paths
+from satlab.lab import sandbox
+from satlab.lab.sandbox import Sandbox
+
+STOP_S = 10.0
+OUTPUT_TAIL_CHARACTERS = 300
+LINES_BYTES = 64 << 20
+"""Of a file of JSON lines; more is not read."""
+KEPT_BYTES, KEPT_FILES, KEPT_DEPTH = 256 << 20, 1000, 8
+"""Of each endpoint's files as many are kept, in folders as deep."""
+KEPT_FILE_BYTES = 16 << 20
+"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
+
+
+NOT_SUPPORTED = 127
+"""Exit status of a program that does not support the request, as the QUIC interop runner's endpoints have it."""
+_MISSING = re.compile(r"[^|]*(?:: command not found|: not found|: No such file or directory)$")
+"""What a shell prints last, before it ends with the same status, of a program that is not there."""
+
+
+class NotStartedError(Exception):
+    """Why a program is not started."""
+
+
+@dataclass(frozen=True)
+class ExitReport:
+    """How a program ended. `status` -N: signal N. `stop_reason`: why the sandbox ended it; empty if it ended itself.
+
+    `waited_s` is the time for which it could have run and had no core, from samples of its threads' states.
+    """
+
+    status: int
+    stop_reason: str
+    cpu_s: float
+    peak_bytes: int
+    output_tail: str
+    waited_s: float = 0.0
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it refused the request as unsupported; a shell that found no program did not."""
+        return self.status == NOT_SUPPORTED and not self.stop_reason and not self._missing
+
+    @property
+    def _missing(self) -> str:
+        found = _MISSING.search(self.output_tail)
+        return found[0].strip() if found else ""
+
+    @property
+    def reason(self) -> str:
+        """Why the program failed; empty after a success."""
+        if self.stop_reason:
+            return self.stop_reason
+        if self.status == NOT_SUPPORTED and self._missing:
+            return f"a program is missing: {self._missing}"
+        if self.status == 0:
+            return ""
+        status = f"status {self.status}" if self.status > 0 else f"signal {-self.status}"
+        return f"it ended with {status}{': ' if self.output_tail else ''}{self.output_tail}"
+
+
+class SandboxedProcess:
+    """A program in its sandbox, while it runs and afterwards."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        log: Path,
+        files: tuple[Path, Path, Path],
+        held_by: socket.socket | None = None,
+    ) -> None:
+        self._process, self._log, self._files, self._held_by = process, log, files, held_by
+        self._ended: ExitReport | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is held, and its sandbox is not made yet."""
+        if self._held_by is None:
+            return False
+        try:
+            self._held_by.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        return False
+
+    def release(self) -> None:
+        """Start a program that is held; nothing if it is not, or has ended."""
+        if self._held_by is not None:
+            with contextlib.suppress(OSError):
+                self._held_by.send(b"+")
+            self._held_by.close()
+            self._held_by = None
+
+    def poll(self, wait_s: float = 0.0) -> ExitReport | None:
+        """Return how it ended; None if it still runs after `wait_s`."""
+        if self._ended is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(wait_s)
+                self._ended = self._read()
+        return self._ended
+
+    def stop(self) -> ExitReport:
+        """Terminate it, kill it if it does not end, and return how it ended."""
+        if self.poll() is None:
+            self._process.terminate()
+            if self.poll(STOP_S) is None:
+                self._process.kill()
+        ended = self.poll(STOP_S)
+        return ended or ExitReport(-9, "its sandbox does not end", 0.0, 0, "")
+
+    def _read(self) -> ExitReport:
+        self.release()  # closes the socket
+        root, spec, report = self._files
+        used = sandbox.read_report(report)
+        report.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            root.rmdir()
+            spec.unlink()
+        lines = self._log.read_text(errors="replace").split("\n")[-6:]
+        output_tail = " | ".join(lines).strip(" |")[-OUTPUT_TAIL_CHARACTERS:]
+        if used is None:
+            status = self._process.returncode
+            why = f"its sandbox did not start: {output_tail}" if status > 0 else "its sandbox was killed"
+            return ExitReport(status, why, 0.0, 0, output_tail)
+        return ExitReport(used.status, used.why, used.cpu_s, used.peak_bytes, output_tail, used.waited_s)
+
+
+def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> SandboxedProcess:
+    """Start a program in a sandbox; its output goes to `log`.
+
+    Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox is made from, and
+    how it ended. A program that is held waits for `release`.
+
+    Raises:
+        NotStartedError: the host cannot grant its capabilities.
+    """
+    if why := sandbox.lacking(box.place, box.capabilities):
+        raise NotStartedError(why)
+    root, spec, report = (log.with_suffix(suffix) for suffix in (".root", ".sandbox", ".report"))
+    root.mkdir(exist_ok=True)  # the caller of an earlier one may have been killed
+    report.unlink(missing_ok=True)
+    ours, theirs = socket.socketpair() if box.held else (None, None)
+    with log.open("wb") as output, theirs or contextlib.nullcontext():
+        process = subprocess.Popen(
+            [*box.argv(spec, root, report.resolve()), *argv],
+            env={"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8", **environment},
+            cwd=sandbox.HOME,
+            stdin=theirs.fileno() if theirs else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    return SandboxedProcess(process, log, (root, spec, report), ours)
+
+
+def read_json_lines(file: Path) -> list[dict[str, Any]]:
+    """Read the complete lines of a file whose writer may have been killed; none if it is missing or a link."""
+    if file.is_symlink() or not file.is_file():
+        return []
+    with file.open(errors="replace") as content:
+        text = content.read(LINES_BYTES)
+    lines = []
+    for line in text.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def keep(theirs: Path, kept: Path) -> None:
+    """Copy the files of a program that has ended, within bounds; only plain files are copied."""
+    left = KEPT_BYTES
+    for number, file in enumerate(_files(theirs, KEPT_DEPTH)):
+        size = file.stat(follow_symlinks=False).st_size  # a sparse file is copied whole
+        if number >= KEPT_FILES or size > left:
+            return
+        left -= size
+        target = kept / Path(file.path).relative_to(theirs)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target, follow_symlinks=False)
+
+
+def _files(folder: Path, depth: int) -> Iterator[os.DirEntry[str]]:
+    """Yield small plain files, down to a depth, by name."""
+    if depth == 0:
+        return
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path), depth - 1)
+        elif entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size <= KEPT_FILE_BYTES:
+            yield entry

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab check --search`: search until a time has passed or a signal comes; files, threads and progress.
+
+In the folder of a search are search.json and, for each finding, a suite finding-N.yml.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from satlab.check import suite
+from satlab.check.backend.virtual_clock import VirtualClock
+from satlab.check.check_run import CheckRequest
+from satlab.check.search import record
+from satlab.check.search.conditions import Space
+from satlab.check.search.engine import Search
+from satlab.check.search.evaluate import Evaluator
+from satlab.check.search.judge import Kind, Limits
+from satlab.check.search.record import Finding, Input, Reference, SearchRecord
+from satlab.check.suite import Suite
+from satlab.common.console import ProgressLog, Step, printable
+from satlab.common.errors import ConfigError
+from satlab.common.files import new_folder
+from satlab.lab import ownership
+
+DEFAULT_CASE = "medium"
+VERBS: Mapping[Kind, str] = {"dies": "dies", "stalls": "stalls", "slow": "is slow"}
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """A search around the only case of `check`; none: DEFAULT_CASE. `wall_s`: its duration.
+
+    It ends earlier after `most_findings`, if set. `reference` None: quinn with its defaults, if programs or options are
+    under test, otherwise arithmetic.
+    """
+
+    check: CheckRequest
+    wall_s: float = 600.0
+    limits: Limits = field(default_factory=Limits)
+    largest_mb: float = 50.0
+    reference: Reference | None = None
+    most_findings: int | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    folder: Path
+    record: SearchRecord
+
+    def lines(self) -> list[str]:
+        """Return a line for each finding, and the number of trials."""
+        found = self.record
+        judged = found.trials - found.not_judged
+        head = f"{len(found.findings)} findings in {found.trials} trials ({judged} judged), {found.real_s:.0f} s"
+        return [head, *(f"  {text(one)}" for one in found.findings), f"  {self.folder / record.FILE}"]
+
+
+def text(finding: Finding) -> str:
+    """Return a finding on one line."""
+    changes = ", ".join(f"{name} {value:g}" for name, value in finding.changes.items()) or "the case as it is"
+    time = "never complete" if finding.time_s is None else f"{finding.time_s:.1f} s"
+    facts = [finding.reason, time if finding.kind != "dies" else ""]
+    if finding.kind == "stalls" and finding.wait_s is not None:
+        facts.append(f"{finding.wait_s:.1f} s without progress")
+    if finding.kind == "slow" and finding.reference_s is not None:
+        facts.append(f"reference {finding.reference_s:.1f} s")
+    facts.append(f"{finding.repeats} of {finding.repeats_of} other seeds" if finding.is_shrunk else "not shrunk yet")
+    return f"{finding.kind}: {changes} ({'; '.join(filter(None, facts))}) {finding.suite or ''}".rstrip()
+
+
+def run(request: SearchRequest, log: ProgressLog) -> SearchResult:
+    """Search, and keep the record in a folder after each trial.
+
+    Raises:
+        ConfigError: suite, case or option is invalid, or the search to resume had other input.
+        HostError: satvirtual cannot run on this host.
+        KeyboardInterrupt: `request.stop` was set; the record is complete up to then.
+    """
+    space = _space(request)
+    reference = _reference(request)
+    stack = request.check.backend()
+    found = _opened(request, Input(
+        suite=space.suite.name, case=space.case.id, base=space.base, stack=stack.stack, reference=reference,
+        options={"client": dict(request.check.client), "server": dict(request.check.server)},
+        environment={side: dict(values) for side, values in request.check.environment.items()},
+        seed=space.suite.seed if request.check.seed is None else request.check.seed,
+        share=request.limits.share, stall_rtts=request.limits.stall_rtts, largest_mb=space.largest_mb,
+    ))  # fmt: skip
+    work = found.folder / "work"
+    work.mkdir(exist_ok=True)
+    try:
+        _Running(request, space, found, log, work).run()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        ownership.chown_to_caller(found.folder)
+    if request.stop.is_set():
+        log.line(f"  to continue, repeat the command with --resume {found.folder}")
+        raise KeyboardInterrupt
+    return found
+
+
+class _Running:
+    """A search while it runs: its clock, its threads, its folder."""
+
+    def __init__(self, request: SearchRequest, space: Space, found: SearchResult, log: ProgressLog, work: Path) -> None:
+        self._request, self._found, self._log = request, found, log
+        self._halt = threading.Event()
+        self._began, self._earlier_s = time.monotonic(), found.record.real_s
+        check, jobs = request.check, max(1, request.check.jobs)
+        stack = VirtualClock(check.client, check.server, jobs, programs=check.programs, stop=self._halt)
+        name = found.record.input.reference
+        reference = None if name == "arithmetic" else _clock(name, jobs, self._halt)
+        self._evaluator = Evaluator(space, stack, reference, request.limits, work)
+        self._jobs = jobs
+        self._space = space
+
+    def run(self) -> None:
+        with ThreadPoolExecutor(self._jobs) as pool, self._log.step("search") as step:
+            self._step = step
+            try:
+                Search(
+                    self._space, self._found.record, self._evaluator, pool, self._jobs, self._may_continue, self._save
+                ).run()
+            finally:
+                self._halt.set()
+                pool.shutdown(cancel_futures=True)
+                step.outcome = self._found.lines()[0]
+
+    def _may_continue(self) -> bool:
+        request, findings = self._request, self._found.record.findings
+        is_over = time.monotonic() - self._began >= request.wall_s
+        is_enough = (
+            request.most_findings is not None and sum(one.is_shrunk for one in findings) >= request.most_findings
+        )
+        return not (request.stop.is_set() or is_over or is_enough)
+
+    def _save(self, finding: Finding | None) -> None:
+        """Write the record, and the suite of a finding that is complete."""
+        found = self._found.record
+        found.real_s = round(self._earlier_s + time.monotonic() - self._began, 3)
+        if finding is not None:
+            name = f"finding-{found.findings.index(finding) + 1}"
+            finding.suite = f"{name}.yml"
+            _write_suite(self._found, finding, self._evaluator.suite_of(finding, name))
+            self._log.line(f"  {text(finding)}")
+        found.write(self._found.folder)
+        _show(self._step, found)
+
+
+def _show(step: Step, found: SearchRecord) -> None:
+    open_ = sum(not one.is_shrunk for one in found.findings)
+    step.now(f"{found.trials} trials, {len(found.findings)} findings" + (", shrinking" if open_ else ""))
+
+
+def _write_suite(result: SearchResult, finding: Finding, found: Suite) -> None:
+    document = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    asked = result.record.input
+    head = f"# {printable(asked.stack)} {VERBS[finding.kind]} here; trial {finding.trial} of a search around "
+    head += f"{asked.case} of {asked.suite}.\n"
+    content = yaml.safe_dump(document, sort_keys=False, width=120)
+    (result.folder / f"{found.name}.yml").write_text(head + content)
+
+
+def _space(request: SearchRequest) -> Space:
+    plan = suite.load(suite.file_of(request.check.suite))
+    names = request.check.cases or (DEFAULT_CASE,)
+    cases = plan.selected(names)
+    if len(cases) != 1:
+        raise ConfigError(f"a search is around one case, not {len(cases)}", hint="--cases ID")
+    if not plan.marks_mb:
+        raise ConfigError(f"suite {plan.name} has test cases, no payload to vary", hint="use a suite with marks_mb")
+    if plan.marks_mb[0] > request.largest_mb:
+        plan = plan.model_copy(update={"marks_mb": (request.largest_mb,)})
+    return Space(plan, cases[0], request.largest_mb)
+
+
+def _reference(request: SearchRequest) -> Reference:
+    if request.reference is not None:
+        return request.reference
+    check = request.check
+    return "quinn" if check.programs or check.client or check.server else "arithmetic"
+
+
+def _clock(name: Reference, jobs: int, stop: threading.Event) -> VirtualClock:
+    if name == "noq":
+        return VirtualClock({}, {"congestion_control": "bbr3"}, jobs, library="noq", stop=stop)
+    return VirtualClock({}, {}, jobs, stop=stop)
+
+
+def _opened(request: SearchRequest, asked: Input) -> SearchResult:
+    """Return an earlier search, or a new one in a new folder."""
+    folder = request.check.resume
+    if folder is not None:
+        return SearchResult(folder, record.load(folder, asked))
+    folder = new_folder(request.check.out, f"search-{asked.suite}-{asked.case}")
+    new = SearchResult(folder, SearchRecord(input=asked))
+    new.record.write(folder)
+    return new

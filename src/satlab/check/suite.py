@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A suite of targets, `suites/*.yml` (satlab/suite/1): links, transfers and their target times."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from satlab.common import paths, yaml_text
+from satlab.common.errors import ConfigError, Fault
+from satlab.link.config import LossProcess
+
+MB = 1_000_000
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SuiteLink(_Model):
+    """Common to all links of a suite: round-trip time without frames, ms; queue of each direction, in its BDP."""
+
+    rtt_ms: float = Field(gt=500, le=2000)
+    queue_bdp: float = Field(gt=0, le=100)
+
+
+class Change(_Model):
+    """A change of the link `at_s` after the start of the first transfer.
+
+    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames. `outage_s`: for so long neither direction
+    carries anything.
+    """
+
+    at_s: float = Field(ge=0, le=3600)
+    forward_mbps: float | None = Field(default=None, gt=0.1, le=1000)
+    rtt_ms: float | None = Field(default=None, gt=150, le=10_000)
+    outage_s: float | None = Field(default=None, gt=0, le=300)
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if self.forward_mbps is None and self.rtt_ms is None and self.outage_s is None:
+            raise ValueError("changes nothing: set forward_mbps, rtt_ms or outage_s")
+        return self
+
+
+class Case(_Model):
+    """One link, one transfer, and the target time for each mark of the suite (None: no target).
+
+    Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's. `queue_packets` is
+    the limit of each direction's queue in packets, in place of a BDP. `loss` applies to both directions, as does
+    `jitter_ms`: uniform from 0 up to it, without reordering. With `second_after_s` the sample is a second transfer,
+    which starts this long after the end of the first one and may resume its session, unless `zero_rtt` is false.
+    `source_mbps` is the rate at which the sender's application generates payload (None: all is there at once). `client`
+    and `server` are options of satperf, before those of the command line; other programs cannot run a case with any of
+    these. `changes` count from the start of the first transfer. With `neighbour` another client behind the same address
+    transfers as much, together with the sample: under the virtual clock alone. `reference_s` are times of the suite's
+    `reference`: shown, not judged.
+
+    `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
+    `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
+    is the server's test case if it differs. What must be seen in the packets: `resumed` that the server accepted a
+    session, `early_data` that the requests were in 0-RTT packets, `key_update` that both sides sent packets of a second
+    key phase. `lacking` is the reason why a test case cannot be run.
+    """
+
+    id: Name
+    forward_mbps: float = Field(gt=0.1, le=1000)
+    return_mbps: float = Field(ge=0.05, le=100)
+    rtt_ms: float | None = Field(default=None, gt=500, le=2000)
+    queue_bdp: float | None = Field(default=None, gt=0, le=100)
+    queue_packets: int | None = Field(default=None, ge=1, le=100_000)
+    direction: Literal["download", "upload"] = "download"
+    loss: LossProcess | None = None
+    jitter_ms: float | None = Field(default=None, gt=0, le=1000)
+    changes: tuple[Change, ...] = ()
+    second_after_s: float | None = Field(default=None, gt=0, le=1000)
+    zero_rtt: bool = True
+    source_mbps: float | None = Field(default=None, gt=0, le=1000)
+    neighbour: bool = False
+    client: dict[str, int | str] = {}
+    server: dict[str, int | str] = {}
+    targets_s: tuple[float | None, ...] = ()
+    reference_s: tuple[float | None, ...] = ()
+    timeout_s: float = Field(default=300, gt=0, le=3600)
+    test: Name | None = None
+    server_test: Name | None = None
+    files_bytes: tuple[Annotated[int, Field(ge=1, le=1 << 30)], ...] = Field(default=(), max_length=2000)
+    name_length: int = Field(default=8, ge=8, le=250)
+    handshakes: int | None = Field(default=None, ge=1, le=1000)
+    retry: bool | None = None
+    resumed: bool = False
+    early_data: bool = False
+    key_update: bool = False
+    lacking: str = ""
+
+    @property
+    def sends_early_data(self) -> bool:
+        """Whether the sample's request may go as 0-RTT data."""
+        return self.second_after_s is not None and self.zero_rtt
+
+    @property
+    def is_for_satperf(self) -> bool:
+        """Whether it sets what only satperf has: options, or the rate of the source."""
+        return bool(self.client or self.server or self.source_mbps is not None)
+
+
+class Suite(_Model):
+    """A suite file. Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
+
+    A suite without marks has test cases, which pass or fail as a whole. `modes` in the file are fields by name: each
+    case is taken in each mode, as CASE-MODE. `own_targets`: the targets are satlab's own, not those of the source.
+    `seed` of the first sample and the number of `runs` are defaults of the command line's.
+    """
+
+    schema_: Literal["satlab/suite/1"] = Field(alias="schema")
+    name: Name
+    source: str = Field(min_length=1)
+    reference: str = ""
+    own_targets: bool = False
+    link: SuiteLink
+    seed: int = Field(default=1, ge=0, lt=1 << 53)
+    runs: int | None = Field(default=None, ge=1, le=1000)
+    marks_mb: tuple[float, ...] = ()
+    cases: tuple[Case, ...] = Field(min_length=1)
+
+    @property
+    def targets(self) -> str:
+        """Whose targets these are, for a table: "target s", or "own target s"."""
+        return "own target s" if self.own_targets else "target s"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_each_mode(cls, document: object) -> object:
+        if not isinstance(document, dict) or not isinstance(modes := document.get("modes"), dict):
+            return document
+        cases = [
+            {**case, **(fields or {}), "id": f"{case.get('id')}-{mode}"}
+            for case in document.get("cases") or ()
+            for mode, fields in modes.items()
+        ]
+        return {key: value for key, value in document.items() if key != "modes"} | {"cases": cases}
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if list(self.marks_mb) != sorted({mark for mark in self.marks_mb if mark > 0}):
+            raise ValueError("marks_mb must be positive and ascending")
+        short = [case.id for case in self.cases if len(case.targets_s) != len(self.marks_mb)]
+        if short:
+            raise ValueError(f"targets_s needs one value (or null) per mark: {', '.join(short)}")
+        empty = [case.id for case in self.cases if not (case.files_bytes or case.lacking)]
+        if not self.marks_mb and empty:
+            raise ValueError(f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(empty)}")
+        wrong = [case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))]
+        double = [case.id for case in self.cases if case.queue_bdp is not None and case.queue_packets is not None]
+        if double:
+            raise ValueError(f"queue_bdp and queue_packets exclude each other: {', '.join(double)}")
+        if wrong or (not self.reference and any(case.reference_s for case in self.cases)):
+            raise ValueError(f"reference_s needs the suite's reference, and one value (or null) per mark: {wrong}")
+        ids = [case.id for case in self.cases]
+        twice = sorted({name for name in ids if ids.count(name) > 1})
+        if twice:
+            raise ValueError(f"duplicate ids: {', '.join(twice)}")
+        return self
+
+    def case(self, name: str) -> Case:
+        """Return the case of an id. Raises StopIteration if there is none."""
+        return next(case for case in self.cases if case.id == name)
+
+    def selected(self, names: Sequence[str]) -> tuple[Case, ...]:
+        """Return the named cases in the suite's order; all cases for no name. A text may be several names: "a,b".
+
+        Raises:
+            ConfigError: the suite has no case of a name.
+        """
+        names = [name for text in names for name in text.split(",")]
+        known = [case.id for case in self.cases]
+        faults = [
+            Fault("--cases", f"{name} is not a case of {self.name}", ", ".join(known))
+            for name in names
+            if name not in known
+        ]
+        if faults:
+            raise ConfigError(f"suite {self.name}", faults)
+        return tuple(case for case in self.cases if not names or case.id in names)
+
+
+def file_of(name: str) -> Path:
+    """Return the file of a suite: `name` with the suffix .yml or .yaml is a path, otherwise a file in suites/.
+
+    Raises:
+        ConfigError: no suite of this name is shipped.
+    """
+    if name.endswith((".yml", ".yaml")):
+        return Path(name)
+    file = paths.BASELINES / f"{name}.yml"
+    if "/" in name or not file.is_file():
+        known = ", ".join(sorted(path.stem for path in paths.BASELINES.glob("*.yml")))
+        raise ConfigError(f"no suite {name} is shipped ({known})", hint="or use a file: --suite FILE.yml")
+    return file
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of suite files."""
+    document = Suite.model_json_schema(by_alias=True)
+    document["properties"]["modes"] = {
+        "description": "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE",
+        "type": "object",
+        "additionalProperties": {"type": ["object", "null"]},
+    }
+    return document
+
+
+def load(path: Path) -> Suite:
+    """Read and validate a suite.
+
+    Raises:
+        ConfigError: all faults of the file.
+    """
+    try:
+        raw = yaml_text.load(path.read_text())
+        return Suite.model_validate(raw)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", hint="shipped suites are in suites/") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    except ValidationError as error:
+        faults = [
+            Fault(f"{path}: {'.'.join(map(str, fault['loc'])) or 'suite'}", fault["msg"])
+            for fault in error.errors(include_url=False)
+        ]
+        raise ConfigError(f"{path}", faults) from error

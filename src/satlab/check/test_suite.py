@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Suites: what is shipped, what is refused, what becomes of a case."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from satlab.check import suite
+from satlab.check.backend import virtual_clock
+from satlab.check.conftest import small
+from satlab.common import paths
+from satlab.common.errors import ConfigError
+
+ETOSAT = paths.BASELINES / "etosat.yml"
+
+
+def test_the_suite_of_the_draft_is_complete() -> None:
+    etosat = suite.load(ETOSAT)
+    judged = {case.id: case.targets_s for case in etosat.cases if None not in case.targets_s}
+    assert etosat.marks_mb == (2, 10, 100) and len(etosat.cases) == 10
+    assert judged["small-upload"] == (10, 50, 420) and judged["large"] == (3, 5, 8)
+
+
+def test_every_suite_that_is_shipped_can_be_read() -> None:
+    names = [path.stem for path in paths.BASELINES.glob("*.yml")]
+    assert {"etosat", "interop", "seed-002"} <= set(names)
+    for name in names:
+        assert suite.load(paths.BASELINES / f"{name}.yml").name == name
+    shipped = suite.load(paths.BASELINES / "interop.yml")
+    assert [case.id for case in shipped.cases if case.lacking] == ["rebinding", "migration"]
+
+
+def test_public_plans_are_a_suite() -> None:
+    plans = suite.load(suite.file_of("plans"))
+    rates = {case.id: (case.forward_mbps, case.return_mbps) for case in plans.cases if case.direction == "download"}
+    assert rates == {"hughesnet": (25, 3), "viasat": (100, 3), "eutelsat": (75, 3)}
+    assert all(target is None for case in plans.cases for target in case.targets_s)
+
+
+def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yml"
+    path.write_text(
+        ETOSAT.read_text().replace("rtt_ms: 650", "rtt_ms: 1, speed: 2").replace("return_mbps: 0.5", "x: 1")
+    )
+    with pytest.raises(ConfigError) as caught:
+        suite.load(path)
+    assert {"rtt_ms", "speed", "return_mbps", "x"} <= {fault.place.rpartition(".")[2] for fault in caught.value.faults}
+    for text in ("{", "[1]", "schema: satlab/suite/1"):
+        path.write_text(text)
+        with pytest.raises(ConfigError):
+            suite.load(path)
+
+
+def test_a_suite_is_found_by_name_or_file(tmp_path: Path) -> None:
+    assert suite.file_of("etosat") == ETOSAT
+    own = tmp_path / "mine.yml"
+    own.write_text(ETOSAT.read_text().replace("name: etosat", "name: mine"))
+    assert suite.load(suite.file_of(str(own))).name == "mine"
+    for name in ("no-such-suite", str(own.with_suffix("")), "../suites/etosat"):
+        with pytest.raises(ConfigError, match="etosat, interop"):
+            suite.file_of(name)
+
+
+def test_suites_follow_their_schema() -> None:
+    schema = json.loads((paths.SCHEMAS / "suite.schema.json").read_text())
+    for file in paths.BASELINES.glob("*.yml"):
+        jsonschema.validate(yaml.safe_load(file.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(ETOSAT.read_text()) | {"speed": 1}, schema)
+
+
+@pytest.mark.parametrize("changes", [{"marks_mb": [2, 1]}, {"marks_mb": [1, 2]}, {"name": "../x"}])
+def test_inconsistent_suites_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"marks_mb|targets_s|name"):
+        small(**changes)
+
+
+def test_cases_are_named_one_by_one_or_in_one_text() -> None:
+    etosat = suite.load(ETOSAT)
+    assert [case.id for case in etosat.selected(["large", "medium,small-upload"])] == [
+        "small-upload",
+        "medium",
+        "large",
+    ]
+
+
+def test_an_unknown_case_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        small().selected(["b"])
+    assert "b is not a case" in str(caught.value.faults[0])
+
+
+def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> None:
+    etosat = suite.load(ETOSAT)
+    schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
+    for case in etosat.cases:
+        request = virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})
+        jsonschema.validate(request, schema)
+        assert request["repeats"] == (2 if case.second_after_s else 1)
+        assert request == virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})

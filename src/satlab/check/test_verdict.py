@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verdicts on targets, and comparisons with a baseline."""
+
+import math
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from satlab.check import check_run, verdict
+from satlab.check.conftest import one, small
+from satlab.check.samples import Sample, Status
+from satlab.check.suite import Case
+from satlab.check.trace import causes
+from satlab.check.verdict import BaselineComparison
+from satlab.common.statistics import Interval, holm
+from satlab.run import calibrate, host_load
+
+
+def test_a_test_case_passes_when_all_its_samples_did() -> None:
+    document = {"marks_mb": [], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}]}
+    tests = small(**document)
+    for samples, result in (
+        ([one("a", 2.0)] * 3, "pass"),
+        ([one("a", 2.0), one("a", None, status="failed", reason="wrong file")], "fail"),
+    ):
+        [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
+        assert (found.result, found.mark_mb, found.target_s) == (result, None, None)
+    with pytest.raises(ValueError, match="lacking"):
+        small(marks_mb=[], cases=[{"id": "a", "forward_mbps": 10, "return_mbps": 2}])
+
+
+@pytest.mark.parametrize(
+    ("times", "target", "result"),
+    [
+        ((2.9, 2.8, 2.9, 2.7, 2.9), 3.0, "pass"),
+        ((3.0, 3.0, 3.0, 3.0, 3.0), 3.0, "pass"),
+        ((2.9, 3.4, 2.8, 3.3, 3.5), 3.0, "fail"),
+        ((3.9, 3.8, 3.9, 3.7, 3.9), 3.0, "fail"),
+        ((2.9, None, None, None, 2.0), 3.0, "fail"),
+        ((2.9, 2.8, 2.9, 2.7, 2.9), None, "to be determined"),
+    ],
+)
+def test_a_target_is_met_by_the_upper_end(times: tuple[float | None, ...], target: float | None, result: str) -> None:
+    case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(target,))
+    [found] = verdict.against_targets(small(), [case], {"a": [one("a", time) for time in times]})
+    assert (found.result, found.censored) == (result, times.count(None))
+
+
+def test_a_failed_connection_fails_its_case() -> None:
+    samples = [one("a", 1.0), one("a", 1.0, status="failed", reason="timed out")]
+    [found] = verdict.against_targets(small(), small().cases, {"a": samples})
+    assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
+
+
+@pytest.mark.parametrize(("statuses", "result"), [(("failed",) * 2, "fail"), (("ok", "failed"), "to be determined")])
+def test_a_case_without_a_target_fails_if_nothing_arrives(statuses: tuple[Status, ...], result: str) -> None:
+    """A first run without a baseline would be green otherwise, and its check a baseline that accepts anything."""
+    case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(None,))
+    samples = [one("a", None if status == "failed" else 1.0, status=status) for status in statuses]
+    [found] = verdict.against_targets(small(), [case], {"a": samples})
+    assert found.result == result
+
+
+def judged(*samples: Sample) -> verdict.TargetVerdict:
+    [found] = verdict.against_targets(small(), small().cases, {"a": samples})
+    return found
+
+
+def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:
+    good, off = one("a", 1.0), one("a", 9.0, calibration="rtt_ms")
+    mixed = judged(good, good, off)
+    assert (mixed.result, mixed.n, mixed.off, mixed.median_s) == ("pass", 2, 1, 1.0)
+    most = judged(good, off, off)
+    assert (most.result, most.off, most.is_open) == ("not measurable", 2, False)
+    assert judged(off, off).median_s == 9.0
+
+
+def functional(*samples: Sample) -> verdict.TargetVerdict:
+    """Return the verdict on a test case."""
+    cases = [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "retry", "files_bytes": [1024]}]
+    tests = small(marks_mb=[], cases=cases)
+    [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
+    return found
+
+
+BUSY = (
+    "cpu_others_ratio, cpu_steal_ratio, memory_wait_ratio, cpu_wait_ratio.client, late_packet_ratio.forward, "
+    "forward_udp_goodput_bps"
+)
+
+
+def test_a_test_case_that_passed_on_a_busy_host_has_passed() -> None:
+    """Its exit status, files and packets are what they are, however late they were."""
+    found = functional(one("a", 2.0, calibration=BUSY))
+    assert (found.result, found.n, found.off, found.died) == ("pass", 1, 1, ())
+    assert judged(one("a", 2.0, calibration=BUSY)).result == "not measurable"  # a time
+
+
+def test_a_test_case_that_failed_on_a_busy_host_is_not_measurable() -> None:
+    failed = one("a", None, status="failed", reason="no Retry was sent", calibration="cpu_others_ratio")
+    found = functional(failed)
+    assert (found.result, found.off, found.died) == ("not measurable", 1, ("no Retry was sent",))
+    assert functional(replace(failed, calibration="")).result == "fail"
+    passed = one("a", 2.0, calibration="cpu_others_ratio")
+    assert (functional(passed, failed).result, functional(passed, failed, failed).result) == ("pass", "not measurable")
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["rtt_ms", "forward_loss_ratio", "host_loss_ratio", "host_loss_ratio.return", "opensand_losses.queue", "another"],
+)
+def test_a_test_case_over_another_link_than_requested_is_not_measurable(check: str) -> None:
+    found = functional(one("a", 2.0, calibration=f"cpu_others_ratio, {check}"))
+    assert (found.result, found.died) == ("not measurable", ())
+    assert verdict.spoilt_by(one("a", 2.0, calibration=f"{BUSY}, {check}"), is_test=True) == check
+
+
+def test_the_names_of_checks_of_times_are_those_of_the_calibration() -> None:
+    """A check that is renamed would spoil test cases again."""
+    state = host_load.state([], lambda _, work: work())
+    whole = [*host_load.between(state, replace(state, total_ticks=state.total_ticks + 100, uptime_s=1e9, memory_us=0))]
+    checks = [*whole, *host_load.of_programs({"client": 1.0}, 1.0)]
+    line = {"type": "sample", "t_unix_s": 1.0, "forward": {"out_packets": 1, "late_packets": 0, "late_max_us": 0.0}}
+    watched: Any = SimpleNamespace(watched=("forward",))
+    checks += calibrate.during([line, {"type": "end"}], watched)
+    names = {check.name for check in checks}
+    assert {name for name in names if not name.startswith(verdict.TIMING)} == {"host_loss_ratio"} and len(names) >= 5
+
+
+def test_an_unsupported_case_is_not_a_failure() -> None:
+    found = judged(one("a", None, status="unsupported", reason="no 0-RTT"))
+    assert (found.result, found.died) == ("unsupported", ("no 0-RTT",))
+
+
+def test_an_unsupported_case_is_unsupported_over_any_link() -> None:
+    found = judged(one("a", None, status="unsupported", reason="no 0-RTT", calibration="rtt_ms"))
+    assert found.result == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "changes", "is_open"),
+    [
+        (2.9, 3.1, {}, True),
+        (3.0, 3.1, {}, True),
+        (3.01, 3.1, {}, False),
+        (2.9, 3.0, {"result": "pass"}, False),
+        (2.9, 3.1, {"died": ("reset",)}, False),
+        (2.9, 3.1, {"result": "not measurable"}, False),
+        (2.9, 3.1, {"target_s": None, "result": "to be determined"}, False),
+    ],
+)
+def test_a_verdict_is_open_while_its_interval_contains_the_target(
+    low: float, high: float, changes: dict[str, Any], is_open: bool
+) -> None:
+    found = verdict.TargetVerdict("a", 2, 3.0, 3.05, Interval(low, high), 5, 0, (), "fail")
+    assert replace(found, **changes).is_open is is_open
+
+
+def test_the_rank_sum_test_agrees_with_counting() -> None:
+    # All 4 of 4 above all 4 of 4: one of 70 arrangements, so 1/70 one-sided.
+    source = random.Random(1)  # noqa: S311
+    assert verdict.p_slower([5, 6, 7, 8], [1, 2, 3, 4], source) == pytest.approx(1 / 70, abs=0.005)
+    assert verdict.p_slower([1, 2, 3, 4], [5, 6, 7, 8], source) == pytest.approx(1.0)
+    assert verdict.p_slower([1, 1, 1], [1, 1, 1], source) == pytest.approx(1.0)
+    assert verdict.p_slower(range(50, 100), range(50), source) == 1 / 10_001  # never 0
+
+
+def test_holm_rejects_step_by_step() -> None:
+    # Holm 1979: 0.01 <= 0.05/4, 0.013 <= 0.05/3, 0.03 > 0.05/2 ends it.
+    adjusted = holm([0.03, 0.01, 0.04, 0.013])
+    assert [p <= verdict.ALPHA for p in adjusted] == [False, True, False, True]
+
+
+def noisy(case: str, center: float, spread: float, seed: int, n: int = 10) -> list[Sample]:
+    source = random.Random(seed)  # noqa: S311
+    return [one(case, source.gauss(center, spread)) for _ in range(n)]
+
+
+def compare(now: list[Sample], before: list[Sample]) -> BaselineComparison:
+    [found] = verdict.against_baseline([2], {"a": now}, {"a": before}, 0.03)
+    return found
+
+
+def test_a_slowdown_is_found_and_noise_is_not() -> None:
+    before = noisy("a", 10, 0.2, 1)
+    found = compare(noisy("a", 11, 0.2, 2), before)
+    assert found.is_slower and found.detectable is not None and found.detectable < 0.1
+    assert not compare(noisy("a", 10, 0.2, 3), before).is_slower
+    assert not compare(noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)).is_slower  # within the tolerance
+    dead = [one("a", None, status="censored") for _ in range(10)]
+    assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
+
+
+def off(samples: list[Sample]) -> list[Sample]:
+    return [replace(sample, calibration="release_error") for sample in samples]
+
+
+@pytest.mark.parametrize("side", ["now", "before"])
+def test_a_comparison_of_uncalibrated_samples_is_not_measurable(side: str) -> None:
+    now, before = noisy("a", 11, 0.2, 2), noisy("a", 10, 0.2, 1)
+    assert compare(now, before).result == "slower"
+    comparison = compare(off(now), before) if side == "now" else compare(now, off(before))
+    assert (comparison.result, comparison.is_slower, comparison.p, comparison.detectable) == (
+        "not measurable",
+        False,
+        None,
+        None,
+    )
+    assert comparison.ratio == pytest.approx(1.1, abs=0.02)
+
+
+def test_a_comparison_counts_calibrated_samples_alone() -> None:
+    before = noisy("a", 10, 0.2, 1)
+    mixed = compare([*noisy("a", 10, 0.2, 3), *off(noisy("a", 20, 0.2, 4))], before)
+    assert (mixed.result, mixed.n, mixed.off) == ("no slower", 10, 10)
+    assert compare([*before[:4], *off(before[4:])], before).result == "not measurable"  # fewer than half
+    assert compare(before, [*before[:5], *off(noisy("a", 1, 0.1, 5, 5))]).n_baseline == 5
+
+
+def test_what_is_not_slower_is_undecided_where_twice_the_time_would_not_be_detected() -> None:
+    """Two samples of each side: the smallest p-value of a rank sum is 1/6."""
+    few = compare(noisy("a", 30, 0.2, 3)[:2], noisy("a", 10, 0.2, 1)[:2])
+    assert (few.result, few.is_slower, few.detectable) == ("undecided", False, None)
+    enough = compare(noisy("a", 10, 0.2, 3), noisy("a", 10, 0.2, 1))
+    assert enough.result == "no slower" and enough.detectable is not None
+
+
+def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
+    """Eight comparisons, of which one can be judged, have the p-value and the limits of that one alone."""
+    names = "abcdefgh"
+    now = {name: noisy(name, 10.5, 0.3, 5) for name in names}
+    before = {name: noisy(name, 10, 0.3, 6) for name in names}
+    mixed = now | {name: off(now[name]) for name in names[1:]}
+    [alone] = verdict.against_baseline([2], {"a": now["a"]}, before, 0.03)
+    assert 0.05 / 8 < (alone.p or 0) < 0.05 and alone.is_slower  # the others would make it insignificant
+    assert verdict.against_baseline([2], mixed, before, 0.03)[0] == alone
+
+
+def test_the_ratio_of_marks_that_were_never_reached() -> None:
+    reached, never = noisy("a", 10, 0.1, 1), [one("a", None, status="censored")] * 10
+    assert compare(reached, never).ratio == 0 and compare(never, reached).ratio == math.inf
+
+
+def test_detectable_slowdowns_begin_above_the_tolerance_and_ties_are_no_slowdown() -> None:
+    source = random.Random(1)  # noqa: S311
+    assert verdict.detectable([10.0] * 10, 10, 0.05, 1, source) == 0.06
+    assert not verdict._is_detected([10.0] * 10, (10, 10), 1.0, 1.0, source)
+
+
+def test_samples_are_planned_with_the_calibrated_ones_of_the_baseline() -> None:
+    steady, wild = noisy("a", 10, 0.1, 1), noisy("a", 10, 3, 2)
+    fewest = [check_run._min_runs(small(), small().cases[0], {"a": [*steady, *more]}, 1) for more in (off(wild), wild)]
+    assert fewest[0] == check_run.BASELINE_RUNS < fewest[1]
+
+
+def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
+    sizes = range(10, 21, 5)
+    steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
+    assert verdict.runs_for(steady, sizes, 0.1, 4) == 10 and verdict.runs_for(spread, sizes, 0.1, 4) > 10
+    assert verdict.runs_for([*steady, *spread], sizes, 0.1, 4) == verdict.runs_for(spread, sizes, 0.1, 4)
+    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # a mark that was never reached is ignored
+
+
+def test_a_baseline_of_before_a_cause_was_known_is_compared() -> None:
+    now, before = one("a", 3.0), one("a", 2.0)
+    spent: dict[str, float] = dict.fromkeys(causes.CAUSES, 0.0)
+    old = replace(before, spent_s={"link": 2.0})
+    grown = verdict.grown_s([replace(now, spent_s=spent | {"link": 2.5, "pacing": 0.5})], [old])
+    assert grown is not None and (grown["link"], grown["pacing"], grown["host"]) == (0.5, 0.5, 0.0)
+    off = replace(old, spent_s={"link": 9.0}, calibration="rtt_ms")
+    assert verdict.grown_s([replace(now, spent_s=spent)], [old, off]) == spent | {"link": -2.0}
+    assert verdict.grown_s([now], [old]) is None

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab check` on the command line."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from satlab.cli.base import Quiet, Retries, WaitQuiet, command
+from satlab.common import needs
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.needs import NETNS, Group
+from satlab.common.processes import stop_on_signal
+
+if TYPE_CHECKING:
+    from satlab.check.check_result import CheckResult
+    from satlab.check.check_run import CheckRequest
+    from satlab.check.endpoint.lockstep import LockstepPair
+    from satlab.check.endpoint.selection import External
+
+PLACEHOLDERS = (
+    "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
+)
+
+SEARCH = "Search for link conditions"
+SANDBOX = "a program under test runs in a sandbox"
+_PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic",), "ngtcp2": ("ngtcp2",)}
+
+
+@command(name="check")
+def check_suite(
+    suite: Annotated[
+        str,
+        typer.Option(
+            help="Name of a suite in suites/, or a file of your own, FILE.yml (schemas/suite.schema.json)."
+        ),
+    ] = "etosat",
+    cases: Annotated[
+        list[str] | None, typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all.")
+    ] = None,
+    clock: Annotated[
+        Literal["virtual", "real"],
+        typer.Option(help="virtual: quinn-proto over the link model, no root; real: programs in a lab, as root."),
+    ] = "virtual",
+    stack: Annotated[
+        Literal["quinn", "quiche", "ngtcp2", "tcp-pep", "tcp-pep-a", "tcp-pep-b", "tcp-pep-c", "tcp-pep-d"] | None,
+        typer.Option(
+            help="With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through two PEPs, "
+            "also with the presets A to D of seed-004. Default: quinn."
+        ),
+    ] = None,
+    client_cmd: Annotated[
+        str | None,
+        typer.Option(help="Command of your client. No shell runs it. Replaced in both commands: " + PLACEHOLDERS + "."),
+    ] = None,
+    server_cmd: Annotated[
+        str | None, typer.Option(help="Command of your server. Both commands imply --clock real.")
+    ] = None,
+    endpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Endpoint of the QUIC interop runner: a folder or root file system with run_endpoint.sh, or an OCI "
+            "archive of one. Implies --clock real."
+        ),
+    ] = None,
+    client_endpoint: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Endpoint of the QUIC interop runner as the client, --endpoint's otherwise. Repeatable: each client "
+            "runs with each server."
+        ),
+    ] = None,
+    server_endpoint: Annotated[list[Path] | None, typer.Option(help="The same as the server.")] = None,
+    client_env: Annotated[
+        list[str] | None,
+        typer.Option(help="Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS. Repeatable."),
+    ] = None,
+    server_env: Annotated[list[str] | None, typer.Option(help="The same of your server.")] = None,
+    virtual_client: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Command of your client in lock-step with the virtual clock (docs/virtual-interface.md). Repeatable: "
+            "each client runs with each server."
+        ),
+    ] = None,
+    virtual_server: Annotated[list[str] | None, typer.Option(help="The same of your server; both are needed.")] = None,
+    allow_read: Annotated[
+        list[Path] | None, typer.Option(help="File or folder that your programs may read. Repeatable.")
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples per case. Default: the suite's, or 5, and more while a verdict is open.", min=1, max=1000
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the first sample; each further sample adds 1. Default: the suite's, or 1.", min=0),
+    ] = None,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Option of satperf's client, NAME=VALUE. Repeatable.")
+    ] = None,
+    server: Annotated[
+        list[str] | None, typer.Option(help="Option of satperf's server, NAME=VALUE. Repeatable.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="check.json of an earlier build: fail if this build is slower.")
+    ] = None,
+    compare_with: Annotated[
+        list[Path] | None,
+        typer.Option(help="check.json of another stack, for a table with the times of both. Repeatable."),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier check: keep its samples and take the missing ones.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="With --baseline: tolerated slowdown, as a share of the time.", min=0, max=1)
+    ] = 0.03,
+    out: Annotated[Path, typer.Option(help="Parent folder of the check's folder.")] = Path("runs"),
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML, for a build server.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown, for a pull request.")] = None,
+    result: Annotated[
+        Path | None,
+        typer.Option(help="Write result.json of the QUIC interop runner, and all other data to FILE.satlab.json."),
+    ] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search",
+            help="Vary the link of one case (--cases, default: medium) under the virtual clock, and look for "
+            "conditions in which the stack dies, stalls or is slow. Each becomes a suite. Status 1: any was found.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = False,
+    search_time: Annotated[
+        float | None,
+        typer.Option(metavar="<s>", help="Duration. Default: 600.", min=1, max=864_000, rich_help_panel=SEARCH),
+    ] = None,
+    search_reference: Annotated[
+        Literal["quinn", "noq", "arithmetic"] | None,
+        typer.Option(
+            help="What is slow is judged by: quinn, noq (BBRv3), or slow start and rate by arithmetic. Default: quinn "
+            "if programs or options are under test, otherwise arithmetic.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    search_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Slow is less than this share of the reference's speed. Default: 0.5.",
+            min=0.01,
+            max=0.99,
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    search_stall: Annotated[
+        float | None,
+        typer.Option(
+            metavar="<RTT>",
+            help="A stall is longer than this many round trips without progress. Default: 10.",
+            min=3,
+            max=1000,
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    search_mb: Annotated[
+        float | None,
+        typer.Option(help="Largest payload, 10^6 bytes. Default: 50.", min=0.1, max=1000, rich_help_panel=SEARCH),
+    ] = None,
+    search_findings: Annotated[
+        int | None, typer.Option(help="End after so many findings.", min=1, max=1000, rich_help_panel=SEARCH)
+    ] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
+    from satlab.check import check_result, check_run
+    from satlab.check.endpoint import lockstep, selection
+    from satlab.check.endpoint.selection import External
+    from satlab.run.quiet_host import Patience
+
+    variables = selection.environment(client_env or (), server_env or ())
+    named = External(client_cmd, server_cmd, allow_read or (), endpoint, environment=variables)
+    pairs: list[External | lockstep.LockstepPair] = [
+        *selection.each_pair(named, client_endpoint or (), server_endpoint or ()),
+        *lockstep.each_pair(virtual_client or (), virtual_server or (), allow_read or (), variables),
+    ]
+    if variables and not pairs:
+        raise ConfigError("--client-env and --server-env are of your programs", hint="name them, or omit these")
+    if len(pairs) > 1 and any((baseline, resume, junit, markdown, json_lines)):
+        hint = "--baseline, --resume, --junit, --markdown and --json are of one check; checks are in --out"
+        raise ConfigError(f"{len(pairs)} pairs of programs are a matrix", hint=hint)
+    if stack and pairs:
+        raise ConfigError(f"--stack {stack} excludes programs of yours", hint="omit one of them")
+    if stack not in (None, "quinn") and clock == "virtual":
+        hint = "--clock real, or its adapter with --virtual-client and --virtual-server (docs/virtual-interface.md)"
+        raise ConfigError(f"--stack {stack} runs on the real clock", hint=hint)
+    request = check_run.CheckRequest(
+        suite, cases or (), runs, seed, selection.options(client or []), selection.options(server or []),
+        baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack or "quinn",
+        environment=variables, patience=Patience(wait_quiet, retries),
+    )  # fmt: skip
+    outputs = Outputs(junit, markdown, result, json_lines)
+    options = SearchOptions(search_time, search_reference, search_share, search_stall, search_mb, search_findings)
+    if search:
+        return _search(_prepared(request, pairs), pairs, options, outputs, quiet=quiet)
+    if options != SearchOptions():
+        raise ConfigError("--search-time and the like are of --search", hint="add --search, or omit these")
+    checks = check_run.run_each(_prepared(request, pairs), pairs, ProgressLog(quiet))
+    _report(checks, outputs, out)
+    return check_result.worst_status([one.status for one in checks])
+
+
+def _prepared(request: "CheckRequest", pairs: "Sequence[External | LockstepPair]") -> "CheckRequest":
+    """Install what the check needs, become root if it does, and choose the clock of the pairs."""
+    from satlab.check.endpoint import lockstep
+    from satlab.check.endpoint.lockstep import LockstepPair
+
+    virtual = [pair for pair in pairs if isinstance(pair, LockstepPair)]
+    if virtual and (len(virtual) < len(pairs) or request.clock == "real"):
+        raise ConfigError(
+            "--virtual-client and --virtual-server exclude other programs and --clock real", hint="omit these"
+        )
+    if len(virtual) == len(pairs) and request.clock == "virtual":
+        needs.ensure("lockstep" if pairs else "virtual")
+        if pairs and lockstep.needs_root():
+            needs.root(SANDBOX)
+        return request
+    needs.ensure("lab", *(() if pairs else _PROGRAMS.get(request.stack, ())))
+    needs.root(NETNS)
+    return dataclasses.replace(request, clock="real", stop=stop_on_signal())
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files that are written in addition to those of the check."""
+
+    junit: Path | None
+    markdown: Path | None
+    result: Path | None
+    json_lines: bool
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of --search; None: the default."""
+
+    wall_s: float | None = None
+    reference: Literal["quinn", "noq", "arithmetic"] | None = None
+    share: float | None = None
+    stall_rtts: float | None = None
+    largest_mb: float | None = None
+    most_findings: int | None = None
+
+
+def _search(
+    request: "CheckRequest",
+    pairs: "Sequence[External | LockstepPair]",
+    options: SearchOptions,
+    outputs: Outputs,
+    *,
+    quiet: bool,
+) -> int:
+    """Search, and print what was found."""
+    from satlab.check.endpoint.lockstep import LockstepPair
+    from satlab.check.search import search_run
+    from satlab.check.search.judge import Limits
+
+    files = (outputs.junit, outputs.markdown, outputs.result)
+    comparison = (request.runs, request.baseline, *request.compare_with)
+    if request.clock == "real" or len(pairs) > 1 or any(comparison) or any(files):
+        words = "--clock real, --runs, --baseline, --compare-with, --junit, --markdown, --result and further programs"
+        raise ConfigError("--search is of one stack under the virtual clock", hint=f"omit {words}")
+    programs = next((pair for pair in pairs if isinstance(pair, LockstepPair)), None)
+    limits = Limits(options.share or Limits.share, options.stall_rtts or Limits.stall_rtts)
+    found = search_run.run(
+        search_run.SearchRequest(
+            dataclasses.replace(request, programs=programs),
+            options.wall_s or search_run.SearchRequest.wall_s,
+            limits,
+            options.largest_mb or search_run.SearchRequest.largest_mb,
+            options.reference,
+            options.most_findings,
+            stop_on_signal(),
+        ),
+        ProgressLog(quiet),
+    )
+    print(found.record.model_dump_json(by_alias=True) if outputs.json_lines else "\n".join(found.lines()))
+    return ExitStatus.FAILED if found.record.findings else ExitStatus.OK
+
+
+def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> None:
+    from satlab.check.report import check_page, check_tables, exports, interop_result, matrix_page
+
+    for check in checks:
+        check_page.write(check)
+        if outputs.json_lines:
+            print(json.dumps(check.document()))
+        else:
+            check_tables.show(check)
+        if outputs.junit is not None:
+            outputs.junit.write_text(exports.junit(check))
+        if outputs.markdown is not None:
+            outputs.markdown.write_text(check_tables.markdown(check))
+    if outputs.result is not None:
+        interop_result.write(checks, outputs.result)
+    if len(checks) > 1:
+        page = out / "matrix.html"
+        matrix_page.write(matrix_page.read([check.folder / "check.json" for check in checks]), page)
+        print(page)
+
+
+@command(name="matrix")
+def matrix_of_checks(
+    checks: Annotated[list[Path], typer.Argument(help="check.json of each stack, and earlier ones for the history.")],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("matrix.html"),
+    badge: Annotated[
+        Path | None, typer.Option(help="Write an SVG image with the targets that the newest check met.")
+    ] = None,
+) -> int:
+    """Show stored checks of one suite as one page: cases by stacks, and their history."""
+    from satlab.check.report import matrix_page
+
+    matrix = matrix_page.read(checks)
+    matrix_page.write(matrix, out)
+    if badge is not None:
+        badge.write_text(matrix_page.badge(matrix))
+    print(out)
+    return 0

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab by hand: up, status, down, shell; and its link while it runs."""
+
+import subprocess
+from typing import Annotated
+
+import typer
+
+from satlab.cli.base import LabName, Quiet, app, command, with_options
+from satlab.common import needs
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
+from satlab.common.needs import NETNS
+from satlab.link.change import Direction, LinkChange
+from satlab.link.options import LinkOptions
+
+
+@command()
+@with_options(LinkOptions)
+def up(
+    link: LinkOptions,
+    lab: LabName = "lab",
+    quiet: Quiet = False,
+) -> int:
+    """Bring a lab up and leave it up. Doing it twice changes nothing."""
+    from satlab.lab import lab_commands
+
+    needs.ensure("lab")
+    needs.root(NETNS)
+    lab_commands.up(lab, link, ProgressLog(quiet))
+    return ExitStatus.OK
+
+
+@command()
+def status(
+    lab: Annotated[str | None, typer.Option("--lab", "-l", help="Only this lab.")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON line per lab.")] = False,
+) -> int:
+    """Show the labs that are up. Exit status 1 when a lab is broken or the named one is absent."""
+    from satlab.lab import lab_commands
+
+    needs.root(NETNS)
+    return lab_commands.status(lab, json_lines=json_lines)
+
+
+@command()
+def down(
+    lab: LabName = "lab",
+    every: Annotated[bool, typer.Option("--all", help="Every lab, also those of killed runs.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Take a lab down and leave nothing behind."""
+    from satlab.lab import lab_commands
+
+    needs.root(NETNS)
+    lab_commands.down(None if every else lab, ProgressLog(quiet))
+    return ExitStatus.OK
+
+
+@command(context_settings={"ignore_unknown_options": True})
+def shell(
+    node: Annotated[str, typer.Argument(help="Node: client, proxy-st, st, sat, gw, proxy-gw, server, client-2, ...")],
+    command: Annotated[list[str] | None, typer.Argument(help="Command after `--`. Default: your shell.")] = None,
+    lab: LabName = "lab",
+) -> int:
+    """Run a shell or one command inside a node."""
+    from satlab.lab import lab_commands
+
+    needs.root(NETNS)
+    return subprocess.run(lab_commands.enter(lab, node, command or []), check=False).returncode
+
+
+# --- a link that runs -----------------------------------------------------------------------------------------------
+
+link_app = typer.Typer(no_args_is_help=True, help="Change or show the link of a lab that is up.")
+app.add_typer(link_app, name="link")
+
+
+@command(group=link_app, name="set")
+@with_options(LinkChange)
+def link_set(
+    direction: Annotated[Direction, typer.Argument(help="Which direction; both: forward and return.")],
+    change: LinkChange,
+    lab: LabName = "lab",
+) -> int:
+    """Change the link of a lab while it runs; the change is recorded in link.jsonl."""
+    from satlab.lab import lab_commands
+
+    needs.root(NETNS)
+    lab_commands.set_link(lab, change.link_set(direction))
+    return ExitStatus.OK
+
+
+@command(group=link_app, name="show")
+def link_show(
+    lab: LabName = "lab",
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
+) -> int:
+    """Show the present state of a lab's link."""
+    from satlab.lab import lab_commands
+
+    needs.root(NETNS)
+    lab_commands.show_link(lab, json_lines=json_lines)
+    return ExitStatus.OK
+
+
+@command(group=link_app, name="metrics")
+def link_metrics(lab: LabName = "lab") -> int:
+    """Print the last sample of the link in Prometheus' text format."""
+    from satlab.lab import lab_commands
+
+    needs.root(NETNS)
+    lab_commands.print_metrics(lab)
+    return ExitStatus.OK

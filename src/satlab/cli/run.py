@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands that measure, and those that read measurements."""
+
+import functools
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from satlab.cli.base import (
+    OUTPUT,
+    Jobs,
+    Privileges,
+    Quiet,
+    Records,
+    RecordsCsv,
+    Retries,
+    Runs,
+    WaitQuiet,
+    app,
+    command,
+    named_logs,
+    print_json_lines,
+    print_records,
+    settings_of,
+    status_of,
+    with_options,
+)
+from satlab.common import needs
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
+from satlab.common.needs import NETNS
+from satlab.common.processes import stop_on_signal
+from satlab.link.options import LinkOptions
+
+
+@command(
+    epilog="Example: satlab run openbach-scenarios/scenarios/bulk_tcp.json --set duration=15 --profile leo "
+    "--loss 0.001 --queue 200packets --aqm codel --json"
+)
+@with_options(LinkOptions)
+def run(
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
+    link: LinkOptions,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Value of an argument, or a new value of a constant; or the link's internet_delay_ms, "
+            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+        ),
+    ] = None,
+    deadline: Annotated[
+        float, typer.Option(help="The scenario is stopped after this time.", metavar="<s>", min=1)
+    ] = 900.0,
+    jobs: Jobs = None,
+    privileges: Privileges = None,
+    job_packages: Annotated[
+        bool,
+        typer.Option(
+            "--job-packages",
+            help="Fetch Debian packages that playbooks of --jobs name; these jobs alone see them, unpacked.",
+        ),
+    ] = False,
+    entity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."),
+    ] = None,
+    runs: Runs = Path("runs"),
+    json_lines: Records = False,
+    csv: RecordsCsv = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
+    ] = False,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Write no HTML report.", rich_help_panel=OUTPUT)
+    ] = False,
+    influx: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SATLAB_INFLUX",
+            help="Send statistics to this InfluxDB 1.x, too.",
+            metavar="http://HOST:8086/DB",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
+    quiet: Quiet = False,
+) -> int:
+    """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
+    from satlab.run import run as running
+    from satlab.run import shipped
+    from satlab.run.quiet_host import Patience
+    from satlab.link import testbed
+
+    needs.ensure("link" if dry_run else "lab")
+    bed = testbed.choose(settings_of(settings or ()), link)
+    request = running.RunRequest(
+        scenario=shipped.scenario_file(scenario),
+        link=bed.link,
+        settings=bed.settings,
+        at_start=bed.at_start,
+        runs=runs,
+        deadline_s=deadline,
+        report=not no_report,
+        influx=influx,
+        jobs=(jobs,) if jobs else (),
+        privileges=privileges,
+        job_packages=job_packages,
+        entities=running.entities_of(settings_of(entity), bed.link.topology()) if entity else None,
+    )
+    prepared = running.prepare(request)
+    for warning in prepared.warnings:
+        ProgressLog(quiet).line(f"warning: {warning}")
+    if dry_run:
+        print(json.dumps(prepared.document(), indent=1))
+        return ExitStatus.OK
+    if prepared.needs_quic:
+        needs.ensure("quic")
+    if prepared.needs_fec:
+        needs.ensure("fec")
+    needs.root(NETNS)
+    outcome = running.calibrated(prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal())
+    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
+    for path in named_logs(outcome.reason, outcome.folder):
+        print(f"log of the job that failed: {path}", file=sys.stderr)
+    return outcome.status
+
+
+@command(name="list")
+def list_shipped(
+    kind: Annotated[
+        Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"] | None, typer.Argument()
+    ] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
+) -> int:
+    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites, papers, stacks."""
+    from satlab.run import shipped
+
+    for each in shipped.KINDS if kind is None else (kind,):
+        entries = shipped.shipped(each)
+        if json_lines:
+            print_json_lines({"kind": each, "name": name, "description": text} for name, text in entries.items())
+            continue
+        print(f"{each}:")
+        for name, text in entries.items():
+            print(f"  {name:<{max(map(len, entries))}}  {text}")
+    return ExitStatus.OK
+
+
+@command()
+@with_options(LinkOptions, "profile")
+def demo(
+    link: LinkOptions,
+    duration: Annotated[float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)] = 15,
+    loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 1,
+    runs: Runs = Path("runs"),
+    json_lines: Records = False,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 1,
+    quiet: Quiet = False,
+) -> int:
+    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. Below two minutes."""
+    from satlab.run import demo as demonstration
+    from satlab.run.quiet_host import Patience
+
+    needs.ensure("lab")
+    needs.root(NETNS)
+    show = demonstration.Demo(link.profile, duration, loads, runs, Patience(wait_quiet, retries))
+    return show.run(
+        ProgressLog(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False)
+    )
+
+
+@command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file. Default: report/index.html of the first run.")] = None,
+    json_lines: Records = False,
+    csv: RecordsCsv = False,
+) -> int:
+    """Rebuild records and report from raw files; several runs side by side."""
+    from satlab.run import rebuild
+
+    frames, path = rebuild.rebuild(folders, out, ProgressLog())
+    print_records([path], frames, json_lines=json_lines, csv=csv)
+    return ExitStatus.OK
+
+
+@command(epilog="Example: satlab export runs/* --out study.csv")
+def export(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option(help="File to write: NAME.parquet, NAME.csv, or NAME.har.")],
+    series: Annotated[
+        bool, typer.Option("--series", help="With the samples over time. Default: the summaries alone.")
+    ] = False,
+) -> int:
+    """Write the records of runs as one table, with values, seed, link and versions of each run as columns.
+
+    NAME.har: the requests of observed page loads (--set observed=N), HAR 1.2.
+    """
+    from satlab.run import rebuild
+
+    print(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")
+    return ExitStatus.OK
+
+
+@command(epilog="Example: satlab reproduce seed-003 --quick")
+def reproduce(
+    paper: Annotated[
+        Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"],
+        typer.Argument(
+            help="seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002: Kosek et al., IFIP "
+            "Networking 2022. seed-003: congestion control across a handover. seed-004: QUIC in SATCOM. rfc-9959: what "
+            "Careful Resume costs others."
+        ),
+    ],
+    clock: Annotated[
+        Literal["real", "virtual"] | None,
+        typer.Option(help="Labs in real time (seed-000 to -003), or flows under the virtual clock (not seed-002)."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One run of the cells that serve every conclusion (not seed-002).")
+    ] = False,
+    runs: Annotated[
+        int | None,
+        typer.Option(help="Runs of each cell. Default: those of the paper's file; seed-002: 10.", min=1, max=10000),
+    ] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003: test4/*,more/pie/*. Default: "
+            "all of the paper; types quic-warm and h3-warm are ours, and run where they are written out."
+        ),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")] = None,
+    parallel: Annotated[
+        str,
+        typer.Option(
+            help="Runs at once: a number, or auto: seed-002 as many labs as calibration bears, others one lab."
+        ),
+    ] = "auto",
+    out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path("runs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
+    ] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
+    rate_once: Annotated[
+        bool, typer.Option("--rate-once", help="Labs of flows: measure the rate of equal links once in half an hour.")
+    ] = False,
+) -> int:
+    """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the published figures."""
+    from satlab.run.quiet_host import Patience
+    from satlab.papers import engine
+
+    patience = Patience(wait_quiet, retries)
+    chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
+    request = engine.Request(paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once)
+    work = engine.prepare(request, dry_run=dry_run)
+    if dry_run:
+        print(work.plan())
+        return ExitStatus.OK
+    status = work.execute(stop_on_signal())
+    work.show(as_json=json_lines)
+    return status
+
+
+@command()
+def influx(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    to: Annotated[
+        str,
+        typer.Option(envvar="SATLAB_INFLUX", help="The database.", metavar="http://USER:PASSWORD@HOST:8086/DATABASE"),
+    ],
+) -> int:
+    """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
+    from satlab.run import influx as database
+
+    print(f"{database.send(folders, to)} points")
+    return ExitStatus.OK
+
+
+profile_app = typer.Typer(no_args_is_help=True, help="OpenSAND profiles.")
+app.add_typer(profile_app, name="profile")
+
+
+page_app = typer.Typer(no_args_is_help=True, help="Pages that the lab serves.")
+app.add_typer(page_app, name="page")
+
+
+@command(page_app, name="import", epilog="Example: satlab page import www.example.com.har --name example")
+def import_page(
+    source: Annotated[Path, typer.Argument(help="HAR file of one page load, or the folder of a site.")],
+    name: Annotated[str, typer.Option(help="Name of the page: a-z, 0-9, hyphens.")],
+    document: Annotated[str, typer.Option(help="Of a folder: the document, below it.")] = "index.html",
+) -> int:
+    """Make a page of web-targets/: objects of the same types, sizes, domains and order; no content is copied."""
+    from pathlib import PurePosixPath
+
+    from satlab.run.page_import import writing
+
+    imported = writing.run(source, name, PurePosixPath(document))
+    for note in imported.notes:
+        ProgressLog().line(note)
+    page = imported.page
+    print(f"{name}: {len(page.objects)} objects, {page.total_bytes} bytes, {len(page.hosts)} domains")
+    print(f"./satlab run page_load --set protocol=h3 --set page={name}")
+    return ExitStatus.OK
+
+
+@command(profile_app, name="import")
+def import_profile(
+    folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],
+    to: Annotated[Path | None, typer.Option(help="New folder for the profile; default: its name, here.")] = None,
+) -> int:
+    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a profile."""
+    from satlab.run import profile_import
+
+    needs.ensure("link")
+    for line in profile_import.run(folder, to or Path(folder.resolve().name)).lines():
+        print(line)
+    return ExitStatus.OK
+
+
+@command()
+@with_options(LinkOptions, "lenient")
+def validate(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml.")
+    ],
+    link: LinkOptions,
+    jobs: Jobs = None,
+) -> int:
+    """Check files without changing anything; every fault is printed."""
+    from satlab.run import validate
+
+    needs.ensure("link")
+    log = ProgressLog()
+
+    def checked(path: Path) -> int:
+        for warning in validate.check(path, lenient=link.lenient, jobs=jobs):
+            log.line(warning)
+        log.line(f"{path}: ok")
+        return ExitStatus.OK
+
+    return max([status_of(functools.partial(checked, path)) for path in paths])

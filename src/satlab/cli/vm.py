@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands of the VM lab: `satlab vm ...`. LAB_SIZE, LAB_DRIVER and LAB_BOX choose as they do for Vagrant."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_options
+from satlab.common import needs
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
+from satlab.common.processes import stop_on_signal
+from satlab.link.options import LinkOptions
+
+vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
+app.add_typer(vm_app, name="vm")
+LINK = ("profile", "emulator", "seed", "loss", "loss_unit", "queue_bdp")
+"""Options of the link."""
+Variables = Annotated[
+    list[str] | None, typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable.")
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
+
+
+@command(group=vm_app)
+@with_options(LinkOptions, *LINK)
+def up(
+    link: LinkOptions,
+    variables: Variables = None,
+    quiet: Quiet = False,
+) -> int:
+    """Bring the machines up and provision them. Doing it again converges."""
+    from satlab.vm import vm_commands
+
+    needs.ensure("link", "vm")
+    vm_commands.up(link, ProgressLog(quiet), settings_of(variables or ()))
+    return ExitStatus.OK
+
+
+@command(group=vm_app)
+@with_options(LinkOptions, *LINK)
+def provision(
+    link: LinkOptions,
+    variables: Variables = None,
+    quiet: Quiet = False,
+) -> int:
+    """Provision machines that are up: another link or emulator, or changed roles."""
+    from satlab.vm import vm_commands
+
+    needs.ensure("link", "vm")
+    vm_commands.provisioned(link, ProgressLog(quiet), settings_of(variables or ()))
+    return ExitStatus.OK
+
+
+@command(group=vm_app)
+@with_options(LinkOptions, "profile", "emulator")
+def inventory(
+    link: LinkOptions,
+    variables: Variables = None,
+) -> int:
+    """Write the Ansible inventory for hosts of your own, and print its path."""
+    from satlab.vm import vm_commands
+
+    needs.ensure("link", "vm")
+    print(vm_commands.write_inventory(link, settings_of(variables or ())))
+    return ExitStatus.OK
+
+
+@command(group=vm_app)
+def status(json_lines: JsonLines = False) -> int:
+    """Show every machine. Exit status 1 when one is down or degraded."""
+    from satlab.vm import vm_commands
+
+    needs.ensure("link", "vm")
+    return vm_commands.status(json_lines=json_lines)
+
+
+@command(group=vm_app)
+def run(
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE: an argument of the scenario, or a new value of a constant."),
+    ] = None,
+    openbach: Annotated[
+        str | None,
+        typer.Option(envvar="SATLAB_OPENBACH", help="Controller: http://LOGIN:PASSWORD@HOST:8000. Default: the lab's."),
+    ] = None,
+    over_ssh: Annotated[bool, typer.Option("--ssh", help="Start jobs over ssh, even where a controller is.")] = False,
+    influx: Annotated[
+        str | None,
+        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x. Default: the lab's."),
+    ] = None,
+    deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
+    runs: Runs = Path("runs"),
+    json_lines: JsonLines = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder, same report."""
+    from satlab.run.shipped import scenario_file
+    from satlab.vm import vm_commands
+    from satlab.vm import vm_run as running
+
+    needs.ensure("link", "vm")
+    prepared = vm_commands.prepared(scenario_file(scenario), settings_of(settings or ()), openbach, over_ssh=over_ssh)
+    log = ProgressLog(quiet)
+    outcome = running.execute(prepared, runs, log, stop_on_signal(), deadline)
+    vm_commands.forward(outcome.folder, influx, log)
+    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=False)
+    return outcome.status
+
+
+@command(group=vm_app)
+def down(quiet: Quiet = False) -> int:
+    """Destroy the machines and the files generated for them."""
+    from satlab.vm import vm_commands
+
+    needs.ensure("link", "vm")
+    vm_commands.down(ProgressLog(quiet))
+    return ExitStatus.OK

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Paths of the product's parts, relative to its root folder."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+LAB_FILE = ROOT / "vagrant" / "lab.yml"
+PROFILES = ROOT / "opensand-profiles"
+SCENARIOS = ROOT / "openbach-scenarios" / "scenarios"
+JOBS = ROOT / "openbach-scenarios" / "jobs"
+WEB_TARGETS = ROOT / "web-targets"
+BASELINES = ROOT / "baselines"
+SCHEMAS = ROOT / "schemas"
+SHIM = ROOT / "src" / "satlab" / "openbach" / "shim"
+PROGRAMS_VARIABLE = "SATLAB_PROGRAMS"
+PROGRAMS = Path(os.environ.get(PROGRAMS_VARIABLE, ROOT / "target" / "release"))
+"""Our programs. Tests choose the folder of the build profile `ci`."""
+SATBOX = PROGRAMS / "satbox"
+SATLINK = PROGRAMS / "satlink"
+SATVIRTUAL = PROGRAMS / "satvirtual"
+SATPERF = PROGRAMS / "satperf"
+SATFEC = PROGRAMS / "satfec"
+SATPEP = PROGRAMS / "satpep"
+PICOQUIC = ROOT / ".satlab" / "picoquic" / "picoquicdemo"
+"""Built by the launcher (docs/decisions/0016-picoquic.md) from the archive that PICOQUIC_PIN names."""
+PICOQUIC_PIN = ROOT / "requirements-picoquic.lock"
+PYTHONPATH = f"{ROOT / 'src'}:{ROOT}"
+"""Where a new Python process finds the product."""
+STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where a program finds others, whatever the caller's variable PATH is."""
+
+
+def state_folder() -> Path:
+    """Return the folder of what this user's satlab keeps between calls (XDG base directory specification)."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "satlab"

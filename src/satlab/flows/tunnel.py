@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tunnel of a file of flows in a lab: satfec at both ends, and routes that lead all flows into it.
+
+Without the tunnel the other end is unreachable, so nothing passes unprotected. The lab ends with all routes.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from satlab.check import sandboxed
+from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.common.processes import wait
+from satlab.flows.routing import ip
+from satlab.lab.lab import Lab
+from satlab.lab.netns import open_tun_to_jobs
+from satlab.lab.sandbox import Limits, Mount, Sandbox
+
+DEVICE = "fec0"
+"""Of both ends: what the flows send and receive passes it."""
+PORT = 5800
+MARK = TABLE = 1448
+"""The tunnel's own datagrams have the mark; all else to the other end follows the table, which leads to the device."""
+READY_S = 20.0
+MOST_S = 12_000.0
+"""Of a tunnel's life: the longest flows, and what is around them."""
+PEER_TIMEOUT_S = 30
+
+
+@dataclass
+class Tunnel:
+    """Both ends of a tunnel. `addresses` and `nodes` by side; `options` are the field `fec` of a checked file."""
+
+    lab: Lab
+    options: Mapping[str, Any]
+    addresses: Mapping[str, str]
+    nodes: Mapping[str, str]
+    logs: Path
+    processes: dict[str, SandboxedProcess] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def up(self) -> Iterator[None]:
+        """Have the tunnel during the block. Raises HostError where an end does not start or does not hear the other."""
+        try:
+            for side, node in self.nodes.items():
+                other = self.addresses[_other(side)]
+                ip(self.lab, node, "route", "add", "unreachable", other, "table", str(TABLE), "metric", "100")
+                ip(self.lab, node, "rule", "add", "not", "fwmark", str(MARK), "to", other, "lookup", str(TABLE))
+                self.processes[side] = self._started(side)
+            self._await("ready")
+            for side, node in self.nodes.items():
+                way = ("dev", DEVICE, "src", self.addresses[side])
+                table = ("table", str(TABLE), "metric", "10")
+                ip(self.lab, node, "route", "add", self.addresses[_other(side)], *way, *table)
+            self._await("connected")
+            yield
+        finally:
+            for process in self.processes.values():
+                process.stop()
+
+    @property
+    def gone(self) -> tuple[str, ExitReport] | None:
+        """Return which end has ended, and how; None while both run."""
+        ended = ((side, process.poll()) for side, process in self.processes.items())
+        return next(((f"tunnel's end at the {side}", report) for side, report in ended if report), None)
+
+    def _started(self, side: str) -> SandboxedProcess:
+        own, other = (f"{self.addresses[one]}:{PORT}" for one in (side, _other(side)))
+        hold_ms = self.options["hold_ms"]
+        order = ["--deliver", "in-order", "--hold-ms", str(hold_ms)] if hold_ms else ["--deliver", "immediate"]
+        argv = [str(paths.SATFEC), "--listen", own, "--peer", other, "--device", DEVICE, "--mark", str(MARK)]
+        argv += ["--code", self.options["code"], "--peer-timeout-s", str(PEER_TIMEOUT_S), *order]
+        box = Sandbox(
+            place=self.lab.place(self.nodes[side]),
+            mounts=(Mount(paths.SATFEC), Mount(open_tun_to_jobs(), writable=True)),
+            name=f"tunnel-{side}",
+            limits=Limits(seconds=MOST_S),
+            capabilities=("net_admin",),
+        )
+        try:
+            return sandboxed.start(box, argv, {}, self._log(side))
+        except NotStartedError as error:
+            raise HostError(f"the tunnel does not start: {error}") from error
+
+    def _log(self, side: str) -> Path:
+        return self.logs / f"tunnel-{side}.log"
+
+    def _await(self, kind: str) -> None:
+        """Wait until both ends have printed a line of a kind."""
+
+        def all_have() -> bool:
+            return self.gone is not None or all(_has(self._log(side), kind) for side in self.nodes)
+
+        is_there = wait(all_have, READY_S)
+        if self.gone is not None:
+            side, report = self.gone
+            raise HostError(f"the {side} {report.reason or 'ended'}")
+        if not is_there:
+            raise HostError(f"the tunnel is not {kind} after {READY_S:g} s", hint=f"see {self._log('client')}")
+
+
+def _other(side: str) -> str:
+    return "client" if side == "server" else "server"
+
+
+def _has(log: Path, kind: str) -> bool:
+    """Return whether satfec has printed a line of a type."""
+    return any(line["type"] == kind for line in sandboxed.read_json_lines(log))

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The link of a file of flows in a lab: a satellite link as it is, or a plain wire.
+
+A wire is the satellite segment of a lab, which plain lines of the wire's rates take over once the lab is up. They are
+those of the virtual clock: the same code sends their packets.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from satlab.check import case_link
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.processes import wait
+from satlab.run import link_probe
+from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
+from satlab.run.session import NetnsHost, metrics_of
+from satlab.flows.known_rates import KnownRates
+from satlab.link import control
+from satlab.link.config import LinkConfig, LinkRequest, LinkSet, Timeline, TimelineStep, faults_of
+from satlab.link.plan import LinkPlan, RttPlan
+from satlab.lab.lab import Lab
+
+Name = Literal["forward", "return"]
+DIRECTIONS: tuple[Name, Name] = ("forward", "return")
+METRICS_INTERVAL_MS = 50
+"""As the virtual clock samples its queues."""
+CHANGED_S = 5.0
+"""For the changes to be in the link's metrics."""
+ECHO_BYTES, PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 84, 1500, 1472, 1448
+"""Of a ping, of a full-size packet and its payload: what a lab is calibrated with."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """One direction of a wire: Mbit/s, ms, and the queue with its limit in bytes or packets.
+
+    The rate counts `header_bytes` of each packet beyond IP.
+    """
+
+    rate_mbps: float
+    delay_ms: float
+    queue: Mapping[str, Any]
+    header_bytes: int = 0
+
+    def handover(self, waiting: str = "keep") -> dict[str, Any]:
+        """Return the handover that makes a link this one."""
+        header = {"header_bytes": self.header_bytes} if self.header_bytes else {}
+        new = {"waiting": waiting, "rate_mbps": self.rate_mbps, "delay_ms": self.delay_ms, "queue": dict(self.queue)}
+        return {"handover": new | header}
+
+    def time_ms(self, ip_bytes: int) -> float:
+        """Return how long a packet takes to be sent, ms."""
+        return (ip_bytes + self.header_bytes) * 8e-3 / self.rate_mbps
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The field `wire` of a checked file of flows."""
+
+    fields: Mapping[str, Any]
+
+    @property
+    def halves(self) -> dict[Name, Half]:
+        """Return both directions at time 0."""
+        rtt_ms = sum(self.fields[name]["delay_ms"] for name in DIRECTIONS)
+        return {name: _half(self.fields[name], rtt_ms) for name in DIRECTIONS}
+
+    @property
+    def header_bytes(self) -> dict[Name, int]:
+        """Return what the rate of each direction counts of a packet beyond IP."""
+        return {name: half.header_bytes for name, half in self.halves.items()}
+
+    def at_first(self) -> list[LinkSet]:
+        """Return the changes that make the link of a lab this wire, without its losses."""
+        return [LinkSet.model_validate({"direction": name} | half.handover()) for name, half in self.halves.items()]
+
+    def steps(self) -> tuple[TimelineStep, ...]:
+        """Return what changes from time 0 on; losses begin then, so that the lab is calibrated without."""
+        losses = [(0.0, {"direction": name, "loss": self.fields[name].get("loss")}) for name in DIRECTIONS]
+        found = [(at_s, given) for at_s, given in losses if given["loss"] is not None]
+        found += [(at_s, given) for at_s, _, given in self.changes()]
+        return tuple(TimelineStep.model_validate({"at_s": at_s, "set": given}) for at_s, given in found)
+
+    def rates(self, name: Name) -> list[tuple[float, float]]:
+        """Return the rates of a direction, bit/s, each with its begin, s."""
+        found = [(0.0, self.halves[name].rate_mbps * 1e6)]
+        for at_s, halves, _ in self.changes():
+            rate_bps = halves[name].rate_mbps * 1e6
+            found += [(at_s, rate_bps)] if rate_bps != found[-1][1] else []
+        return found
+
+    def plan(self, lab: LinkPlan) -> LinkPlan:
+        """Return the plan of a lab with the figures of this wire, without its losses."""
+        halves = self.halves
+        configured = sum(half.delay_ms for half in halves.values())
+        echo_ms = configured + sum(half.time_ms(ECHO_BYTES) for half in halves.values())
+        return lab.model_copy(
+            update={
+                "forward": lab.forward.model_copy(update=_planned(halves["forward"], configured)),
+                "return_": lab.return_.model_copy(update=_planned(halves["return"], configured)),
+                "rtt_ms": RttPlan(configured=configured, min=echo_ms, mean=echo_ms, max=echo_ms),
+            }
+        )
+
+    def changes(self) -> Iterator[tuple[float, dict[Name, Half], dict[str, Any]]]:
+        """Yield each step's time, the wire after it, and its change of one direction."""
+        halves = self.halves
+        for step in sorted(self.fields.get("timeline", ()), key=lambda step: float(step["at_s"])):
+            meant = [name for name in DIRECTIONS if step["direction"] in (name, "both")]
+            given = {name: value for name, value in step.items() if value is not None}
+            delays = {name: given.get("delay_ms", half.delay_ms) for name, half in halves.items() if name in meant}
+            rtt_ms = sum(delays.get(name, half.delay_ms) for name, half in halves.items())
+            for name in meant:
+                before = halves[name]
+                halves[name] = _after(before, self.fields[name], given, rtt_ms)
+                if change := _change(before, halves[name], given):
+                    yield float(step["at_s"]), dict(halves), {"direction": name, **change}
+
+
+def _half(fields: Mapping[str, Any], rtt_ms: float) -> Half:
+    queue = _queue(fields["queue"], fields["rate_mbps"], rtt_ms)
+    return Half(fields["rate_mbps"], fields["delay_ms"], queue, fields.get("header_bytes", 0))
+
+
+def _queue(queue: Mapping[str, Any], rate_mbps: float, rtt_ms: float) -> dict[str, Any]:
+    """Return a queue with its limit in bytes where that is in bandwidth-delay products: of this wire, not the lab's."""
+    if "bdp" not in queue:
+        return dict(queue)
+    limit = max(1, round(queue["bdp"] * round(rate_mbps * 1e3 * rtt_ms / 8)))
+    return {name: value for name, value in queue.items() if name != "bdp"} | {"bytes": limit}
+
+
+def _after(half: Half, fields: Mapping[str, Any], step: Mapping[str, Any], rtt_ms: float) -> Half:
+    """Return a direction after a step. A limit in bandwidth-delay products is new with a queue or a handover alone."""
+    rate_mbps, delay_ms = step.get("rate_mbps", half.rate_mbps), step.get("delay_ms", half.delay_ms)
+    if "queue" not in step and "waiting" not in step:
+        return replace(half, rate_mbps=rate_mbps, delay_ms=delay_ms)
+    queue = _queue(step.get("queue", fields["queue"]), rate_mbps, rtt_ms)
+    return replace(half, rate_mbps=rate_mbps, delay_ms=delay_ms, queue=queue)
+
+
+def _change(before: Half, after: Half, step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a step sets of a direction; nothing if it is so already."""
+    if "waiting" in step:
+        change = after.handover(step["waiting"])
+    elif after.rate_mbps != before.rate_mbps:
+        change = after.handover()
+    else:
+        change = {"delay_ms": after.delay_ms} if after.delay_ms != before.delay_ms else {}
+        change |= {"queue": dict(after.queue)} if "queue" in step else {}
+    change |= {"loss": step["loss"]} if "loss" in step else {}
+    return change | ({"outage": step["outage_s"]} if "outage_s" in step else {})
+
+
+def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:
+    rate_bps = half.rate_mbps * 1e6
+    limit = half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES)
+    packets_per_s = 1000 / half.time_ms(PACKET_BYTES)
+    return {
+        "rate_bps": rate_bps, "one_way_delay_ms": half.delay_ms, "queue_bytes": limit,
+        "queue_discipline": half.queue.get("aqm", "drop-tail"), "queue_ecn": half.queue.get("ecn", False),
+        "bdp_bytes": round(rate_bps * rtt_ms / 8e3),
+        "udp_goodput_bps": packets_per_s * UDP_PAYLOAD_BYTES * 8,
+        "tcp_goodput_bps": packets_per_s * TCP_PAYLOAD_BYTES * 8,
+    }  # fmt: skip
+
+
+def plain_profile(folder: Path) -> Path:
+    """Make the profile of a lab whose link becomes a wire: one without adaptive coding, which a line has not."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(paths.PROFILES / "leo", folder)
+    case_link.edit(folder / "topology.xml", ("<wave_form>3-12<", "<wave_form>8<"))
+    return folder
+
+
+def link_request(
+    request: Mapping[str, Any], folder: Path, metrics: Path, profile: Path = paths.PROFILES / "leo"
+) -> LinkRequest:
+    """Return what a lab is to be asked for the flows of a file in `folder`; a wire takes `profile` over.
+
+    Raises ConfigError.
+    """
+    if "wire" in request:
+        steps = Wire(request["wire"]).steps()
+        return LinkRequest(
+            profile,
+            seed=request["seed"],
+            terrestrial_one_way_delay_ms=0,
+            run_id="flows",
+            metrics=metrics,
+            metrics_interval_ms=METRICS_INTERVAL_MS,
+            timeline=Timeline(starts="on-request", steps=steps) if steps else None,
+        )
+    file = folder / request["link"]
+    try:
+        given = LinkConfig.model_validate(json.loads(file.read_text()))
+    except (OSError, ValueError) as error:
+        faults = faults_of(error, str(file)) if isinstance(error, ValidationError) else ()
+        raise ConfigError(f"{file}: not a link", faults, "fields: schemas/link-config.schema.json") from error
+    steps = given.timeline.steps if given.timeline else ()
+    return LinkRequest(
+        Path(given.profile),
+        seed=request["seed"],
+        timing=given.timing,
+        forward=given.forward,
+        return_=given.return_,
+        terrestrial_one_way_delay_ms=given.terrestrial_one_way_delay_ms,
+        run_id="flows",
+        metrics=metrics,
+        metrics_interval_ms=METRICS_INTERVAL_MS,
+        timeline=Timeline(starts="on-request", steps=steps) if steps else None,
+        lenient=given.lenient,
+    )
+
+
+@dataclass(frozen=True)
+class FlowHost(NetnsHost):
+    """A lab whose satellite segment is a plain wire, where there is one."""
+
+    wire: Wire | None = field(default=None)
+    rates: KnownRates | None = field(default=None, compare=False)
+
+    def _measured(self, lab: Lab, path: ProbePath) -> Probe:
+        """Measure RTT and rate; of a wire whose rate is known the RTT alone."""
+        if self.wire is None or self.rates is None:
+            return super()._measured(lab, path)
+        name = repr(self.wire.halves)
+        if (known := self.rates.find(name)) is not None:
+            age_s, probe = known
+            note = f"of an equal link {age_s:.0f} s before: {probe.notes.get('rate', 'UDP at more than the rate')}"
+            return link_probe.probe_rtt(NamespaceShell(lab), path, probe, note)
+        probe = super()._measured(lab, path)
+        if all(check.ok for check in self._judged(lab, probe)):
+            self.rates.keep(name, probe)
+        return probe
+
+    @contextlib.contextmanager
+    def opened(self, log: ProgressLog) -> Iterator[Lab]:
+        with super().opened(log) as lab:
+            if self.wire is None or lab.config.control is None:
+                yield lab
+                return
+            for change in self.wire.at_first():
+                control.change(Path(lab.config.control), change)
+            check_changes(lab)
+            yield replace(lab, plan=self.wire.plan(lab.plan))
+
+
+def check_changes(lab: Lab) -> None:
+    """Wait until both directions have changed. Raises HostError where the link refused a change."""
+    found: list[Mapping[str, Any]] = []
+
+    def all_made() -> bool:
+        found[:] = [line for line in metrics_of(lab).each() if line["type"] == "change"]
+        return len(found) >= len(DIRECTIONS)
+
+    is_made = wait(all_made, CHANGED_S)
+    refused = [f"{line['direction']}: {line['error']}" for line in found if line["error"]]
+    if refused or not is_made:
+        raise HostError(f"the link does not become the wire: {'; '.join(refused) or 'no answer'}")
+
+
+def queue_samples(
+    samples: Sequence[Mapping[str, Any]],
+    rates: Mapping[Name, Sequence[tuple[float, float]]],
+    length_s: float,
+    header_bytes: Mapping[Name, int] | None = None,
+) -> list[list[dict[str, float]]]:
+    """Return both queues every 50 ms up to `length_s`, from samples of the link with their times `t_s`.
+
+    `rates` are those of each direction, bit/s, from when on; they count `header_bytes` of each packet beyond IP.
+    """
+    count = round(length_s * 1000 / METRICS_INTERVAL_MS)
+    found: list[list[dict[str, float]]] = []
+    for name in DIRECTIONS:
+        header = (header_bytes or {}).get(name, 0)
+        waiting = {
+            round(one["t_s"] * 1000 / METRICS_INTERVAL_MS): one[name]["queue_bytes"]
+            + header * one[name]["queue_packets"]
+            for one in samples
+        }
+        series, last = [], 0
+        for tick in range(1, count + 1):
+            last = waiting.get(tick, last)
+            rate_bps = next(rate for at_s, rate in reversed(rates[name]) if at_s <= tick * METRICS_INTERVAL_MS / 1000)
+            series.append({"delay_ms": last * 8e3 / rate_bps, "rate_bps": rate_bps})
+        found.append(series)
+    return found
+
+
+def totals(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each direction carried, with the names that the virtual clock has for it."""
+    names = ("in_packets", "in_bytes", "out_packets", "out_bytes", "dropped_packets", "lost_packets")
+    return [{"name": d, **{n: sum(one[d][n] for one in samples if one[d]) for n in names}} for d in DIRECTIONS]
+
+
+def most_in_flight(request: Mapping[str, Any]) -> int:
+    """Return what a sender of satperf may keep for retransmission, bytes: as much as under the virtual clock.
+
+    That is four times what can be on the way or in the queue at any time, of four flows and more each once.
+    """
+    largest, least = 96 << 20, 1 << 20
+    times = max(1, 4 // len(request["flows"]))
+    if "wire" not in request:
+        return max(least, largest * times // 4)
+    wire = Wire(request["wire"])
+    states = [wire.halves, *(halves for _, halves, _ in wire.changes())]
+    rtt_ms = max(sum(half.delay_ms for half in state.values()) for state in states)
+    amounts = [
+        half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES) + half.rate_mbps * rtt_ms * 125
+        for state in states
+        for half in state.values()
+    ]
+    return int(min(largest, max(least, times * max(amounts))))

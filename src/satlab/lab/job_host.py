@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a certificate authority."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.common.topology import Role
+from satlab.lab import pki, privileges, sandbox, web_target
+from satlab.lab.grants import Grants
+from satlab.lab.lab import Lab
+from satlab.lab.layers import Layers
+from satlab.lab.netns import open_tun_to_jobs
+from satlab.lab.sandbox import Limits, Mount, Sandbox, Usage
+
+
+def pages() -> list[str]:
+    """Name the pages that can be served."""
+    return sorted(p.parent.name for p in paths.WEB_TARGETS.glob("*/page.yml"))
+
+
+JOB_LIMITS = Limits(
+    seconds=None, memory_bytes=4 << 30, processes=1024, disk_bytes=4 << 30, grace_s=2.0, descendants_grace_s=1.0
+)
+"""The grace times are those of OpenBACH's agent. A browser has 200 threads; a capture may have 1 GB."""
+
+
+BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
+"""Jobs that judge their browser's waits themselves: a sample of its 200 threads takes CPU time from it."""
+
+
+class LabHost:
+    """Runs jobs inside a lab's namespaces, each in a sandbox of its own.
+
+    `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made from. `entities`: who
+    plays them, entity to node; None: every node plays itself. `jobs`: folders of further jobs, `granted`: what the
+    operator lets these do, `layers`: what these see in addition, by job.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        folder: Path,
+        entities: Mapping[str, str] | None = None,
+        jobs: Iterable[Path] = (),
+        granted: Grants | None = None,
+        layers: Mapping[str, Layers] | None = None,
+    ) -> None:
+        self._lab, self._entities, self._granted, self._layers = lab, entities, granted or {}, layers or {}
+        self._numbers = itertools.count()
+        self._uid = privileges.new_uid()
+        self._www, self._pki = folder / "www", folder / "pki"
+        self._specs, self._root = folder / "sandboxes", folder / "root"
+        self._sockets = folder / "sockets"
+        for made in (self._specs, self._root, self._sockets):
+            made.mkdir(mode=0o700)
+        hosts = []
+        for name in pages():
+            page = web_target.load(name)
+            web_target.build(page, self._www / name)
+            hosts.append(page.host)
+        server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
+        addresses = [ip_address(str(i.address)) for i in server.interfaces.values()]
+        pki.create(self._pki, hosts, addresses, datetime.now(UTC))
+        privileges.chown_tree(self._pki, self._uid)
+        self._mounts = [*sandbox.programs(), *map(Mount, (self._www, self._pki, *jobs))]
+        self._control = Path(lab.config.control) if lab.config.control else None
+        if self._control:  # its folder is closed: a job sees it only where it is shown
+            privileges.chown(self._control, self._uid)
+
+    def node(self, entity: str) -> str:
+        """Return the node that plays an entity."""
+        return entity if self._entities is None else self._entities[entity]
+
+    def enter_argv(self, entity: str, job: str) -> list[str]:
+        """Return the argv prefix that runs a job's command on an entity's node with the privileges granted to it.
+
+        Raises:
+            HostError: the host cannot grant them.
+        """
+        granted = privileges.CAPABILITIES if job in privileges.SHIPPED else self._granted
+        node, capabilities = self.node(entity), granted.get(job, ())
+        place = self._lab.place(node)
+        if why := sandbox.lacking(place, capabilities):
+            raise HostError(f"{job}: {why}", sandbox.ALLOW)
+        shown = [*place.name()]
+        if self._control and job in privileges.LINK_CONTROLLERS:
+            shown.append(Mount(self._control))
+        number = next(self._numbers)
+        shown += self._tunnel(job, str(number))
+        layers = None if job in privileges.SHIPPED else self._layers.get(job)
+        mounts = (*(layers.mounts() if layers else ()), *self._mounts, *shown)
+        box = Sandbox(self._uid, place, mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
+        spec = self._specs / f"{number}.json"
+        argv = box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
+        return layers.argv(argv) if layers else argv
+
+    def usage(self, argv: Sequence[str]) -> Usage | None:
+        """Return what a job that has ended used; `argv` begins with what `enter_argv` returned for it.
+
+        None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
+        """
+        satbox = str(paths.SATBOX)
+        return sandbox.read_report(_report(Path(argv[argv.index(satbox) + 2]))) if satbox in argv else None
+
+    def _tunnel(self, job: str, number: str) -> list[Mount]:
+        """Return what a job that makes tunnels has more: the TUN device, and a folder for wireguard-go's sockets."""
+        if job not in privileges.TUNNELS:
+            return []
+        folder = self._sockets / number
+        folder.mkdir(mode=0o700)
+        privileges.chown(folder, self._uid)
+        return [Mount(open_tun_to_jobs(), writable=True), Mount(folder, "/var/run/wireguard", writable=True)]
+
+    def environment(self, entity: str) -> dict[str, str]:
+        """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""
+        control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
+        return {
+            "SATLAB_WWW": str(self._www),
+            "SATLAB_PKI": str(self._pki),
+            "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
+            "SATLAB_AGENT": self.node(entity),
+            "HOME": sandbox.HOME,
+            **control,
+        }
+
+    def grant(self, path: Path) -> None:
+        """Let the run's user own a file, or a folder without what is in it, and write there."""
+        privileges.chown(path, self._uid)
+        self._mounts.append(Mount(path, writable=True))
+
+
+def _report(spec: Path) -> Path:
+    return spec.with_suffix(".report")

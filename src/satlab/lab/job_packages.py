@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Debian packages for one job: fetched by apt from the host's own sources, and unpacked, never installed.
+
+`apt-get` names what is missing on the host, and checks signatures and hashes of what it fetches. `dpkg-deb` unpacks
+it in a sandbox: no script of a package runs, nothing of the host changes.
+"""
+
+import os
+import pwd
+import re
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.lab import privileges, sandbox
+from satlab.lab.sandbox import Limits, Mount, Sandbox
+
+MAX_PACKAGES, MAX_FETCHED_BYTES, MAX_UNPACKED_BYTES, MAX_FILES = 150, 500_000_000, 2_000_000_000, 100_000
+APT_S, UNPACK_S = 300.0, 120.0
+"""Deadlines of one call of apt-get, and of one package, s."""
+NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+", re.ASCII)
+"""Names of packages (Debian policy, section 5.6.7)."""
+_INSTALLS = re.compile(r"^Inst (\S+) (?:\[[^\]]*\] )?\((\S+) ", re.MULTILINE)
+"""A line of `apt-get --simulate`: name, perhaps the installed version, the new one."""
+_URI = re.compile(r"^'[^']*' \S+ (\d+)", re.MULTILINE)
+"""A line of `apt-get --print-uris`; the number is the size in bytes."""
+_UNKNOWN = re.compile(r"Unable to locate package (\S+)|Package '?(\S+?)'? has no installation candidate")
+_OPTIONS = (
+    *("-q", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20", "-o", "Acquire::Retries=1"),
+    *("-o", "APT::Get::AllowUnauthenticated=no"),
+)
+_USR_MERGED = ("bin", "sbin", "lib", "lib64")
+"""Links of the root to folders of /usr; an older package may still hold folders of these names."""
+
+
+@dataclass(frozen=True)
+class Apt:
+    """apt-get of this host; `environment`: further variables, such as another APT_CONFIG."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, *words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run apt-get; the caller looks at its status. Raises HostError: it is missing, or hangs."""
+        variables = {"PATH": paths.STANDARD_PATH, "LC_ALL": "C", **self.environment}
+        try:
+            return subprocess.run(
+                ["apt-get", *_OPTIONS, *words], cwd=cwd, env=variables, stdin=subprocess.DEVNULL, capture_output=True,
+                text=True, timeout=APT_S, check=False,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise HostError("apt-get is missing: packages of jobs come from Debian's archive", _HINT) from error
+        except subprocess.TimeoutExpired as error:
+            raise HostError(f"apt-get {words[0]} did not end within {APT_S:g} s", _HINT) from error
+
+    def missing(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the packages, with those that they depend on, that the host lacks: name to version.
+
+        Raises HostError: a name is unknown, or they cannot be installed together with what the host has.
+        """
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise HostError(f"{name!r} is not the name of a package")
+        if not names:
+            return {}
+        words = ("--simulate", "--no-install-recommends", "--no-upgrade", "--no-remove", "install", "--", *names)
+        done = self.run(*words)
+        if done.returncode:
+            raise HostError(f"apt-get cannot install {' '.join(names)}: {_reason(done)}", _HINT)
+        return dict(_INSTALLS.findall(done.stdout))
+
+    def known(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that the host's lists of packages have."""
+        return [name for name in names if self._is_known(name)]
+
+    def _is_known(self, name: str) -> bool:
+        done = self.run("--simulate", "--no-install-recommends", "install", "--", name)
+        return not (done.returncode and _UNKNOWN.search(done.stderr + done.stdout))
+
+    def fetch(self, packages: Mapping[str, str], folder: Path) -> list[Path]:
+        """Fetch packages into an empty folder; return the files. Raises HostError."""
+        words = [f"{name}={version}" for name, version in packages.items()]
+        done = self.run("--print-uris", "download", "--", *words)
+        size = sum(map(int, _URI.findall(done.stdout)))
+        if len(packages) > MAX_PACKAGES or size > MAX_FETCHED_BYTES:
+            bounds = f"{MAX_PACKAGES} packages and {MAX_FETCHED_BYTES // 10**6} MB"
+            raise HostError(f"{len(packages)} packages of {size // 10**6} MB: more than {bounds}", _HINT)
+        with _writable_for_apt(folder):
+            done = self.run("download", "--", *words, cwd=folder)
+        files = sorted(
+            path for path in folder.iterdir() if path.suffix == ".deb" and stat.S_ISREG(path.lstat().st_mode)
+        )
+        if done.returncode or len(files) != len(packages):
+            raise HostError(f"packages of jobs cannot be fetched: {_reason(done)}", f"apt-get update; {_HINT}")
+        return files
+
+
+_HINT = "install them on the host, or leave --job-packages out"
+
+
+def _reason(done: "subprocess.CompletedProcess[str]") -> str:
+    """Return what apt-get complains about, on one line."""
+    lines = [line.removeprefix("E: ") for line in done.stderr.splitlines() if line.startswith("E: ")]
+    return "; ".join(dict.fromkeys(lines))[:300] or f"status {done.returncode}"
+
+
+@contextmanager
+def _writable_for_apt(folder: Path) -> Iterator[None]:
+    """Let apt's own user write, so that apt fetches without root's rights; without that user it does so as root."""
+    try:
+        user = pwd.getpwnam("_apt").pw_uid
+    except KeyError:
+        user = os.geteuid()
+    if os.geteuid() == 0:
+        os.chown(folder, user, -1)
+    try:
+        yield
+    finally:
+        if os.geteuid() == 0:
+            os.chown(folder, 0, -1)  # what is looked at next, nobody else replaces
+
+
+def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
+    """Unpack packages into the empty folder `target`, each in a sandbox of a user without rights.
+
+    `place`: root's own folder for what sandboxes are made from.
+
+    Raises HostError: a package is not sound, or all together exceed the bounds.
+    """
+    limits = Limits(UNPACK_S, 512 << 20, processes=32, disk_bytes=MAX_UNPACKED_BYTES, files=MAX_FILES, grace_s=1.0)
+    shown = (*(Mount(file, f"/run/{file.name}") for file in files), Mount(target, "/run/target", writable=True))
+    box = Sandbox(mounts=shown, name="unpack", limits=limits)
+    privileges.chown(target, box.uid)
+    (place / "root").mkdir(mode=0o700, exist_ok=True)
+    for file in files:
+        _confined(box, place, ["dpkg-deb", "--extract", f"/run/{file.name}", "/run/target"], file.name)
+    for name in _USR_MERGED:
+        if (target / name).is_dir() and not (target / name).is_symlink():
+            _confined(box, place, ["mkdir", "-p", f"/run/target/usr/{name}"], name)
+            _confined(box, place, ["cp", "-a", f"/run/target/{name}/.", f"/run/target/usr/{name}"], name)
+
+
+def _confined(box: Sandbox, place: Path, argv: Sequence[str], what: str) -> None:
+    """Run a command in the sandbox. Raises HostError."""
+    spec, report = place / "unpack.json", place / "unpack.report"
+    report.unlink(missing_ok=True)
+    done = subprocess.run(
+        [*box.argv(spec, place / "root", report), *argv],
+        env={"PATH": paths.STANDARD_PATH, "LC_ALL": "C"}, cwd=sandbox.HOME,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=UNPACK_S + 10, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        used = sandbox.read_report(report)
+        why = (used.why if used else "") or done.stderr.strip()[-300:] or f"status {done.returncode}"
+        raise HostError(f"{what} cannot be unpacked: {why}", _HINT)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab by hand: up, status, down, shell, and its link while it runs."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from satlab.common import terminals
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus
+from satlab.link import control, prometheus
+from satlab.link.config import LinkSet
+from satlab.link.expectation import expectation
+from satlab.link.options import LinkOptions
+from satlab.lab import lab, ownership
+from satlab.lab.lab import Lab, LabStatus
+
+
+def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
+    """Bring a lab up and leave it up."""
+    further = options.profile_terminals()
+    with log.step(f"lab {lab_id} up") as step:
+        found = Lab.up(lab_id, options.topology(further), options.request(terminals=further))
+        step.outcome = "was up already" if found.found else "done"
+    plan = found.plan
+    names = terminals.clients(found.topology)
+    if plan.terminals:
+        for name, one in zip(names, plan.terminals, strict=True):
+            log.line(
+                f"  {name}: ST {one.id}, {one.group} of GW {one.gateway}, forward {one.forward_modcod} "
+                f"at {one.forward_es_n0_db:.1f} dB, return {one.return_waveform} at {one.return_es_n0_db:.1f} dB, "
+                f"{one.cra_kbps} kbit/s constant"
+            )
+    elif len(names) > 1:
+        log.line(f"  {len(names)} terminals, return rate and round trip of each: {', '.join(names)}")
+    log.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
+    log.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
+    if found.config.emulator == "opensand":
+        expected = expectation(plan, "opensand")
+        log.line(f"  round trip over OpenSAND {expected.rtt_low_ms:.0f} to {expected.rtt_high_ms:.0f} ms")
+    else:
+        log.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
+    for advice in (*plan.advice, *found.notes):
+        log.line(f"  note: {advice}")
+
+
+def status(lab_id: str | None, *, json_lines: bool) -> int:
+    """Show labs on stdout; FAILED when one is broken, or the one asked for is absent."""
+    found = [lab.status(lab_id)] if lab_id else lab.list_labs()
+    for each in found:
+        print(json.dumps(asdict(each), default=str) if json_lines else _line(each))
+    return ExitStatus.FAILED if any(s.phase != "up" for s in found) else ExitStatus.OK
+
+
+def down(lab_id: str | None, log: ProgressLog) -> None:
+    """Take one lab down, or every one (None)."""
+    if lab_id is None:
+        ownership.sweep()
+    for name in [lab_id] if lab_id else [s.lab_id for s in lab.list_labs()]:
+        with log.step(f"lab {name} down") as step:
+            step.outcome = "done" if lab.down(name) else "was not up"
+
+
+def enter(lab_id: str, node: str, command: list[str]) -> list[str]:
+    """Return the argv that runs `command`, or a shell, inside a node."""
+    return [*Lab.attach(lab_id).enter_argv(node), *(command or [os.environ.get("SHELL", "/bin/sh")])]
+
+
+def set_link(lab_id: str, change: LinkSet) -> None:
+    """Change the link of a lab that is up."""
+    control.change(_control(lab_id), change)
+
+
+def show_link(lab_id: str, *, json_lines: bool) -> None:
+    """Print what holds on the link of a lab."""
+    state = control.state(_control(lab_id))
+    if json_lines:
+        print(json.dumps({"lab": lab_id, "t_s": state["t_s"]} | {k: state[k] for k in ("timeline", "directions")}))
+        return
+    for direction, fields in state["directions"].items():
+        said = ", ".join(f"{name} {json.dumps(value)}" for name, value in (fields or {}).items())
+        print(f"{direction}: {said or 'carried by another emulator'}")
+
+
+def print_metrics(lab_id: str) -> None:
+    """Print the last sample of a lab's link for Prometheus."""
+    print(prometheus.render(lab_id, prometheus.last_sample(Path(Lab.attach(lab_id).config.metrics))), end="")
+
+
+def _control(lab_id: str) -> Path:
+    """Return the control socket of a lab that is up."""
+    path = Lab.attach(lab_id).config.control
+    if path is None:
+        raise ConfigError(f"lab {lab_id} has no control socket", hint="bring it up anew: satlab down, satlab up")
+    return Path(path)
+
+
+def _line(state: LabStatus) -> str:
+    parts = [f"{state.lab_id}: {state.phase}", state.reason, f"profile {state.profile}" if state.profile else ""]
+    parts.append(f"emulator {state.emulator}" if state.emulator else "")
+    return ", ".join(p for p in parts if p)

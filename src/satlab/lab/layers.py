@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files and unpacked packages that the sandboxes of one job see in addition to those of the host, read-only.
+
+Where the kernel has overlayfs they are stacked on /usr, /etc and /opt. Elsewhere they are below `/run/satlab`, and
+PATH, LD_LIBRARY_PATH and PYTHONPATH lead there.
+"""
+
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.lab.sandbox import Mount
+
+PLACES = ("usr", "etc", "opt")
+"""Folders of the root that layers are stacked on."""
+LAYERS = ("files", "packages")
+"""The uppermost first."""
+SHOWN_AT = "/run/satlab"
+"""Where layers are shown that cannot be stacked."""
+_HELPER = Path(__file__).with_name("mount_layers.py")
+_SEPARATORS = ":,\\"
+"""Of overlayfs' options."""
+TRY_S = 20.0
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has overlayfs."""
+
+    folder: Path
+    stacked: bool
+
+    def mounts(self) -> list[Mount]:
+        """Return what a sandbox shows; they come before all others, which may lie below them."""
+        if self.stacked:
+            return [Mount(target, f"/{place}") for place, target, _ in self._stacks()]
+        return [Mount(self.folder / layer, f"{SHOWN_AT}/{layer}") for layer in LAYERS]
+
+    def argv(self, sandbox: Sequence[str]) -> list[str]:
+        """Return the argv prefix of a sandbox with these layers in it."""
+        return [*self._stack_argv(), *sandbox] if self.stacked else [*sandbox, "env", *self._variables()]
+
+    def _stacks(self) -> Iterator[tuple[str, Path, list[str]]]:
+        """Yield what is stacked: the folder of the root, its mount point, the layers."""
+        for place in PLACES:
+            own = [self.folder / layer / place for layer in LAYERS]
+            there = [str(path) for path in own if path.is_dir() and not path.is_symlink()]
+            target = self.folder / "mounts" / place
+            if there:  # overlayfs needs two folders; the mount point is empty
+                yield place, target, [*there, f"/{place}" if Path(f"/{place}").is_dir() else str(target)]
+
+    def _stack_argv(self) -> list[str]:
+        words = [word for _, target, lower in self._stacks() for word in ("@", str(target), *lower)]
+        return [sys.executable, "-I", "-S", str(_HELPER), *words, "--"] if words else []
+
+    def _variables(self) -> list[str]:
+        def below(*folders: str) -> str:
+            return ":".join(f"{SHOWN_AT}/{layer}/{folder}" for layer in LAYERS for folder in folders)
+
+        libraries = f"usr/lib/{sysconfig.get_config_var('MULTIARCH') or 'x86_64-linux-gnu'}"
+        programs = below("usr/local/bin", "usr/bin", "usr/sbin")
+        return [
+            f"PATH={programs}:{paths.PROGRAMS}:{paths.STANDARD_PATH}",
+            f"LD_LIBRARY_PATH={below(libraries, 'usr/lib')}",
+            f"PYTHONPATH={paths.SHIM}:{below('usr/lib/python3/dist-packages')}",
+        ]
+
+
+def of(folder: Path) -> Layers:
+    """Return the layers in a folder, stacked where the kernel can. Makes their mount points.
+
+    Raises HostError: the folder's path cannot be an option of a mount.
+    """
+    if any(character in str(folder) for character in _SEPARATORS):
+        raise HostError(f"{folder}: a path with one of {_SEPARATORS} cannot be mounted", "set TMPDIR to another folder")
+    for layer in LAYERS:
+        (folder / layer).mkdir(mode=0o755, exist_ok=True)
+    for place in PLACES:
+        (folder / "mounts" / place).mkdir(mode=0o755, parents=True, exist_ok=True)
+    return Layers(folder, stacked=_stacks_here(folder))
+
+
+def _stacks_here(folder: Path) -> bool:
+    """Return whether the kernel stacks folders: an empty one on /usr."""
+    words = ["@", str(folder / "mounts/usr"), str(folder / LAYERS[0]), "/usr"]
+    argv = [sys.executable, "-I", "-S", str(_HELPER), *words, "--", "true"]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRY_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

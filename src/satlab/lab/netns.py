@@ -1,0 +1,506 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Network namespaces of the embedded lab. The only Python module with privileged network calls.
+
+A lab is a set of namespaces `satlab-<lab id>.<node>`, which belong to a user namespace of the lab: a capability that a
+job holds there counts in no other namespace. They are joined by veth pairs (plain networks) and by TUN interfaces
+that `satlink` serves (satellite and internet networks). Links are made inside the namespaces: nothing shows up in the
+host's own namespace, and no namespace has a default route or a link to it.
+
+With OpenSAND as emulator the satellite interfaces are bridges over the TAPs that it serves, and the emulation network
+is built: a bridge in the SAT's namespace. satlink carries both in one process and needs neither.
+
+Work inside a namespace is done by a short-lived thread that enters it (`setns(2)` acts on the calling thread).
+"""
+
+import contextlib
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network
+from itertools import permutations
+from pathlib import Path
+from socket import AF_INET
+from typing import Any, ParamSpec, TypeVar
+
+from pyroute2 import IPRoute, netns
+from pyroute2.netlink.exceptions import NetlinkError
+
+from satlab.common import ipv6, paths
+from satlab.common.errors import HostError
+from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
+from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
+from satlab.link.opensand import Tap
+from satlab.lab import batch
+from satlab.lab.batch import TUN_QUEUE_PACKETS
+from satlab.lab.privileges import FIRST_UID, UIDS
+
+TUN_DEVICE, TUN_MODE = Path("/dev/net/tun"), 0o666
+DEFAULT_CONGCTL = "cubic"
+"""Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
+HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
+"""Of labs whose nodes are machines: where we are, and every machine's card on the control network."""
+MAIN_TABLE = 254
+_TUN_TYPE, _TAP_TYPE = 1, 2
+_NUD_PERMANENT = 0x80
+_MULTICAST = "224.0.0.0/4"
+"""OpenSAND joins groups, and sends to them, on the emulation network."""
+_FIRST_VETH_INDEX = batch.VETH_INDEX
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+_NO_USER_NAMESPACES = 5
+"""Exit status of `satbox namespaces` where the kernel allows none."""
+_NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+
+_SYSCTLS = {
+    # Defaults come first: interfaces made later inherit them.
+    "ipv6/conf/default/disable_ipv6": "1",
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/ip_forward": "1",
+    # 64 MiB: the bandwidth-delay product of 250 Mbit/s at 0.7 s is 22 MB, and the kernel counts overhead on top.
+    "ipv4/tcp_rmem": "4096 131072 67108864",
+    "ipv4/tcp_wmem": "4096 16384 67108864",
+    # A run must not start from what an earlier one learnt.
+    "ipv4/tcp_no_metrics_save": "1",
+    "ipv4/ping_group_range": "0 0",
+    "ipv4/ip_unprivileged_port_start": "0",
+}
+
+
+@dataclass(frozen=True)
+class KernelRoute:
+    """A route of a namespace's main table as the kernel reports it; `initcwnd` in segments, None = kernel default."""
+
+    destination: IPv4Network
+    via: str | None
+    interface: str
+    congctl: str | None
+    initcwnd: int | None
+
+
+def present(lab_id: str) -> list[str]:
+    """Return the nodes of a lab that have a namespace, or what a killed process left of one."""
+    return [node for lab, node in _all() if lab == lab_id]
+
+
+def lab_ids() -> set[str]:
+    """Return every lab that has at least one namespace on this host."""
+    return {lab for lab, _ in _all()}
+
+
+def _all() -> list[tuple[str, str]]:
+    names = sorted(entry for entry in netns.listnetns(str(RUN_NETNS)) if entry.startswith(PREFIX))
+    parts = [entry.removeprefix(PREFIX).partition(".") for entry in names]
+    return [(lab, node) for lab, dot, node in parts if dot]
+
+
+def check_host() -> None:
+    """Check what the lab needs of the host, changing nothing.
+
+    Raises:
+        HostError: not root, capabilities missing (a container), or no TUN device.
+    """
+    if os.geteuid() != 0:
+        raise HostError("the lab needs root: it makes network namespaces", "run the same command as root")
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    effective = int(status["CapEff"], 16)
+    missing = [capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1]
+    if missing:
+        hint = "run on the host or in a virtual machine, or start the container with these capabilities"
+        raise HostError(f"root lacks {' and '.join(missing)}: no network namespaces can be made", hint)
+    try:
+        os.close(os.open(TUN_DEVICE, os.O_RDWR))
+    except OSError as error:
+        hint = "load the module: modprobe tun; in a container, pass the device in"
+        raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
+
+
+def open_tun_to_jobs() -> Path:
+    """Return the TUN device, which users without privileges may open: udev's mode of it (50-udev-default.rules).
+
+    In containers and on hosts without udev it is root's alone. A network interface needs CAP_NET_ADMIN, too.
+
+    Raises:
+        HostError: its mode cannot be changed.
+    """
+    try:
+        if stat.S_IMODE(TUN_DEVICE.stat().st_mode) & TUN_MODE != TUN_MODE:
+            TUN_DEVICE.chmod(TUN_MODE)
+    except OSError as error:
+        hint = f"run: chmod {TUN_MODE:o} {TUN_DEVICE}"
+        raise HostError(f"{TUN_DEVICE}: {error.strerror}: jobs cannot open it", hint) from error
+    return TUN_DEVICE
+
+
+def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None, carried: str | None = None) -> None:
+    """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
+
+    They belong to a user namespace of the lab, except where the kernel allows none. `taps`, by node, are those of
+    OpenSAND; None: satlink carries the satellite network. `carried`: the LAN that satlink carries, too.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    with _host_errors(f"lab {lab_id}: network namespaces"):
+        _create(lab_id, list(topology.nodes))
+        in_bulk, networks = batch.nodes(topology), batch.networks(topology)
+        nodes = [node for node in topology.nodes if node not in in_bulk]
+        for node in nodes:
+            inside(lab_id, node, _prepare, topology.ipv6)
+        for number, (network, config) in enumerate(topology.networks.items()):
+            ends = [end for end in topology.ends(network) if end.node not in in_bulk]
+            if network in networks:
+                continue
+            if config.kind is NetworkKind.LAN and network != carried:
+                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+            elif config.kind is NetworkKind.SATELLITE and taps:
+                for end in ends:
+                    inside(lab_id, end.node, _make_bridged_tap, end.interface, config.mtu, taps[end.node])
+            elif config.kind is not NetworkKind.EMULATION:
+                for end in ends:
+                    inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
+            elif taps:
+                _join_at_sat(lab_id, topology, network)
+        _add_addresses(lab_id, topology, emulation=taps is not None)
+        if taps:
+            _add_neighbours(lab_id, topology, taps)
+
+
+def _add_addresses(lab_id: str, topology: Topology, *, emulation: bool) -> None:
+    """Add addresses and routes, those of IPv6 after those of IPv4."""
+    plan, in_bulk = routes(topology), batch.nodes(topology)
+    for node in (node for node in topology.nodes if node not in in_bulk):
+        inside(lab_id, node, _address, topology, node, emulation=emulation)
+        inside(lab_id, node, _add_routes, plan[node])
+        set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
+    for node in in_bulk:
+        lines = batch.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
+        inside(lab_id, node, _apply, name(lab_id, node), lines, topology.ipv6)
+    for node in topology.nodes if topology.ipv6 else ():
+        lines = ipv6.lines(topology, node, plan[node], DEFAULT_CONGCTL)
+        inside(lab_id, node, _batch, name(lab_id, node), lines, "-6")
+
+
+def _create(lab_id: str, nodes: list[str]) -> None:
+    """Make a user namespace and network namespaces that belong to it; plain ones where the kernel allows no such."""
+    user = user_path(lab_id)
+    user.parent.mkdir(mode=0o700, exist_ok=True)
+    files = [str(path(lab_id, node)) for node in nodes]
+    argv = [str(paths.SATBOX), "namespaces", str(user), str(FIRST_UID), str(UIDS), *files]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise HostError(f"{paths.SATBOX} is missing", "build it: ./satlab --install lab") from error
+    if done.returncode == _NO_USER_NAMESPACES:
+        for node in nodes:
+            netns.create(name(lab_id, node))
+    elif done.returncode != 0:
+        raise HostError(f"lab {lab_id}: namespaces: {done.stderr.strip().removeprefix('error: ')}")
+
+
+def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
+    """Make the network cards of machines: a namespace each with plain wires, without addresses but those of control.
+
+    `control` has each machine's address on the control network, with its prefix; `host` is ours, on a bridge in the
+    namespace `HOST_NODE`. The satellite network is left to who emulates it on the machines. A failure leaves what was
+    made so far.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    with _host_errors(f"lab {lab_id}: network namespaces"):
+        build_host(lab_id)
+        for node in control:
+            netns.create(name(lab_id, node))
+            inside(lab_id, node, _prepare)
+        inside(lab_id, HOST_NODE, _make_bridge, CONTROL_INTERFACE, 1500)
+        inside(lab_id, HOST_NODE, _set_address, CONTROL_INTERFACE, host)
+        for number, (node, address) in enumerate(control.items()):
+            port = InterfaceEnd(HOST_NODE, f"port{number}", "", IPv4Address(0))
+            card = InterfaceEnd(node, CONTROL_INTERFACE, "", IPv4Address(0))
+            _join(lab_id, port, card, 1500, 2 * _FIRST_VETH_INDEX + number)
+            inside(lab_id, HOST_NODE, _attach, port.interface, CONTROL_INTERFACE)
+            inside(lab_id, node, _set_address, CONTROL_INTERFACE, address)
+        for number, (network, config) in enumerate(topology.networks.items()):
+            ends = topology.ends(network)
+            if config.kind in (NetworkKind.LAN, NetworkKind.INTERNET):
+                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+            elif config.kind is NetworkKind.EMULATION:
+                _join_at_sat(lab_id, topology, network)
+
+
+def build_host(lab_id: str) -> None:
+    """Make the namespace `HOST_NODE` alone, for a program that makes networks of its own."""
+    netns.create(name(lab_id, HOST_NODE))
+    inside(lab_id, HOST_NODE, _prepare)
+
+
+def _set_address(interface: str, address: str) -> None:
+    with IPRoute() as ip:
+        index = _index(ip, interface)
+        host, _, prefix = address.partition("/")
+        ip.addr("add", index=index, address=host, prefixlen=int(prefix))
+        ip.link("set", index=index, state="up")
+
+
+def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
+    """Make an emulation network: the SAT's end is a bridge, joined to every other end by a veth pair."""
+    mtu = topology.networks[network].mtu
+    hub = next(end for end in topology.ends(network) if topology.nodes[end.node].role is Role.SAT)
+    inside(lab_id, hub.node, _make_bridge, hub.interface, mtu)
+    for number, end in enumerate(end for end in topology.ends(network) if end != hub):
+        port = replace(hub, interface=f"port{number}")
+        _join(lab_id, port, end, mtu, 2 * _FIRST_VETH_INDEX + number)
+        inside(lab_id, hub.node, _attach, port.interface, hub.interface)
+
+
+def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
+    """Let each end of the satellite network know the other's MAC: OpenSAND loses packets before its logon."""
+    ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
+    for own, other in permutations(ends, 2):
+        inside(lab_id, own.node, _add_neighbour, own.interface, str(other.address), taps[other.node].mac)
+
+
+def set_congestion_control(lab_id: str, node: str, congctl: str, initcwnd: int | None = None) -> None:
+    """Let TCP of a node use `congctl` and an initial window of `initcwnd` segments (None: the kernel's) on all routes.
+
+    Connections that are open keep what they have.
+
+    Raises:
+        HostError: the kernel has no such algorithm, or does not show it on a route afterwards.
+    """
+    metrics = {"cc_algo": congctl} | ({} if initcwnd is None else {"initcwnd": initcwnd})
+    with _host_errors(f"{name(lab_id, node)}: congestion control {congctl!r}"):
+        inside(lab_id, node, _set_metrics, metrics)
+    for route in read_routes(lab_id, node):
+        if (route.congctl, route.initcwnd) != (congctl, initcwnd):
+            raise HostError(f"{name(lab_id, node)}: route to {route.destination} does not take {congctl!r}")
+
+
+def set_tcp_buffers(lab_id: str, node: str, receive_max: int, send_max: int) -> None:
+    """Let TCP of a node's new connections use up to so many bytes of buffer (tcp(7): tcp_rmem, tcp_wmem).
+
+    Raises:
+        HostError: the kernel refuses, or has another value afterwards.
+    """
+    with _host_errors(f"{name(lab_id, node)}: TCP buffers"):
+        for file, largest in (("tcp_rmem", receive_max), ("tcp_wmem", send_max)):
+            if inside(lab_id, node, _set_largest, Path("/proc/sys/net/ipv4") / file, largest) != largest:
+                raise HostError(f"{name(lab_id, node)}: {file} does not take {largest}")
+
+
+def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
+    """Read a node's main routing table back from the kernel."""
+    with _host_errors(f"{name(lab_id, node)}: routes"):
+        return inside(lab_id, node, _read_routes)
+
+
+def links_without_carrier(lab_id: str) -> list[str]:
+    """Return the interfaces `node.interface` of a lab that would drop packets: no carrier, or their user has gone."""
+    with _host_errors(f"lab {lab_id}: links"):
+        return [f"{node}.{link}" for node in present(lab_id) for link in inside(lab_id, node, _read_down_links)]
+
+
+def remove(lab_id: str) -> None:
+    """Delete every namespace of a lab, with all that is in it, and its user namespace; none there is fine."""
+    user = user_path(lab_id)
+    if user.exists():
+        with _host_errors(f"{user}: removal"), contextlib.suppress(FileNotFoundError):
+            netns.remove(str(user))
+        with contextlib.suppress(OSError):  # other labs are in it
+            user.parent.rmdir()
+    for node in present(lab_id):
+        with _host_errors(f"{name(lab_id, node)}: removal"), contextlib.suppress(FileNotFoundError):
+            netns.remove(name(lab_id, node))
+
+
+def occupants(lab_id: str) -> set[int]:
+    """Return the processes that are inside one of the lab's namespaces, known by the namespace's inode."""
+    return set(node_of_each_process(lab_id))
+
+
+def node_of_each_process(lab_id: str) -> dict[int, str]:
+    """Return the node of each process that is inside one of the lab's namespaces, by pid."""
+    nodes = {}
+    for node in present(lab_id):
+        with contextlib.suppress(FileNotFoundError):
+            status = path(lab_id, node).stat()
+            nodes[status.st_dev, status.st_ino] = node
+    return {pid: nodes[inode] for pid, inode in _network_of_each_process() if inode in nodes}
+
+
+def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it ended, or is a zombie without a namespace
+                status = (entry / "ns" / "net").stat()
+                yield int(entry.name), (status.st_dev, status.st_ino)
+
+
+def inside(
+    lab_id: str, node: str, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """Run `work` in a thread that has entered the node's namespace, and return its result."""
+
+    def enter() -> Result:
+        netns.setns(str(path(lab_id, node)), flags=0)
+        return work(*args, **kwargs)
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(enter).result()
+
+
+@contextlib.contextmanager
+def _host_errors(what: str) -> Iterator[None]:
+    """Turn the kernel's refusal into a HostError that says which step it was."""
+    try:
+        yield
+    except NetlinkError as error:
+        raise HostError(f"{what}: the kernel refused: {os.strerror(error.code)}") from error
+    except OSError as error:
+        raise HostError(f"{what}: {error}") from error
+
+
+# --- steps that run inside a namespace ------------------------------------------------------------------------------
+
+
+def _set_sysctls(values: Mapping[str, str]) -> None:
+    for key, value in values.items():
+        file = Path("/proc/sys/net") / key
+        if file.exists():  # a kernel without IPv6 has nothing to turn off
+            file.write_text(value)
+
+
+def _apply(namespace: str, lines: list[str], has_ipv6: bool) -> None:
+    """Set up a namespace whole."""
+    _set_sysctls(_SYSCTLS | (ipv6.SYSCTLS if has_ipv6 else {}))
+    _batch(namespace, lines)
+
+
+def _batch(namespace: str, lines: list[str], *options: str) -> None:
+    """Carry out lines of `ip` by one process: it starts in the namespace that this thread has entered."""
+    text = "\n".join(lines) + "\n"
+    done = subprocess.run(["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())[:200]
+        raise HostError(f"{namespace}: ip -batch: {said}", "is another program changing this namespace? Try again")
+
+
+def _prepare(has_ipv6: bool = False) -> None:
+    _set_sysctls(_SYSCTLS | (ipv6.SYSCTLS if has_ipv6 else {}))
+    with IPRoute() as ip:
+        ip.link("set", index=_index(ip, "lo"), state="up")
+
+
+def _join(lab_id: str, a: InterfaceEnd, b: InterfaceEnd, mtu: int, index: int) -> None:
+    """Make a veth pair with one end in each namespace, from the start; `index` is the interface index of end `a`."""
+    peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
+    inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)
+
+
+def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> None:
+    with IPRoute() as ip:
+        ip.link("add", kind="veth", ifname=interface, mtu=mtu, index=index, peer=peer)
+
+
+def _make_tun(interface: str, mtu: int) -> None:
+    """Make a TUN that outlives its user: no packet information. What it leaves to its reader, the reader says."""
+    with IPRoute() as ip:
+        ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)
+        ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)
+
+
+def _make_bridge(interface: str, mtu: int, mac: str | None = None) -> None:
+    """Make a bridge that learns nothing of multicast groups; `mac` None: the kernel chooses."""
+    with IPRoute() as ip:
+        address = {} if mac is None else {"address": mac}
+        ip.link("add", kind="bridge", ifname=interface, mtu=mtu, br_mcast_snooping=0, **address)
+
+
+def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
+    """Make a TAP that outlives its user, without packet information, as the only port of a bridge `interface`."""
+    _make_bridge(interface, mtu, tap.mac)
+    with IPRoute() as ip:
+        ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)
+        ip.link("set", index=_index(ip, tap.name), mtu=mtu, address=tap.mac, txqlen=TUN_QUEUE_PACKETS)
+    _attach(tap.name, interface)
+
+
+def _attach(port: str, bridge: str) -> None:
+    with IPRoute() as ip:
+        ip.link("set", index=_index(ip, port), master=_index(ip, bridge), state="up")
+
+
+def _add_neighbour(interface: str, address: str, mac: str) -> None:
+    with IPRoute() as ip:
+        ip.neigh("replace", ifindex=_index(ip, interface), dst=address, lladdr=mac, state=_NUD_PERMANENT)
+
+
+def _address(topology: Topology, node: str, *, emulation: bool) -> None:
+    with IPRoute() as ip:
+        for interface, end in topology.nodes[node].interfaces.items():
+            network = topology.networks[end.network]
+            is_emulation = network.kind is NetworkKind.EMULATION
+            if is_emulation and not emulation:
+                continue
+            index = _index(ip, interface)
+            ip.addr("add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen)
+            ip.link("set", index=index, state="up")
+            if is_emulation:
+                ip.route("add", dst=_MULTICAST, oif=index, scope="link")
+
+
+def _add_routes(routes: Iterable[Route]) -> None:
+    with IPRoute() as ip:
+        for route in routes:
+            ip.route("add", dst=str(route.destination), gateway=str(route.via), oif=_index(ip, route.interface))
+
+
+def _set_metrics(metrics: dict[str, Any]) -> None:
+    """Write each route of the main table again, with metrics; the kernel's own subnet routes included."""
+    with IPRoute() as ip:
+        for route in _main_table(ip):
+            fields = {key: route.get(key) for key in ("dst", "dst_len", "gateway", "oif", "prefsrc", "priority")}
+            kept = {key: value for key, value in fields.items() if value is not None}
+            ip.route("replace", **kept, proto=route["proto"], scope=route["scope"], metrics=metrics)
+
+
+def _set_largest(file: Path, largest: int) -> int:
+    """Write the last of the three sizes of a file, and return it as the kernel has it; the others are at most it."""
+    least, usual, _ = map(int, file.read_text().split())
+    file.write_text(f"{min(least, largest)} {min(usual, largest)} {largest}\n")
+    return int(file.read_text().split()[2])
+
+
+def _read_routes() -> list[KernelRoute]:
+    with IPRoute() as ip:
+        names = {link["index"]: link.get("ifname") for link in ip.get_links()}
+        return [
+            KernelRoute(
+                destination=IPv4Network(f"{route.get('dst') or '0.0.0.0'}/{route['dst_len']}"),  # noqa: S104
+                via=route.get("gateway"),
+                interface=names[route.get("oif")],
+                congctl=metrics.get_attr("RTAX_CC_ALGO") if metrics else None,
+                initcwnd=metrics.get_attr("RTAX_INITCWND") if metrics else None,
+            )
+            for route in _main_table(ip)
+            for metrics in [route.get("metrics")]
+        ]
+
+
+def _read_down_links() -> list[str]:
+    with IPRoute() as ip:
+        return [str(link.get("ifname")) for link in ip.get_links() if link.get("operstate") == "DOWN"]
+
+
+def _main_table(ip: Any) -> list[Any]:
+    return list(ip.get_routes(family=AF_INET, table=MAIN_TABLE))
+
+
+def _index(ip: Any, interface: str) -> int:
+    (index,) = ip.link_lookup(ifname=interface)
+    return int(index)

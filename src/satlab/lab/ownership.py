@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labs of runs belong to the process that runs them: what a killed run leaves behind, the next one removes.
+
+The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it when the process ends, however it ends.
+"""
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from satlab.common import locks, scratch
+from satlab.common.errors import HostError
+from satlab.lab import lab
+
+OWNERS = Path("/run/satlab-owners")
+
+
+@contextmanager
+def owned(lab_id: str) -> Iterator[str]:
+    """Own a lab's id as long as the block lasts."""
+    descriptor = _locked(OWNERS / lab_id)
+    try:
+        yield lab_id
+    finally:
+        _forget(OWNERS / lab_id)
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """Open and lock a lock file. A sweep holds it for a moment at most, and may have removed it then."""
+    try:
+        while (descriptor := locks.hold_removable(path, wait=True)) is None:
+            pass
+    except PermissionError as error:
+        raise HostError("a run needs root: it makes network namespaces", "run the same command as root") from error
+    return descriptor
+
+
+def _forget(path: Path) -> None:
+    """Remove a lock file, and the folder if it was the last."""
+    path.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
+
+
+def sweep() -> list[str]:
+    """Take down the labs whose owners have died, and remove their temporary folders; return the labs' ids."""
+    dead = []
+    for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
+        # Its owner may end, or hold it: then there is nothing to do.
+        with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lab.down(path.name)
+            _forget(path)
+            dead.append(path.name)
+    scratch.sweep()
+    return dead
+
+
+def make_folder(folder: Path) -> None:
+    """Make a new folder, and the ones above it, owned by the person who called sudo. Raises FileExistsError."""
+    if not folder.parent.exists():
+        make_folder(folder.parent)
+    folder.mkdir()
+    chown_to_caller(folder)
+
+
+def chown_to_caller(path: Path) -> None:
+    """Let the person who called sudo, or else root, own a file, or a folder and all in it."""
+    if os.geteuid() != 0:
+        return
+    uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
+    # A job may have left links and deep folders: chown(1) follows no link, not even one that comes meanwhile.
+    argv = ["chown", "-hRP", "--", f"{int(uid)}:{int(gid)}", str(path)]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise HostError(f"{path}: its owner cannot be changed: {done.stderr.decode(errors='replace').strip()[:200]}")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The job satlab_pep outside a scenario: a proxy on one node for as long as a block lasts."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from satlab.common import paths, scratch
+from satlab.common.errors import HostError
+from satlab.common.processes import finish, wait
+from satlab.common.topology import Role
+from satlab.lab import privileges, sandbox
+from satlab.lab.job_host import JOB_LIMITS
+from satlab.lab.lab import Lab
+from satlab.lab.sandbox import Mount, Sandbox
+
+JOB = "satlab_pep"
+READY_S = 20.0
+END_S = 10.0
+_PROGRAM = paths.JOBS / JOB / "files" / f"{JOB}.py"
+_NUMBERS = ("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID")
+
+
+def proxies(up: Lab) -> list[str]:
+    """Name the nodes that proxies run on."""
+    return [name for name, node in up.topology.nodes.items() if node.role is Role.PROXY]
+
+
+@contextlib.contextmanager
+def proxy(
+    up: Lab, node: str, words: Sequence[str], folder: Path, *, engine: str, readable: Sequence[Path] = ()
+) -> Iterator[None]:
+    """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
+
+    `folder` gets its records, `words` are further options, `readable` are new folders that this user shall own.
+
+    Raises:
+        HostError: it is not ready in time, with what it said.
+    """
+    uid, capabilities = privileges.new_uid(), privileges.CAPABILITIES[JOB]
+    if why := sandbox.lacking(up.place(node), capabilities):
+        raise HostError(f"{JOB}: {why}", sandbox.ALLOW)
+    folder.mkdir()
+    for place in (folder, *readable):
+        privileges.chown_tree(place, uid)
+    mounts = (*sandbox.programs(), *up.place(node).name(), Mount(folder, writable=True), *map(Mount, readable))
+    box = Sandbox(uid, up.place(node), mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
+    with scratch.folder("pep") as ours:
+        (ours / "root").mkdir()
+        nodes = up.topology.nodes
+        ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
+        enter = box.argv(ours / "sandbox.json", ours / "root")
+        argv = [*enter, sys.executable, str(_PROGRAM), engine, *ends, *words]
+        with _running(argv, _environment(node, folder), folder):
+            yield
+
+
+def connections(folder: Path) -> int:
+    """Return how many connections the proxy has split, by the record that it left when it ended."""
+    reports = list(folder.glob("files/*/pep_json.json"))
+    return int(json.loads(reports[0].read_text())["connections"]) if reports else 0
+
+
+def _environment(node: str, folder: Path) -> dict[str, str]:
+    """Return what a job finds in its environment; its records go to the folder."""
+    return {
+        "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}", "HOME": sandbox.HOME, "PYTHONPATH": str(paths.SHIM),
+        "JOB_NAME": JOB, "PYTHONDONTWRITEBYTECODE": "1", "SATLAB_RAW": str(folder.resolve()), "SATLAB_AGENT": node,
+    } | dict.fromkeys(_NUMBERS, "1")  # fmt: skip
+
+
+@contextlib.contextmanager
+def _running(argv: list[str], environment: dict[str, str], folder: Path) -> Iterator[None]:
+    stats, log = folder / "stats.jsonl", folder / "log"
+    with log.open("wb") as words:
+        nothing = subprocess.DEVNULL
+        job = subprocess.Popen(argv, env=environment, cwd=sandbox.HOME, stdin=nothing, stdout=words, stderr=words)
+    try:
+        is_ready = wait(lambda: job.poll() is not None or (stats.exists() and '"ready"' in stats.read_text()), READY_S)
+        if not is_ready or job.poll() is not None:
+            raise HostError(f"a PEP does not start: {log.read_text().strip()}", "see that line's hint")
+        yield
+    finally:
+        finish(job, END_S)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Sandboxes of jobs and programs under test: what they see, may do and may use; satbox builds them (crates/confine)."""
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.lab import privileges
+
+HOME = "/tmp"  # noqa: S108 - the sandbox's own
+"""The folder in memory that is a program's working directory, and ends with it."""
+CAPABILITY_NUMBERS = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
+"""Capabilities that may be granted (capabilities(7)). They count in the lab's user namespace alone."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A program that exceeds one of these is ended. `seconds` None: no limit.
+
+    After SIGTERM its descendants have `descendants_grace_s` to end, then the program has `grace_s`.
+    """
+
+    seconds: float | None = 600.0
+    memory_bytes: int = 2 << 30
+    processes: int = 256
+    disk_bytes: int = 1 << 30
+    files: int = 20_000
+    grace_s: float = 2.0
+    descendants_grace_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of the host that is visible in a sandbox; by default at the same path."""
+
+    source: Path
+    target: str = ""
+    writable: bool = False
+
+    def spec(self) -> dict[str, Any]:
+        """Return it as satbox takes it."""
+        target = self.target or str(self.source.absolute())
+        return {"source": str(self.source.resolve()), "target": target, "writable": self.writable}
+
+
+@dataclass(frozen=True)
+class Place:
+    """The namespaces of a node. `network` None: no network. `user` None: they belong to the host's users."""
+
+    network: Path | None = None
+    user: Path | None = None
+
+    def name(self) -> tuple[Mount, ...]:
+        """Return what shows a program the name of its network namespace: satpep runs in a lab's alone."""
+        return () if self.network is None else (Mount(self.network),)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """`base` is the root file system: the host's programs for `/`.
+
+    `hosts` None: the hosts file of `base`. `directory` is the working directory; None: the caller's. `held`: the
+    program starts when the other end of its standard input, a socket, gets a byte; one comes when it is ready to.
+    """
+
+    uid: int = field(default_factory=privileges.new_uid)
+    place: Place = Place()
+    mounts: tuple[Mount, ...] = ()
+    base: Path = Path("/")
+    name: str = "sandbox"
+    hosts: str | None = None
+    directory: str | None = None
+    capabilities: tuple[str, ...] = ()
+    held: bool = False
+    limits: Limits = Limits()
+
+    def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
+        """Return it as `schemas/sandbox.schema.json` has it; without a user namespace nothing is granted."""
+        limits = vars(self.limits)
+        return {
+            "uid": self.uid,
+            "capabilities": [CAPABILITY_NUMBERS[name] for name in self.capabilities if self.place.user],
+            "user_namespace": _text(self.place.user),
+            "network": _text(self.place.network),
+            "root": str(root.resolve()),
+            "base": str(self.base.resolve()),
+            "mounts": [mount.spec() for mount in self.mounts],
+            "name": self.name,
+            "hosts": self.hosts,
+            "directory": self.directory,
+            "report": _text(report),
+            "held": self.held,
+            "limits": limits,
+        }
+
+    def argv(self, spec: Path, root: Path, report: Path | None = None) -> list[str]:
+        """Write the file `spec`, which root alone can read, and return the argv prefix that runs a command.
+
+        `root` is an empty folder, the mount point of the sandbox's root; several sandboxes may have the same. The
+        command has the caller's variables and working directory. `report`: a new file that will hold how it ended.
+        """
+        spec.touch(mode=0o600)
+        spec.write_text(json.dumps(self.spec(root, report)))
+        return [str(paths.SATBOX), "run", str(spec.resolve()), "--"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a program ended and what it used; `status` -N: signal N. `why`: the limit that ended it, or empty.
+
+    `lasted_s`: from its start to its end. `waited_s`: a thread could run and had no core, from samples of their states.
+    """
+
+    status: int
+    why: str
+    lasted_s: float
+    cpu_s: float
+    peak_bytes: int
+    waited_s: float
+
+
+def read_report(file: Path) -> Usage | None:
+    """Read satbox's report; None if there is none: its sandbox was killed."""
+    try:
+        found = json.loads(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return Usage(**{each.name: found[each.name] for each in fields(Usage)})
+
+
+ALLOW = "allow user namespaces: sysctl user.max_user_namespaces=10000"
+"""Remedy for what `lacking` returns."""
+
+
+def lacking(place: Place, capabilities: Iterable[str]) -> str:
+    """Return why a program that needs capabilities cannot run in a place; empty if it can.
+
+    Ports below 1024 are free in every lab (`netns`).
+    """
+    needed = [name for name in capabilities if name != "net_bind_service"]
+    if place.user is not None or not needed:
+        return ""
+    words = " and ".join(f"CAP_{name.upper()}" for name in needed)
+    return f"it needs {words}, which would count on the whole host: this kernel allows no user namespace"
+
+
+def enforced_by() -> dict[str, str]:
+    """Return what enforces limits on this host, by limit (schemas/manifest.schema.json). Raises HostError."""
+    argv = [str(paths.SATBOX), "enforces"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise HostError(f"satbox: {done.stderr.strip().removeprefix('error: ')}")
+    return {str(limit): str(by) for limit, by in json.loads(done.stdout).items()}
+
+
+def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a host with these mechanisms does not enforce, and what to do."""
+    if by.get("memory") == "watch":
+        yield (
+            "no control group limits memory and processes of jobs and programs: satbox looks every 50 ms and ends what"
+            " exceeds them, so short peaks pass; mount cgroup version 2 with the controllers memory and pids"
+        )
+    if by.get("capabilities") == "not granted":
+        yield f"this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused; {ALLOW}"
+
+
+def programs() -> tuple[Mount, ...]:
+    """Return what our programs need in addition to those of the system; caches of the system that exist."""
+    known = [*privileges.program_paths(), paths.PROGRAMS, *_CACHES]
+    return tuple(Mount(path.resolve()) for path in dict.fromkeys(known) if path.exists() and not _is_system(path))
+
+
+_CACHES = (Path("/var/cache/fontconfig"), Path("/var/lib/dpkg"))
+"""A browser would read every font again; the versions of installed packages are in results."""
+
+
+def _is_system(path: Path) -> bool:
+    return path.resolve().is_relative_to("/usr")
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host enforces of a sandbox's limits."""
+
+import json
+import os
+
+import jsonschema
+import pytest
+
+from satlab.common import paths
+from satlab.lab import sandbox
+
+ENFORCED = {"memory": "cgroup2", "processes": "cgroup2", "disk": "watch", "capabilities": "user namespace"}
+
+
+@pytest.mark.parametrize(
+    ("lack", "said"),
+    [
+        ({}, []),
+        ({"memory": "cgroup1", "processes": "cgroup1"}, []),
+        ({"memory": "watch", "processes": "watch"}, ["mount cgroup version 2"]),
+        ({"capabilities": "not granted"}, ["sysctl user.max_user_namespaces"]),
+    ],
+)
+def test_a_host_that_enforces_less_is_named(lack: dict[str, str], said: list[str]) -> None:
+    found = list(sandbox.not_enforced(ENFORCED | lack))
+    assert len(found) == len(said)
+    assert all(words in line for words, line in zip(said, found, strict=True))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_enforces_limits_here_fits_the_manifest() -> None:
+    schema = json.loads((paths.ROOT / "schemas" / "manifest.schema.json").read_text())["properties"]["enforced_by"]
+    found = sandbox.enforced_by()
+    jsonschema.validate(found, schema)
+    assert set(found) == set(ENFORCED)

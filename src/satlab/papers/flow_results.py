@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Published figures next to those of flows, and the paper's conclusions judged."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, median
+
+from rich.table import Table
+
+from satlab.common.console import for_tables
+from satlab.common.files import write_atomically
+from satlab.common.statistics import Verdict
+from satlab.papers import flow_values
+from satlab.papers.flow_campaign import FlowCampaign, Run
+from satlab.papers.flow_figures import FIGURES, RELATIVE, TIMED, least_s
+from satlab.papers.flow_judgement import VERDICT, Judge, Judgement
+from satlab.papers.flow_values import Ours
+from satlab.papers.paper import Agreement, Cell, Grid, Paper, Published
+
+FILE = "results.json"
+NOTHING = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure of a cell in a phase."""
+
+    cell: Cell
+    metric: str
+    phase: int
+    published: Published | None
+    ours: Ours | None
+    failed: int
+    uncalibrated: int
+
+    @property
+    def deviation(self) -> float | None:
+        """Return ours less published, relative; at least this where runs did not complete."""
+        if self.published is None or self.ours is None:
+            return None
+        return self.ours.mean / self.published.mean - 1
+
+    def row(self, phases: Sequence[str]) -> tuple[str, ...]:
+        """Return it as text: `COLUMNS`."""
+        figure = FIGURES[self.metric]
+        theirs = mine = interval = source = algorithm = NOTHING
+        if self.published:
+            theirs = _with_spread(self.published.mean, self.published.sd, figure.digits)
+            algorithm, source = self.published.algorithm, f"table {self.published.table}"
+        if self.ours:
+            mine = _least(self.ours) + _with_spread(self.ours.mean, self.ours.in_time, figure.digits)
+            if (found := self.ours.interval) is not None:
+                interval = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
+        off = NOTHING if self.deviation is None else _signed(self.deviation)
+        phase = phases[self.phase] if figure.is_phased and len(phases) > 1 else NOTHING
+        return (
+            self.cell.id, _title(self.metric), phase, algorithm, theirs, source, self.cell.algorithm, mine, off,
+            interval, str(self.ours.runs if self.ours else 0), str(self.failed), str(self.uncalibrated or NOTHING),
+        )  # fmt: skip
+
+
+def _title(metric: str) -> str:
+    figure = FIGURES[metric]
+    return f"{figure.title}{f' ({figure.unit})' if figure.unit else ''}"
+
+
+def _signed(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "\N{MINUS SIGN}")
+
+
+def _label(factor: str | float) -> str:
+    return f"{factor:g}" if isinstance(factor, float) else factor
+
+
+def _least(ours: Ours) -> str:
+    return "at least " if ours.censored else ""
+
+
+def _with_spread(mean: float, sd: float | None, digits: int) -> str:
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" \N{PLUS-MINUS SIGN} {sd:.{digits}f}")
+
+
+COLUMNS = (
+    "Cell", "Figure", "Phase", "Published for", "Published", "In", "Ours with", "Ours", "Deviation", "95 % interval",
+    "n", "Failed", "Out of calibration",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AgreementResult:
+    """How near a figure is to the published ones. `median`: of the `measured` deviations, without sign; `misses`: those
+    beyond the bound. It is undecided while figures, or runs of one, are missing of the `published` ones.
+    """
+
+    agreement: Agreement
+    published: int
+    measured: int
+    median: float | None
+    misses: tuple[str, ...]
+    verdict: Verdict
+
+    def row(self) -> tuple[str, ...]:
+        """Return it as text: `AGREEMENT_COLUMNS`."""
+        bound = f"{self.agreement.at_most:.0%}"
+        found = NOTHING if self.median is None else f"{self.median:.1%}"
+        counts = f"{self.measured} of {self.published}"
+        return _title(self.agreement.figure), counts, found, bound, self.verdict, ", ".join(self.misses) or NOTHING
+
+
+AGREEMENT_COLUMNS = ("Figure", "Published figures measured", "Median deviation", "At most", "Verdict", "Beyond it")
+
+
+@dataclass(frozen=True)
+class GridTable:
+    """A table of a paper as text: means over the runs, a dash where nothing was measured."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class FlowResults:
+    """All runs of a campaign."""
+
+    paper: Paper
+    runs: Mapping[str, Sequence[Run]]
+    cells: Sequence[Cell]
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """Return every figure of every cell, those of a phase in each."""
+        return [
+            Comparison(
+                cell, metric, phase, self._theirs(cell, metric, phase), self.figure(cell, metric, phase),
+                sum(run.failed for run in self.runs[cell.id]), sum(run.is_uncalibrated for run in self.runs[cell.id]),
+            )
+            for cell in self.cells
+            for metric in cell.figures
+            for phase in self._phases(metric)
+        ]  # fmt: skip
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the `COLUMNS` that have a value, and of each comparison a row of them."""
+        rows = [one.row(self.paper.phases) for one in self.comparisons]
+        kept = [number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)]
+        return [COLUMNS[number] for number in kept], [[row[number] for number in kept] for row in rows]
+
+    def _phases(self, metric: str) -> range:
+        return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
+
+    @cached_property
+    def _published(self) -> list[Published]:
+        return self.paper.published()
+
+    def _theirs(self, cell: Cell, metric: str, phase: int) -> Published | None:
+        asked = (cell.published, metric, phase)
+        rows = (row for row in self._published if (row.algorithm, row.metric, row.phase) == asked)
+        return next((row for row in rows if row.is_of(cell)), None)
+
+    def figure(self, cell: Cell, metric: str, phase: int) -> Ours | None:
+        """Return a figure over the runs of a cell; None without any.
+
+        A run that failed counts with what it carried, one that did not complete with the time that it had.
+        """
+        runs = self.runs.get(cell.id, ())
+        spreads = [run.spread(metric, phase) for run in runs]
+        censored = 0
+        if metric in TIMED:
+            censored = sum(spread is None for spread in spreads)
+            spreads = [spread or (least_s(run.outcome), None) for spread, run in zip(spreads, runs, strict=True)]
+        scale = self._scale(cell, metric, phase)
+        if scale is None:
+            return None
+        means = [spread[0] * scale for spread in spreads if spread is not None]
+        deviations = [spread[1] * scale for spread in spreads if spread is not None and spread[1] is not None]
+        return flow_values.of_runs(means, deviations, censored)
+
+    def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
+        """Return what makes a figure a percentage of the base cell's; None where that was not measured."""
+        if metric not in RELATIVE or cell.base is None:
+            return None if metric in RELATIVE else 1.0
+        every = [run.spread(metric, phase) for run in self.runs.get(cell.base, ())]
+        spreads = [spread for spread in every if spread is not None]
+        if metric in TIMED and len(spreads) < len(every):
+            return None
+        whole = fmean(mean for mean, _ in spreads) if spreads else 0.0
+        return 100 / whole if whole else None
+
+    @cached_property
+    def grids(self) -> list["GridTable"]:
+        """Return the paper's tables that have cells here."""
+        tables = [self._grid(grid) for grid in self.paper.grids]
+        return [table for table in tables if table.rows]
+
+    def _grid(self, grid: Grid) -> "GridTable":
+        cells = [cell for cell in self.cells if fnmatchcase(cell.id, grid.cells)]
+        row_values = list(dict.fromkeys(cell.factors[grid.rows] for cell in cells))
+        columns: list[tuple[str, str | None]] = [(figure, None) for figure in grid.figures]
+        head = [_title(figure) for figure in grid.figures]
+        if grid.columns is not None:
+            known = dict.fromkeys(_label(cell.factors[grid.columns]) for cell in cells)
+            head = [value for value in grid.only or known if value in known]
+            columns = [(grid.figures[0], value) for value in head]
+        rows = [(_label(row), *(self._in_grid(grid, cells, row, *one) for one in columns)) for row in row_values]
+        return GridTable(grid.title, (grid.rows, *head), rows)
+
+    def _in_grid(self, grid: Grid, cells: Sequence[Cell], row: str | float, metric: str, column: str | None) -> str:
+        for cell in cells:
+            is_column = grid.columns is None or _label(cell.factors[grid.columns]) == column
+            if cell.factors[grid.rows] == row and is_column:
+                return self._text_in_grid(grid, cell, metric)
+        return NOTHING
+
+    def _text_in_grid(self, grid: Grid, cell: Cell, metric: str) -> str:
+        found, theirs = self.figure(cell, metric, grid.phase), self._theirs(cell, metric, grid.phase)
+        digits = FIGURES[metric].digits
+        words = NOTHING if found is None else f"{_least(found)}{found.mean:.{digits}f}"
+        return f"{words} ({theirs.mean:.{digits}f})" if grid.published and theirs is not None else words
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self.paper, self.runs, self.figure)
+
+    @cached_property
+    def judgements(self) -> list[Judgement]:
+        """Judge the paper's conclusions."""
+        return [self._judge.judge(conclusion) for conclusion in self.paper.conclusions]
+
+    @cached_property
+    def agreements(self) -> list[AgreementResult]:
+        """Judge how near the figures are to the published ones."""
+        return [self._agreement(agreement) for agreement in self.paper.agreements]
+
+    def _agreement(self, agreement: Agreement) -> AgreementResult:
+        metric = agreement.figure
+        cells = [cell for cell in self.paper.cells if metric in cell.figures]
+        published = [cell.id for cell in cells for phase in self._phases(metric) if self._theirs(cell, metric, phase)]
+        found = [(c, c.deviation) for c in self.comparisons if c.metric == metric and c.deviation is not None]
+        misses = tuple(_miss(c, off, self.paper) for c, off in found if abs(off) > agreement.at_most)
+        middle = median(abs(deviation) for _, deviation in found) if found else None
+        verdict: Verdict = "not measured"
+        if middle is not None:
+            is_whole = len(found) == len(published) and not any(map(self._judge.lacking, published))
+            verdict = VERDICT[middle <= agreement.at_most if is_whole else None]
+        return AgreementResult(agreement, len(published), len(found), middle, misses, verdict)
+
+    def document(self) -> dict[str, object]:
+        """Return all figures as schemas/paper-results.schema.json says."""
+        deviations: dict[str, list[float]] = {}
+        for one in self.comparisons:
+            if one.deviation is not None:
+                deviations.setdefault(one.metric, []).append(abs(one.deviation))
+        return {
+            "schema": "satlab/paper-results/1",
+            "paper": self.paper.name,
+            "clock": self.paper.clock,
+            "out_of_calibration": sum(run.is_uncalibrated for runs in self.runs.values() for run in runs),
+            "figures": [
+                {
+                    "cell": c.cell.id,
+                    "metric": c.metric,
+                    "phase": self.paper.phases[c.phase] if FIGURES[c.metric].is_phased else None,
+                    "published": c.published.mean if c.published else None,
+                    "ours": round(c.ours.mean, 4) if c.ours else None,
+                    "sd_in_time": round(c.ours.in_time, 4) if c.ours and c.ours.in_time is not None else None,
+                    "sd_between_runs": round(c.ours.between, 4) if c.ours and c.ours.between is not None else None,
+                    "interval": _limits(c.ours),
+                    "runs": c.ours.runs if c.ours else 0,
+                    "failed": c.failed,
+                    "censored": c.ours.censored if c.ours else 0,
+                    "uncalibrated": c.uncalibrated,
+                    "deviation": round(c.deviation, 5) if c.deviation is not None else None,
+                }
+                for c in self.comparisons
+            ],
+            "median_deviation": {m: round(median(d), 5) for m, d in deviations.items()},
+            "agreements": [
+                {
+                    "metric": a.agreement.figure,
+                    "published": a.published,
+                    "measured": a.measured,
+                    "median_deviation": None if a.median is None else round(a.median, 5),
+                    "at_most": a.agreement.at_most,
+                    "verdict": a.verdict,
+                    "misses": list(a.misses),
+                }
+                for a in self.agreements
+            ],
+            "conclusions": [
+                {"id": j.conclusion.id, "verdict": j.verdict, "evidence": list(j.evidence)} for j in self.judgements
+            ],
+        }
+
+
+def _limits(ours: Ours | None) -> list[float] | None:
+    found = ours.interval if ours else None
+    return None if found is None else [round(found.low, 4), round(found.high, 4)]
+
+
+def _miss(one: Comparison, deviation: float, paper: Paper) -> str:
+    """Return a figure that is further from the published one than the bound, as text."""
+    phase = f", {paper.phases[one.phase]}" if FIGURES[one.metric].is_phased and len(paper.phases) > 1 else ""
+    return f"{one.cell.id}{phase} {_signed(deviation)}"
+
+
+def read(campaign: FlowCampaign) -> FlowResults:
+    """Read all runs that are done."""
+    return FlowResults(campaign.paper, {cell.id: campaign.done(cell) for cell in campaign.cells}, campaign.cells)
+
+
+def write(results: FlowResults, folder: Path) -> Path:
+    """Write results.json and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    write_atomically(path, json.dumps(results.document(), indent=1) + "\n")
+    return path
+
+
+def show(results: FlowResults) -> None:
+    """Print tables on stdout."""
+    console = for_tables()
+    console.print(_table("Comparison with the paper", *results.table()))
+    for grid in results.grids:
+        console.print(_table(grid.title, grid.head, grid.rows))
+    if results.agreements:
+        rows_of = [one.row() for one in results.agreements]
+        console.print(_table("Agreement with the published figures", AGREEMENT_COLUMNS, rows_of))
+    verdicts = Table("Conclusion", "Verdict", "Evidence", title="The paper's conclusions")
+    for judgement in results.judgements:
+        verdicts.add_row(judgement.conclusion.text, judgement.verdict, "; ".join(judgement.evidence))
+    console.print(verdicts)
+
+
+def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(*head, title=title)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A paper as a folder of data, `suites/NAME/`: paper.yml (links, matrix, rules, assumptions) and published.csv.
+
+A paper that is data alone needs no code of its own: its cells are flows over one wire. Those of paper.yml are for the
+virtual clock; real.yml, where there is one, has cells, rules and plots for the real clock in their place.
+"""
+
+import csv
+import itertools
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from satlab.common import paths, yaml_text
+from satlab.common.errors import ConfigError
+from satlab.papers.flow_figures import FIGURES
+
+Clock = Literal["real", "virtual"]
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "seed-000": ("virtual", "real"),
+    "seed-001": ("virtual", "real"),
+    "seed-002": ("real",),
+    "seed-003": ("virtual", "real"),
+    "seed-004": ("virtual",),
+    "rfc-9959": ("virtual",),
+}
+"""Papers, and the clocks under which each can be repeated, its default first."""
+SCENARIOS = "seed-002"
+"""The paper whose runs are scenarios; those of the others are flows."""
+LAB_S = 15.0
+"""A lab's start, calibration and end, and the figures of its run, take about so long."""
+SPEED = 20
+"""The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
+ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
+"""Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of the forward one."""
+Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "picoquic", "tcp"]
+Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
+
+
+class Strict(BaseModel):
+    """Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Link(Strict):
+    """A link; symmetric without `return_mbps`."""
+
+    rate_mbps: float = Field(gt=0)
+    return_mbps: float | None = Field(default=None, gt=0)
+    rtt_ms: float = Field(gt=0)
+
+
+class Stretch(Strict):
+    """The link that carries the flow from a moment on, s."""
+
+    at_s: float = Field(ge=0)
+    link: str
+
+
+class Assumption(Strict):
+    """What the paper does not say, and what is assumed."""
+
+    what: str
+    assumed: str
+
+
+class Saved(Strict):
+    """What an earlier connection learned of the path."""
+
+    cwnd_bytes: int
+    rtt_ms: float
+
+
+class Flows(Strict):
+    """Flows of a cell that differ in their start alone: `stagger_s` lies between two. Without stack and congestion
+    control they have the cell's. `life_s`: closed after it. `options` go to `satvirtual flows` as they are.
+    """
+
+    count: int = Field(default=1, ge=0)
+    group: str = "all"
+    stack: Stack | Literal["udp"] | None = None
+    control: Control | None = None
+    upload: bool = False
+    start_s: float | None = None
+    stagger_s: float = 0.0
+    life_s: float | None = None
+    bytes: int | None = None
+    rate_mbps: float | None = None
+    options: Mapping[str, Any] = {}
+
+
+class Cell(Strict):
+    """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
+    what becomes of waiting packets at a change; with `migrate` the client takes another address as well.
+    `header_bytes` of each packet, beyond IP, count for both rates. `base`: the cell that is 100 %. `factors`: its
+    values of `each`, for plots. `runs`: of this cell, in place of the paper's.
+    """
+
+    id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")
+    test: str | None = None
+    runs: int | None = Field(default=None, ge=1)
+    link: str | None = None
+    return_mbps: float | None = Field(default=None, gt=0)
+    header_bytes: int = Field(default=0, ge=0, le=255)
+    queue: str
+    return_queue: ReturnQueue | None = None
+    loss: str | None = None
+    fec: str | None = None
+    hystart: bool | None = None
+    stack: Stack
+    control: Control
+    datagram_bytes: int | None = 1200
+    flows: tuple[Flows, ...] = (Flows(),)
+    duration_s: float | None = Field(default=None, gt=0)
+    figures: tuple[str, ...] = ("goodput_mbps", "rtt_ms")
+    published: str | None = None
+    base: str | None = None
+    outage_s: float | None = Field(default=None, gt=0)
+    change_every_s: float | None = Field(default=None, gt=0)
+    handover: Literal["keep", "flush", "drop"] | None = None
+    migrate: bool = False
+    factors: Mapping[str, str | float] = {}
+
+    @property
+    def algorithm(self) -> str:
+        """Return stack and congestion control as shown."""
+        return f"{self.stack} {self.control}"
+
+
+class Rule(Strict):
+    """Bounds of a figure of a cell, in each phase named, or all; of its difference to another cell (`minus`) or its
+    ratio (`over`).
+    """
+
+    figure: str
+    of: str
+    minus: str | None = None
+    over: str | None = None
+    phases: tuple[int, ...] = ()
+    at_least: float | None = None
+    at_most: float | None = None
+
+
+class Conclusion(Strict):
+    """What the paper concludes, and when it holds here. `undecided`: why these runs cannot judge it; rules then show
+    what they have.
+    """
+
+    id: str
+    text: str
+    rules: tuple[Rule, ...] = ()
+    undecided: str | None = None
+
+
+class Agreement(Strict):
+    """How near a figure is to the published ones: the median of relative deviations without sign is at most this."""
+
+    figure: str
+    at_most: float = Field(gt=0)
+
+
+class Long(Strict):
+    """Cells expected to take longer than `over_s` have so many runs, where they have no number of their own."""
+
+    over_s: float = Field(gt=0)
+    runs: int = Field(ge=1)
+
+
+class Plot(Strict):
+    """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value of `series`;
+    `over_time`: goodput, window and RTT of the cells with the same id but for the last part; `area`: working areas;
+    `flows`: goodput of each flow over time. `formula`: a figure drawn as a line without marks.
+    """
+
+    kind: Literal["lines", "bars", "over_time", "area", "flows"]
+    cells: str
+    title: str = ""
+    caption: str = ""
+    figure: str = "goodput_mbps"
+    formula: str | None = None
+    x: str = ""
+    series: tuple[str, ...] = ()
+    phase: int = 0
+
+
+class Grid(Strict):
+    """A table: a row for each value of the factor `rows`; a column for each value of the factor `columns` (of `only`
+    those named, in this order), or without it for each of the `figures`, of which else there is one. With `published`
+    the paper's figure follows in brackets.
+    """
+
+    title: str
+    cells: str
+    figures: tuple[str, ...] = Field(min_length=1)
+    rows: str
+    columns: str | None = None
+    only: tuple[str, ...] = ()
+    phase: int = 0
+    published: bool = False
+
+
+class Published(Strict):
+    """A figure of the paper and where it stands. `cell`: an id, or its first parts."""
+
+    cell: str
+    algorithm: str
+    metric: str
+    phase: int
+    mean: float
+    sd: float | None
+    table: str
+    paper_figure: str = ""
+
+    def is_of(self, cell: Cell) -> bool:
+        """Return whether it is a figure of a cell, of any algorithm."""
+        return self.cell == cell.id or cell.id.startswith(self.cell + "/")
+
+
+class Paper(Strict):
+    """paper.yml, with what real.yml replaces under the real clock."""
+
+    schema_: Literal["satlab/paper/1"] = Field(alias="schema")
+    name: str
+    title: str
+    source: str
+    clock: Clock = "virtual"
+    runs: int = Field(default=5, ge=1)
+    least_runs: int = Field(default=1, ge=1)
+    long: Long | None = None
+    start_within_s: float = Field(default=0.5, ge=0)
+    duration_s: float = Field(gt=0)
+    phases_s: tuple[float, ...] = ()
+    phases: tuple[str, ...]
+    links: Mapping[str, Link]
+    path: tuple[Stretch, ...]
+    return_queue: ReturnQueue = 10
+    fec_hold_ms: int = Field(default=0, ge=0)
+    assumptions: tuple[Assumption, ...]
+    queues: Mapping[str, Mapping[str, Any]]
+    losses: Mapping[str, Any] = {}
+    quick: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    conclusions: tuple[Conclusion, ...]
+    plots: tuple[Plot, ...]
+    grids: tuple[Grid, ...] = ()
+    agreements: tuple[Agreement, ...] = ()
+    groups: Mapping[str, str] = {}
+    factor_titles: Mapping[str, str] = {}
+
+    def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
+        """Return the cells that a pattern names (`test4/*`), or all; with `quick` those of the paper's own patterns,
+        which serve every conclusion. Raises ConfigError for a pattern that names none.
+        """
+        for pattern in patterns or ():
+            if not any(fnmatchcase(cell.id, pattern) for cell in self.cells):
+                known = ", ".join(dict.fromkeys(f"{cell.id.split('/')[0]}/*" for cell in self.cells))
+                raise ConfigError(f"--cells {pattern}: no such cell", hint=f"{known}; --dry-run names every cell")
+        chosen = patterns if patterns is not None else self.quick if quick else ("*",)
+        return [cell for cell in self.cells if any(fnmatchcase(cell.id, pattern) for pattern in chosen)]
+
+    def expected_s(self, cell: Cell) -> float:
+        """Return how long a run of a cell takes, s: the published time of its download, else all its time."""
+        whole_s = cell.duration_s or self.duration_s
+        times = [row for row in self.published() if row.metric == "complete_s" and row.is_of(cell)]
+        same = [row for row in times if row.algorithm == cell.published]
+        return min(whole_s, max((row.mean for row in same or times), default=whole_s))
+
+    def estimate_s(self, cell: Cell) -> float:
+        """Return how long a run of a cell takes on this clock, with its lab where it has one, s."""
+        expected_s = self.expected_s(cell)
+        return expected_s + LAB_S if self.clock == "real" else expected_s / SPEED
+
+    def runs_of(self, cell: Cell) -> int:
+        """Return how many runs a cell has where no number is asked for."""
+        if cell.runs is None and self.long is not None and self.expected_s(cell) > self.long.over_s:
+            return self.long.runs
+        return cell.runs or self.runs
+
+    def needed_of(self, cell: Cell) -> int:
+        """Return how many runs of a cell a conclusion needs."""
+        return min(self.least_runs, self.runs_of(cell))
+
+    def published(self) -> list[Published]:
+        """Read published.csv; none without the file. Raises ConfigError for a row that cannot be used."""
+        file = paths.BASELINES / self.name / "published.csv"
+        if not file.exists():
+            return []
+        try:
+            lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+            rows = csv.DictReader(lines)
+            return [
+                Published.model_validate({k: v if v or k != "sd" else None for k, v in row.items()}) for row in rows
+            ]
+        except (OSError, ValidationError) as error:
+            raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md names the columns") from error
+
+
+def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of an entry: one for each combination of the values of `each`, which replace `{name}`.
+
+    A value that has names of its own replaces those; as a factor it is the first of its values.
+    """
+    each = entry.get("each", {})
+    cells = []
+    for values in itertools.product(*each.values()):
+        chosen = dict(zip(each, values, strict=True))
+        names = {k: v for name, value in chosen.items() for k, v in _names(name, value).items()}
+        factors = {name: _factor(value) for name, value in chosen.items()}
+        cells.append({"factors": factors, **_fill({k: v for k, v in entry.items() if k != "each"}, names)})
+    return cells
+
+
+def _names(name: str, value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {name: value}
+
+
+def _factor(value: Any) -> str | float:
+    first = next(iter(value.values())) if isinstance(value, Mapping) else value
+    return first if isinstance(first, str) else float(first)
+
+
+def _fill(value: Any, factors: Mapping[str, Any]) -> Any:
+    if isinstance(value, str):
+        alone = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
+        return factors[alone] if alone in factors else value.format_map(factors)
+    if isinstance(value, Mapping):
+        return {name: _fill(part, factors) for name, part in value.items()}
+    return [_fill(part, factors) for part in value] if isinstance(value, list) else value
+
+
+def clock_of(name: str, asked: Clock | None) -> Clock:
+    """Return the clock of a paper's runs, its default if none is asked for. Raises ConfigError: it has no such runs."""
+    clocks = CLOCKS[name]
+    if asked is not None and asked not in clocks:
+        raise ConfigError(f"clock {asked}: {name} has {clocks[0]} runs alone", hint=f"clock {clocks[0]}")
+    return asked or clocks[0]
+
+
+def load(name: str, clock: Clock = "virtual") -> Paper:
+    """Read a paper's folder. Raises ConfigError with every fault, also of names that refer to nothing."""
+    file = paths.BASELINES / name / "paper.yml"
+    try:
+        content = yaml_text.load(file.read_text())
+        if clock == "real":
+            file = file.with_name("real.yml")
+            content |= yaml_text.load(file.read_text())
+        content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
+        paper = Paper.model_validate(content)
+    except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder") from error
+    faults = [*_cell_faults(paper), *_rule_faults(paper), *_grid_faults(paper)]
+    faults += [f"agreements: no figure {one.figure}" for one in paper.agreements if one.figure not in FIGURES]
+    faults += [f"path: no link {s.link}" for s in paper.path if s.link not in paper.links]
+    faults += [f"quick: no cell {p}" for p in paper.quick if not any(fnmatchcase(c.id, p) for c in paper.cells)]
+    if faults:
+        raise ConfigError(f"{file}: {'; '.join(faults)}", hint="name what is there")
+    return paper
+
+
+def _cell_faults(paper: Paper) -> list[str]:
+    ids = [cell.id for cell in paper.cells]
+    faults = [f"cells: {known}: is there twice" for known in sorted(set(ids)) if ids.count(known) > 1]
+    for cell in paper.cells:
+        named: list[tuple[str, str | None, Any]] = [
+            ("queue", cell.queue, paper.queues),
+            ("loss", cell.loss, paper.losses),
+            ("link", cell.link, paper.links),
+            ("base", cell.base, ids),
+        ]
+        faults += [
+            f"cells: {cell.id}: no {what} {which}" for what, which, known in named if which and which not in known
+        ]
+        faults += [f"cells: {cell.id}: no figure {f}" for f in cell.figures if f not in FIGURES]
+    return faults
+
+
+def _grid_faults(paper: Paper) -> list[str]:
+    faults = []
+    for grid in paper.grids:
+        cells = [cell for cell in paper.cells if fnmatchcase(cell.id, grid.cells)]
+        named = {grid.rows, *filter(None, [grid.columns])}
+        faults += [f"grids: {grid.title}: no cell {grid.cells}"] if not cells else []
+        faults += [
+            f"grids: {grid.title}: {cell.id} has no factor or figure of it"
+            for cell in cells
+            if not named <= set(cell.factors) or not set(grid.figures) <= set(cell.figures)
+        ]
+    return faults
+
+
+def _rule_faults(paper: Paper) -> list[str]:
+    figures = {cell.id: cell.figures for cell in paper.cells}
+    faults = []
+    for conclusion in paper.conclusions:
+        for rule in conclusion.rules:
+            named = [known for known in (rule.of, rule.minus, rule.over) if known is not None and known != "*"]
+            faults += [f"conclusions: {conclusion.id}: no cell {known}" for known in named if known not in figures]
+            faults += [
+                f"conclusions: {conclusion.id}: {known} has no figure {rule.figure}"
+                for known in named
+                if known in figures and rule.figure not in figures[known]
+            ]
+    return faults

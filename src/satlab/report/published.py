@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Published page metrics: Table II of Kosek et al., IFIP Networking 2022 (suites/README.md)."""
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import collect
+from satlab.common.paths import ROOT
+
+FILE = ROOT / "baselines" / "seed-002-table2.csv"
+SOURCE = (
+    "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022, "
+    "Table II (no loss, median of 100 loads)"
+)
+PAGE = "kepler"
+RTT_SLACK_MS = 1.0
+PEPS = {"h1": ("haproxy", "pepsal"), "h3": ("quic-h3-capable",)}
+"""Which of our proxies stand for the paper's, by protocol; it had PEPsal, and a QUIC proxy that connects to its next
+hop first."""
+
+
+@cache
+def _table() -> Mapping[tuple[str, str, str, str], tuple[float, float]]:
+    with FILE.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if float(row["loss_ratio"]) == 0]
+    return {
+        (row["orbit"], row["protocol"], row["pep"], row["metric"]): (float(row["rtt_ms"]), float(row["median_ms"]))
+        for row in rows
+    }
+
+
+def published_ms(
+    profile: str, page: str, protocol: str, pep: str, metric: str, link: Mapping[str, Any] | None
+) -> float | None:
+    """Return the published median in ms, or None where the paper measured something else.
+
+    The link must be the paper's: its profile, its configured round-trip time, no loss in either direction. So must
+    the proxy (`pep` as in the records of page loads). `link` is the link plan (schemas/link-plan.schema.json); without
+    one nothing is known about the link.
+    """
+    if page != PAGE or link is None or pep not in (collect.NO_PEP, *PEPS.get(protocol, ())):
+        return None
+    has_pep = "no" if pep == collect.NO_PEP else "yes"
+    rtt_ms, median = _table().get((profile, protocol, has_pep, metric), (None, None))
+    if rtt_ms is None or abs(link["rtt_ms"]["configured"] - rtt_ms) > RTT_SLACK_MS:
+        return None
+    if link["forward"]["loss_ratio"] or link["return"]["loss_ratio"]:
+        return None
+    return median

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judges the emulated link against its plan: by probes before a run, by the emulator's own release error during it.
+
+Each check has an expected value and limits; one check out of its limits marks the whole run (exit status 4), it never
+discards it.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from collect import opensand
+from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
+from satlab.link.config import Emulator
+from satlab.link.expectation import Expectation, expectation
+from satlab.link.plan import LinkPlan
+
+IP_UDP_HEADER_BYTES = 28
+LOSS_SLACK = 0.001
+"""Loss ratio allowed on top of the binomial limits: packets in flight when the probe's sender stops."""
+LOSS_DEVIATIONS = 4
+LATE_RATIO_LIMIT = 0.01
+"""Share of packets that may leave later than satlink's limit on the release error (header of its metrics) while the
+scenario runs. The release error on a quiet host is in docs/measurements.md."""
+
+
+@dataclass(frozen=True)
+class CalibrationCheck:
+    """One measured quantity against its limits; `measured` is None when the measurement failed."""
+
+    name: str
+    unit: str
+    expected: float
+    measured: float | None
+    low: float
+    high: float
+    ok: bool
+    note: str = ""
+
+
+def check(
+    name: str, unit: str, expected: float, measured: float | None, low: float, high: float, note: str = ""
+) -> CalibrationCheck:
+    """Compare a measured value with its limits; a missing value is never ok."""
+    is_ok = measured is not None and low <= measured <= high
+    return CalibrationCheck(name, unit, expected, measured, low, high, is_ok, note)
+
+
+def before(
+    plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink", *, has_defects: bool = False
+) -> list[CalibrationCheck]:
+    """Judge the probes that ran before the scenario; not the losses of OpenSAND's defects, which come with load."""
+    expected = expectation(plan, emulator)
+    rtt = probe.rtt.mean_ms if probe.rtt else None
+    rtt_note = probe.notes.get("rtt", str(probe.rtt))
+    rate_note = probe.notes.get("rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate")
+    rate_low, rate_high = expected.rate_low_bps, expected.rate_high_bps
+    checks = [
+        check("rtt_ms", "ms", expected.rtt_ms, rtt, expected.rtt_low_ms, expected.rtt_high_ms, rtt_note),
+        check("forward_udp_goodput_bps", "bit/s", expected.rate_bps, probe.rate_bps, rate_low, rate_high, rate_note),
+    ]
+    return [*checks, _loss_check(plan, probe)] if expected.loss and not has_defects else checks
+
+
+def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[CalibrationCheck]:
+    """Note at the first check what the earlier probes found, each of which a pause of the host spoilt."""
+    if not spoilt:
+        return list(checks)
+    note = f"{checks[0].note}; probed {len(spoilt) + 1} times, before: {'; '.join(spoilt)}"
+    return [replace(checks[0], note=note), *checks[1:]]
+
+
+def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
+    """Judge the losses other than queue drops, within four standard deviations of the binomial distribution.
+
+    A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n bytes in frames
+    of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more. Losses that come in bursts are
+    recorded, not judged: a probe of seconds sees too few bursts.
+    """
+    p, note = plan.forward.loss_ratio, probe.notes.get("rate", "")
+    if probe.packets == 0:
+        return check("forward_loss_ratio", "", p, None, 0, 0, note or "no packet was seen")
+    low, high = p, p
+    if plan.forward.loss_unit == "frame":
+        spans = math.ceil((PROBE_DATAGRAM_BYTES + IP_UDP_HEADER_BYTES) / plan.forward.frame_payload_bytes)
+        high = 1 - (1 - p) ** (spans + 1)
+    if set(plan.forward.loss_models) - {"bernoulli"}:
+        low, high = 0.0, 1.0
+    slack = LOSS_DEVIATIONS * math.sqrt(high * (1 - high) / probe.packets) + LOSS_SLACK
+    measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
+    # The queue counts on after the receiver's end: neither number is a part of the other.
+    counts = f"{probe.lost_packets} of {probe.packets} missed; the queue dropped {probe.queue_drops}"
+    return check("forward_loss_ratio", "", p, measured, max(0.0, low - slack), high + slack, note or counts)
+
+
+def during(
+    metrics: Iterable[Mapping[str, Any]], expected: Expectation, since_unix_s: float = 0.0
+) -> list[CalibrationCheck]:
+    """Judge satlink's release error from `since_unix_s` (Unix time, s; start of the scenario) to the end of `metrics`.
+
+    A single late packet is always within tolerance.
+    """
+    limit, has_end = None, False
+    released, late = Counter[str](), Counter[str]()
+    worst = dict.fromkeys(expected.watched, 0.0)
+    for line in metrics:  # one at a time: those of a long run do not fit in memory
+        has_end = has_end or line.get("type") == "end"
+        if line.get("type") == "header" and limit is None:
+            limit = line.get("late_limit_us")
+        if line.get("type") == "sample" and line["t_unix_s"] > since_unix_s:
+            for direction in expected.watched:
+                if (one := line[direction]) is not None:
+                    released[direction] += one["out_packets"]
+                    late[direction] += one["late_packets"]
+                    worst[direction] = max(worst[direction], one["late_max_us"] or 0.0)
+    if not has_end:
+        note = "the emulator's metrics have no end line: it died or was killed"
+        return [check("late_packet_ratio", "", 0, None, 0, LATE_RATIO_LIMIT, note)]
+    checks = []
+    for direction in expected.watched:
+        count = released[direction]
+        note = f"later than {limit} us, of {count}; max {worst[direction]:.0f} us" if count else "no packet crossed"
+        most = max(LATE_RATIO_LIMIT, 1 / max(count, 1))
+        ratio = late[direction] / max(count, 1)
+        checks.append(check(f"late_packet_ratio.{direction}", "", 0, ratio, 0, most, note))
+    return checks
+
+
+def opensand_losses(since: Mapping[str, int | None], until: Mapping[str, int | None]) -> list[CalibrationCheck]:
+    """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full queue marks the run.
+
+    `since` and `until` are counts by cause; what was lost before, while the link was probed at its full rate, is noted.
+    """
+    return [_loss_of_opensand(loss, since.get(loss.cause), until[loss.cause]) for loss in opensand.LOSSES]
+
+
+def _loss_of_opensand(loss: opensand.Loss, since: int | None, until: int | None) -> CalibrationCheck:
+    name = f"opensand_losses.{loss.cause}"
+    if since is None or until is None:
+        return check(name, loss.unit, 0, None, 0, 0, "OpenSAND's logs cannot be read")
+    before = f"{since} more during calibration"
+    note = f"{loss.meaning}; {before}. Remedy: {loss.remedy}" if until > since else f"none in its logs; {before}"
+    return check(name, loss.unit, 0, until - since, 0, 0, note)
+
+
+def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:
+    """Return the checks that are out of tolerance, each with what was measured."""
+    return [f"{c.name} {_measured(c)}" for c in checks if not c.ok]
+
+
+def _measured(found: CalibrationCheck) -> str:
+    return "not measured" if found.measured is None else f"{found.measured:.6g} {found.unit}".rstrip()
+
+
+def verdict(checks: Sequence[CalibrationCheck]) -> str:
+    """Return what is out of tolerance on one line; nothing if nothing is."""
+    return f"OUT OF TOLERANCE: {', '.join(bad)}" if (bad := deviations(checks)) else ""
+
+
+def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:
+    """Write raw/calibration.json (schemas/calibration.schema.json); return whether every check held."""
+    ok = all(c.ok for c in checks)
+    document = {
+        "schema": "satlab/calibration/1",
+        "run_id": run_id,
+        "ok": ok,
+        "checks": [asdict(c) for c in checks],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return ok

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab bench host`: how many labs this host bears at once, and how exact its timers are, within a minute.
+
+The result is kept for campaigns (docs/campaigns.md), with the stamp of the host that it was measured on.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from satlab import __version__
+from benches import link_bench
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.files import write_atomically
+from satlab.run import manifest
+
+SCHEMA = "satlab/bench-host/1"
+LIMIT_S = 60.0
+"""No further number of labs is tried when it would take longer than this in all."""
+MOST_LABS = 32
+
+
+def stamp() -> tuple[str, dict[str, Any]]:
+    """Return a digest of what figures of this host depend on, and these facts; without its name and load."""
+    facts = {name: value for name, value in manifest.host().items() if name != "load_1min"}
+    text = json.dumps([facts, __version__], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12], facts
+
+
+def measure(log: ProgressLog) -> dict[str, Any]:
+    """Calibrate 1, 2, 4 ... labs of 20 Mbit/s at once until one of them does not hold, and keep the result.
+
+    `labs`: the largest number at which all held; 0 if one lab alone does not. `timer_p99_us`: how late a thread of the
+    real-time class wakes up.
+
+    Raises:
+        ConfigError, HostError: this host cannot run a lab.
+    """
+    began, count, tried = time.monotonic(), 1, dict[str, list[list[str]]]()
+    digest, facts = stamp()
+    wakes = link_bench.wakes()
+    while count <= MOST_LABS:
+        before = time.monotonic()
+        with log.step(f"{count} labs at once") as step:
+            tried[str(count)] = link_bench.labs_at_once(count)
+            failed = sum(bool(deviations) for deviations in tried[str(count)])
+            step.outcome = f"{failed} out of calibration" if failed else "all in calibration"
+        now = time.monotonic()
+        if failed or now - began + 2 * (now - before) > LIMIT_S:
+            break
+        count *= 2
+    held = [int(number) for number, labs in tried.items() if not any(labs)]
+    result = {
+        "schema": SCHEMA,
+        "stamp": digest,
+        "facts": facts,
+        "measured_unix_s": round(time.time(), 1),
+        "labs": max(held, default=0),
+        "tried": tried,
+        "timer_p99_us": round(wakes.late.p99_us or 0.0, 1),
+        "took_s": round(time.monotonic() - began, 1),
+    }
+    _file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(_file(), json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def known(digest: str) -> Mapping[str, Any] | None:
+    """Return what was measured on a host of this stamp; None if nothing was, or of another one."""
+    try:
+        found = json.loads(_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_ours = isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("stamp") == digest
+    return found if is_ours and isinstance(found.get("labs"), int) else None
+
+
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the result as text."""
+    rows = []
+    for count, labs in result["tried"].items():
+        bad = sorted({name for deviations in labs for name in deviations})
+        rows.append(f"{count} labs at once: {'out of calibration: ' + ', '.join(bad) if bad else 'all in calibration'}")
+    rows.append(f"timers: 99 % of wake-ups within {result['timer_p99_us']:g} us")
+    rows.append(f"campaigns measure {max(1, result['labs'])} labs at once on this host (stamp {result['stamp']})")
+    return rows
+
+
+def _file() -> Path:
+    return paths.state_folder() / f"host-{os.uname().nodename}.json"

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judges the host as strictly as the link: what kept the measured programs from a core, and where packets were lost.
+
+Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of the host and of
+processes (proc(5), stat and pid/stat), memory pressure (accounting/psi.rst), counters of UDP sockets (proc(5),
+net/snmp) and interfaces (net/dev). What a kernel does not count is not judged.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import collect
+from satlab.common.processes import ProcfsProcess, read_process
+from satlab.run.calibrate import CalibrationCheck, check
+from satlab.openbach.runner import JobRecord
+
+BROWSER_WAIT_LIMIT = 0.09
+"""Of a page load's time, for the thread of the browser that waited most for a core, beyond OWN_WAIT."""
+OWN_WAIT = 0.25
+"""Waits of that thread for the browser's other threads, as a share of the browser's CPU time. `satlab bench host-load`
+on two cores (docs/measurements.md): 0.20 to 0.25 where nothing else runs, 0.35 and more where something does."""
+PROGRAM_WAIT_LIMIT = 0.2
+"""The same for the programs of a transfer, all threads together: up to 0.17 where nothing else runs (same place)."""
+SHORTEST_JOB_S = 2.0
+"""A job that is shorter starts and ends, and transfers nothing."""
+OTHERS_LIMIT = 0.05
+"""Of all CPU time, used by processes outside the measurement, where fewer than IDLE_CORES were left idle."""
+IDLE_CORES = 1.5
+"""With 1.2 idle next to programs that took 0.65 of two, a TCP download was 12 % slower (docs/measurements.md)."""
+STEAL_LIMIT = 0.02
+"""Of all CPU time, taken by other machines of the hypervisor."""
+MEMORY_PRESSURE_LIMIT = 0.01
+"""Of the time, in which a task waited for memory."""
+WHOLE_HOST = ("cpu_others_ratio", "cpu_steal_ratio", "memory_wait_ratio")
+"""Names of the checks that judge all of a session at once."""
+LOST_PACKETS_LIMIT = 1e-4
+"""Of the packets of a namespace, dropped by its sockets and interfaces: a tenth of the smallest planned loss ratio."""
+
+
+# --- page loads -----------------------------------------------------------------------------------------------------
+
+
+def wait_ratio(load: collect.PageLoad) -> float | None:
+    """Return the share of a load for which its most waiting thread lacked a core by the host; None if unknown."""
+    length_s = (load.page_load_time_ms or load.wall_s * 1000) / 1000
+    known = (load.cpu_wait_longest_s, load.cpu_user_s, load.cpu_system_s)
+    if None in known or not length_s:
+        return None
+    waited_s, user_s, system_s = (value or 0.0 for value in known)
+    return max(0.0, waited_s - OWN_WAIT * (user_s + system_s)) / length_s
+
+
+def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
+    """Judge the worst of a run's page loads; nothing without one whose waits are known."""
+    ratios = {load.load_index: ratio for load in loads if (ratio := wait_ratio(load)) is not None}
+    if not ratios:
+        return []
+    worst = max(ratios, key=ratios.__getitem__)
+    count = sum(ratio > BROWSER_WAIT_LIMIT for ratio in ratios.values())
+    note = f"of load {worst}, the worst: one thread of the browser had no core; {count} of {len(ratios)} loads above"
+    return [check("browser_wait_ratio", "", 0, ratios[worst], 0, BROWSER_WAIT_LIMIT, note)]
+
+
+# --- programs of a transfer -----------------------------------------------------------------------------------------
+
+
+def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[CalibrationCheck]:
+    """Judge for how long each program of a transfer could run and had no core."""
+    return [
+        check(f"cpu_wait_ratio.{name}", "", 0, seconds / length_s, 0, PROGRAM_WAIT_LIMIT, f"in {length_s:.1f} s")
+        for name, seconds in waited_s.items()
+        if length_s > 0
+    ]
+
+
+def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
+    """Judge the job that lacked a core for the largest share of its time; nothing without one whose waits are known."""
+    lengths = {job: job.stop_unix_s - job.start_unix_s for job in jobs if job.waited_s is not None}
+    ratios = {job: (job.waited_s or 0.0) / length for job, length in lengths.items() if length >= SHORTEST_JOB_S}
+    if not ratios:
+        return []
+    worst = max(ratios, key=ratios.__getitem__)
+    note = f"{worst.label or worst.job} on {worst.entity}, the worst of {len(ratios)}, in {lengths[worst]:.1f} s"
+    return [check("cpu_wait_ratio.jobs", "", 0, ratios[worst], 0, PROGRAM_WAIT_LIMIT, note)]
+
+
+# --- the whole host, and the namespaces of a lab --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PacketCounts:
+    """Of one namespace: UDP datagrams that sockets took, those that found their buffer full, interface drops."""
+
+    datagrams: int = 0
+    buffer_errors: int = 0
+    packets: int = 0
+    drops: int = 0
+
+
+@dataclass(frozen=True)
+class HostState:
+    """Counters since the start of the host; CPU times in ticks, memory pressure in us (None: unknown). By node.
+
+    `working_ticks`: of all processes; `own_ticks`: of this one, its descendants, and those of them that have ended.
+    """
+
+    total_ticks: int
+    stolen_ticks: int
+    memory_us: int | None
+    uptime_s: float
+    nodes: Mapping[str, PacketCounts]
+    idle_ticks: int = 0
+    working_ticks: int = 0
+    own_ticks: int = 0
+
+
+def state(nodes: Iterable[str], inside: Callable[[str, Callable[[], PacketCounts]], PacketCounts]) -> HostState:
+    """Read the counters now; `inside` runs a function in the namespace of a node."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    # user nice system idle iowait irq softirq steal; guest time is in user time
+    by_node = {node: inside(node, counts) for node in nodes}
+    idle, working = sum(ticks[3:5]), sum(ticks[:3])
+    return HostState(
+        sum(ticks[:8]), ticks[7], _memory_us(), uptime_s, by_node, idle, working, tree_ticks(os.getpid(), _processes())
+    )
+
+
+def _processes() -> Iterator[ProcfsProcess]:
+    found = (read_process(int(folder.name)) for folder in Path("/proc").glob("[0-9]*"))
+    return (process for process in found if process is not None)
+
+
+def tree_ticks(root: int, processes: Iterable[ProcfsProcess]) -> int:
+    """Add up the CPU time of a process, its descendants, and those that they waited for."""
+    children = defaultdict[int, list[int]](list)
+    ticks: dict[int, int] = {}
+    for process in processes:
+        children[process.parent].append(process.pid)
+        ticks[process.pid] = process.cpu_ticks
+    total, left = 0, [root]
+    while left:
+        pid = left.pop()
+        total += ticks.get(pid, 0)
+        left += children[pid]
+    return total
+
+
+def _memory_us() -> int | None:
+    try:
+        found = re.search(r"some .*total=(\d+)", Path("/proc/pressure/memory").read_text())
+    except OSError:
+        return None
+    return int(found[1]) if found else None
+
+
+def counts() -> PacketCounts:
+    """Read the counters of the namespace that this thread is in."""
+    net = Path("/proc/thread-self/net")
+    return packet_counts((net / "snmp").read_text(), (net / "dev").read_text())
+
+
+def packet_counts(snmp: str, dev: str) -> PacketCounts:
+    """Parse net/snmp and net/dev; the loopback interface is left out."""
+    names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Udp:"))
+    udp = dict(zip(names, map(int, values), strict=True))
+    rows = [line.partition(":") for line in dev.splitlines()[2:]]
+    fields = [list(map(int, right.split())) for name, _, right in rows if name.strip() != "lo"]
+    # receive: bytes packets errs drop fifo frame compressed multicast; transmit: bytes packets errs drop
+    drops = sum(row[3] + row[4] + row[11] + row[12] for row in fields)
+    return PacketCounts(
+        udp["InDatagrams"],
+        udp["RcvbufErrors"] + udp.get("SndbufErrors", 0),
+        sum(row[1] + row[9] for row in fields),
+        drops,
+    )
+
+
+def between(before: HostState, after: HostState) -> list[CalibrationCheck]:
+    """Judge what happened between two states."""
+    ticks = after.total_ticks - before.total_ticks
+    stolen = (after.stolen_ticks - before.stolen_ticks) / ticks if ticks > 0 else 0.0
+    checks = [check("cpu_steal_ratio", "", 0, stolen, 0, STEAL_LIMIT, "CPU time taken by other machines")]
+    length_s = after.uptime_s - before.uptime_s
+    if before.memory_us is not None and after.memory_us is not None and length_s > 0:
+        ratio = (after.memory_us - before.memory_us) / 1e6 / length_s
+        checks.append(check("memory_wait_ratio", "", 0, ratio, 0, MEMORY_PRESSURE_LIMIT, "tasks waited for memory"))
+    return [*checks, _others(before, after), _lost_packets(before, after)]
+
+
+def _others(before: HostState, after: HostState) -> CalibrationCheck:
+    """Judge the CPU time of processes outside the measurement, if they left too few cores idle."""
+    spent = {
+        name: getattr(after, name) - getattr(before, name)
+        for name in ("total_ticks", "idle_ticks", "working_ticks", "own_ticks")
+    }
+    ratio = max(0, spent["working_ticks"] - spent["own_ticks"]) / max(spent["total_ticks"], 1)
+    idle_cores = spent["idle_ticks"] / max((after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK"), 1)
+    limit = OTHERS_LIMIT if idle_cores < IDLE_CORES else 1.0
+    note = f"CPU time of processes outside the measurement; {idle_cores:.1f} cores were idle"
+    return check("cpu_others_ratio", "", 0, ratio, 0, limit, note)
+
+
+def _lost_packets(before: HostState, after: HostState) -> CalibrationCheck:
+    """Judge the namespace that lost most; the note names the counters."""
+    worst, note = 0.0, "dropped by no socket and no interface"
+    for node, now in after.nodes.items():
+        then = before.nodes.get(node, PacketCounts())
+        errors, drops = now.buffer_errors - then.buffer_errors, now.drops - then.drops
+        passed = now.datagrams - then.datagrams + now.packets - then.packets
+        ratio = (errors + drops) / max(passed + errors + drops, 1)
+        if errors + drops and ratio >= worst:
+            worst = ratio
+            note = f"on {node}: {errors} datagrams found a full socket buffer, {drops} were dropped at interfaces"
+    return check("host_loss_ratio", "", 0, worst, 0, LOST_PACKETS_LIMIT, note)

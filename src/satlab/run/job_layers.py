@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the playbooks of further jobs name, for the sandboxes of these jobs in one run: packages unpacked, files copied.
+
+With the operator's consent alone (`--job-packages`). A playbook is read, never run (decision 0012).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from satlab.common import scratch
+from satlab.common.console import ProgressLog
+from satlab.common.errors import HostError
+from satlab.lab import job_packages, layers, privileges
+from satlab.lab.job_packages import Apt
+from satlab.lab.layers import Layers
+from satlab.openbach import playbook
+from satlab.openbach.descriptor import Descriptor
+from satlab.openbach.playbook import Contents
+
+
+@contextmanager
+def of_jobs(jobs: Iterable[Descriptor], log: ProgressLog, apt: Apt | None = None) -> Iterator[Mapping[str, Layers]]:
+    """Make the layers of jobs that are not shipped, by job; they are removed when the block ends.
+
+    Raises HostError: packages are unknown, cannot be fetched (no network), or exceed the bounds.
+    """
+    further = {job.name: job.files.parent for job in jobs if job.name not in privileges.SHIPPED}
+    if not further:
+        yield {}
+        return
+    with scratch.folder("packages", mode=0o711) as place:
+        made: dict[str, Layers] = {}
+        for name, folder in further.items():
+            found = playbook.contents(folder)
+            for line in found.left_out:
+                log.line(f"note: {name}: its playbook: {line}")
+            if found.packages or found.maybe or found.files:
+                own = place / name
+                own.mkdir(mode=0o711)
+                made[name] = _make(name, found, own, log, apt or Apt())
+        yield made
+
+
+def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt) -> Layers:
+    """Fill the folder of a job."""
+    made = layers.of(folder)
+    names = [*found.packages, *apt.known(found.maybe)]
+    try:
+        packages = apt.missing(names)
+        if packages:
+            log.line(f"{job}: unpacking {', '.join(packages)} for this job alone")
+            fetched, place = folder / "fetched", folder / "sandbox"
+            fetched.mkdir(mode=0o755)
+            place.mkdir(mode=0o700)
+            job_packages.unpack(apt.fetch(packages, fetched), folder / "packages", place)
+    except HostError as error:
+        raise HostError(f"{job}: {error}", error.hint) from error
+    for file in found.files:
+        _place(folder / "files", file)
+    return made if made.stacked else _noted(made, job, log)
+
+
+def _place(root: Path, file: playbook.PlacedFile) -> None:
+    """Write a file below a folder that root alone has made and writes."""
+    target = root / file.target.relative_to("/")
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    target.write_bytes(file.content)
+    target.chmod(file.mode)
+
+
+def _noted(made: Layers, job: str, log: ProgressLog) -> Layers:
+    log.line(f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below {layers.SHOWN_AT}")
+    return made

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the objects of a page from the folder of a site, such as wget makes it; it may be hostile.
+
+The document is read for what it loads (`link`, `script`, `img`, `iframe`), style sheets of the folder are not. A file
+counts with its size; if the document lies in a folder, the folders of the top level are domains (wget --span-hosts).
+"""
+
+import os
+import stat
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from satlab.common.errors import ConfigError, Fault
+from satlab.run.page_import.found import MOST_BYTES, MOST_ENTRIES, Found, Item, domain
+
+_MOST_OF_DOCUMENT = 4 << 20
+_LINKED = {"stylesheet": "stylesheet", "icon": "img", "preload": "img"}
+"""What the browser loads of a `link` element, by `rel`."""
+
+
+class _References(HTMLParser):
+    """Collects what a document loads: (loaded_as, URL)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take the URL of an element that loads an object."""
+        values = {key: value or "" for key, value in attrs}
+        if tag == "link":
+            kinds = [_LINKED[word] for word in values.get("rel", "").lower().split() if word in _LINKED]
+            self._add(kinds[0] if kinds else "", values.get("href", ""))
+        elif tag in ("script", "img", "iframe"):
+            self._add(tag, values.get("src", ""))
+
+    def _add(self, kind: str, url: str) -> None:
+        if kind and url and len(self.found) <= MOST_ENTRIES:
+            self.found.append((kind, url))
+
+
+def read(folder: Path, document: PurePosixPath) -> Found:
+    """Return what `document` (below `folder`) loads from the folder.
+
+    Raises:
+        ConfigError: the document cannot be read, or loads too much.
+    """
+    found = Found()
+    top = Path(os.path.realpath(folder))
+    size = _size_of(top, document)
+    if isinstance(size, str) or size is None or size > _MOST_OF_DOCUMENT:
+        why = size if isinstance(size, str) else "no such file" if size is None else "has more than 4 MiB"
+        raise ConfigError(f"{folder / document}: {why}", hint="name the document by --document, below the folder")
+    references = _References()
+    text = (top / document).read_text(encoding="utf-8", errors="replace")
+    references.feed(text)
+    references.close()
+    if len(references.found) > MOST_ENTRIES:
+        raise ConfigError(f"{folder / document}: loads more than {MOST_ENTRIES} objects")
+    found.items.append(Item("document", size, _domain(document) or ""))
+    seen: set[PurePosixPath] = set()
+    for number, (kind, url) in enumerate(references.found, start=1):
+        _take(found, seen, top, document, f"{folder / document}: reference {number}", (kind, url))
+    return found
+
+
+def _take(
+    found: Found, seen: set[PurePosixPath], top: Path, document: PurePosixPath, place: str, loads: tuple[str, str]
+) -> None:
+    """Add one reference of the document to what was found."""
+    kind, url = loads
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        found.faults.append(Fault(place, "not a URL", "remove it from the document"))
+        return
+    if parts.scheme == "data":
+        found.left_out["data in the document"] += 1
+        return
+    if parts.scheme not in ("", "http", "https"):
+        reason = f"has the scheme {parts.scheme[:20]!r}, must be http or https"
+        found.faults.append(Fault(place, reason, "remove it from the document"))
+        return
+    path = _path(unquote(parts.path), document) if not parts.netloc else None
+    if parts.netloc or not parts.path:
+        found.left_out["of another site, not in the folder"] += 1
+    elif path is None:
+        found.faults.append(Fault(place, "leaves the folder", "remove it from the document"))
+    elif path in seen:
+        found.left_out["loaded before"] += 1
+    else:
+        seen.add(path)
+        size, name = _size_of(top, path), _domain(path)
+        if isinstance(size, str) or name is None:
+            reason = size if isinstance(size, str) else "lies in a folder whose name is not a domain"
+            found.faults.append(Fault(place, reason, "remove it from the document"))
+        elif not size:
+            found.left_out["empty, or not in the folder"] += 1
+        else:
+            found.items.append(Item(kind, size, name if _is_below(document) else ""))
+
+
+def _is_below(document: PurePosixPath) -> bool:
+    return len(document.parts) > 1
+
+
+def _domain(path: PurePosixPath) -> str | None:
+    return domain(path.parts[0]) if _is_below(path) else ""
+
+
+def _path(reference: str, document: PurePosixPath) -> PurePosixPath | None:
+    """Return the path below the folder that a reference of the document names, or None if it leaves the folder."""
+    is_from_top = reference.startswith("/")
+    parts = list(document.parts[: 1 if _is_below(document) else 0] if is_from_top else document.parent.parts)
+    for part in reference.split("/"):
+        if part == "..":
+            if not parts:
+                return None
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return PurePosixPath(*parts)
+
+
+def _size_of(top: Path, path: PurePosixPath) -> int | str | None:
+    """Return the size of a plain file, None if it is not there, or why it is refused. Links are not followed."""
+    place = top / path
+    try:
+        status = place.lstat()
+    except (OSError, ValueError):
+        return None
+    if path.is_absolute() or ".." in path.parts:
+        return "is not below the folder"
+    if os.path.realpath(place) != str(place):
+        return "is a link, or lies behind one"
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a plain file"
+    return status.st_size if status.st_size <= MOST_BYTES else f"has more than {MOST_BYTES >> 20} MiB"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rebuilds records and report from raw files, and exports records."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import collect
+from satlab import report
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, Fault
+from satlab.run import reading
+from satlab.lab import ownership
+from satlab.report import rows as read
+
+
+def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[collect.Table], Path]:
+    """Collect each run anew and build one report of all of them; return the records and the report's path.
+
+    A raw file whose digest differs from the manifest's is named in a warning: the figures are not those of the run.
+    """
+    _check(folders)
+    runs = {}
+    for folder in folders:
+        for problem in collect.verify(folder):
+            log.line(f"warning: {folder}: {problem}")
+        runs[folder] = reading.collected(folder)
+    path = out or folders[0] / "report" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report.build(runs, path, "satlab: " + ", ".join(f.name for f in folders[:3]))
+    for folder in folders:
+        ownership.chown_to_caller(folder)
+    return [run.records for run in runs.values()], path
+
+
+def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
+    """Write the records of runs, as they were collected, to one file; return the number of rows. Raises ConfigError.
+
+    A file NAME.har has the requests of observed page loads instead.
+    """
+    _check(folders)
+    if out.suffix == ".har":
+        return _export_har(folders, out)
+    runs = {folder: reading.without_writing(folder).records for folder in folders}
+    rows = report.export(runs, out, has_series=has_series)
+    ownership.chown_to_caller(out)
+    return rows
+
+
+def _export_har(folders: list[Path], out: Path) -> int:
+    loads = [
+        (f"{folder.resolve().name} {read.kind_of_load(one.load.protocol, one.pep)} {one.load.load_index}", one.load)
+        for folder in folders
+        for one in reading.without_writing(folder).stored.observations
+    ]
+    if not loads:
+        raise ConfigError(
+            "no observed page loads",
+            [Fault(str(out), "a HAR file has requests of observed loads", "run with --set observed=1")],
+        )
+    document = collect.har(loads, collect.manifest(folders[0]).satlab_version)
+    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    ownership.chown_to_caller(out)
+    return len(document["log"]["entries"])
+
+
+def _check(folders: list[Path]) -> None:
+    faults = [fault for folder in folders for fault in _unusable(folder)]
+    if faults:
+        raise ConfigError("not all of these are runs", faults)
+
+
+def _unusable(folder: Path) -> Iterator[Fault]:
+    try:
+        collect.manifest(folder)
+    except collect.RunFolderError as error:
+        yield Fault(str(folder), str(error), "a run folder holds a readable manifest.json")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What ships with satlab and can be named on the command line: one line each."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from satlab.common import paths, yaml_text
+from satlab.common.errors import ConfigError
+from satlab.link.options import shipped_profiles
+from satlab.lab import job_host, web_target
+from satlab.openbach import descriptor
+
+DEFAULTS = paths.SCENARIOS.parent / "defaults.yml"
+Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+OF_RUNS = {
+    "seed-002": "Exploring Proxying QUIC and HTTP/3 for Satellite Communication (Kosek et al., IFIP Networking 2022)",
+}
+"""The paper that is repeated by runs of scenarios, and so has no folder of data."""
+STACKS = {
+    "quinn": "QUIC; transfers (satperf), checks and flows on both clocks, and the proxy satpep",
+    "quiche": "QUIC; transfers (satperf), checks and flows on the real clock, in lock-step with the virtual one",
+    "noq": "QUIC; transfers (satperf) and flows on both clocks, with BBRv3",
+    "ngtcp2": "QUIC; checks and flows on the real clock, by the programs of Debian",
+    "picoquic": "QUIC; downloads as flows on the real clock, with BBRv1 and BBRv3",
+    "tcp": "the kernel's TCP; transfers, page loads and flows on the real clock, checks with PEP (tcp-pep)",
+}
+"""What carries transfers, and where."""
+
+
+def shipped(kind: Kind) -> dict[str, str]:
+    """Return name and description of everything of a kind, by name."""
+    match kind:
+        case "scenarios":
+            return {path.stem: _scenario(json.loads(path.read_text())) for path in _sorted(paths.SCENARIOS, "*.json")}
+        case "profiles":
+            return {name: _first_comment(paths.PROFILES / "_base" / f"{name}.yml") for name in shipped_profiles()}
+        case "pages":
+            return {name: web_target.load(name).title for name in job_host.pages()}
+        case "jobs":
+            return {name: _sentence(job.description) for name, job in descriptor.load_jobs(paths.JOBS).items()}
+        case "suites":
+            return {path.stem: yaml_text.load(path.read_text())["source"] for path in _sorted(paths.BASELINES, "*.yml")}
+        case "papers" | "stacks":
+            return dict(STACKS) if kind == "stacks" else _papers()
+
+
+def scenario_file(named: Path) -> Path:
+    """Return the file of a scenario: a path, or the name of a shipped one.
+
+    Raises:
+        ConfigError: there is neither; the hint has the nearest names.
+    """
+    is_name = named.name == str(named) and not named.suffix
+    file = paths.SCENARIOS / f"{named}.json"
+    if named.exists() or not is_name:
+        return named
+    if not file.exists():
+        raise ConfigError(f"{named}: no such file or scenario", hint=f"scenarios: {', '.join(shipped('scenarios'))}")
+    return file
+
+
+def defaults(name: str, arguments: Iterable[str]) -> dict[str, str]:
+    """Return the values of arguments of a shipped scenario that need not be set."""
+    known = yaml_text.load(DEFAULTS.read_text())
+    values = {**known["all"], **known.get(name, {})}
+    return {argument: str(values[argument]) for argument in arguments if argument in values}
+
+
+def settings(file: Path, arguments: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a scenario: those given, and defaults where the file is a shipped one."""
+    is_shipped = file.resolve().parent == paths.SCENARIOS.resolve()
+    return {**(defaults(file.stem, arguments) if is_shipped else {}), **given}
+
+
+def _scenario(document: dict[str, Any]) -> str:
+    names = document.get("arguments", {})
+    usual = defaults(document["name"], names)
+    arguments = ", ".join(f"{name}={usual[name]}" if name in usual else name for name in names)
+    return f"{document['description']} [{arguments}]" if arguments else str(document["description"])
+
+
+def _sorted(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern))
+
+
+def _papers() -> dict[str, str]:
+    found = {
+        path.parent.name: yaml_text.load(path.read_text())["title"] for path in paths.BASELINES.glob("*/paper.yml")
+    }
+    return dict(sorted((OF_RUNS | found).items()))
+
+
+def _first_comment(path: Path) -> str:
+    return path.read_text().partition("\n")[0].removeprefix("#").strip()
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".")

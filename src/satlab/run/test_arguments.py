@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Values of scenarios before a lab is up: defaults of shipped ones, bounds, what the kernel has."""
+
+import json
+import platform
+from pathlib import Path
+
+import pytest
+
+from satlab.common import paths, yaml_text
+from satlab.common.errors import ConfigError
+from satlab.run import kernel, run, shipped
+from satlab.link.options import LinkOptions
+from satlab.openbach import descriptor, scenario
+
+SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
+
+
+def faults(name: str, **values: str) -> str:
+    """Return what is said against values of a shipped scenario."""
+    request = run.RunRequest(paths.SCENARIOS / f"{name}.json", LinkOptions(), values, Path("runs"))
+    with pytest.raises(ConfigError) as caught:
+        run.prepare(request)
+    return "; ".join(map(str, caught.value.faults))
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda path: path.stem)
+def test_p372_a_shipped_scenario_runs_without_values(file: Path) -> None:
+    arguments = json.loads(file.read_text()).get("arguments", {})
+    values = shipped.settings(file, arguments, {})
+    assert values.keys() == arguments.keys()
+    loaded = scenario.load(file, descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes)
+    assert scenario.bind(loaded, values).values.items() >= values.items()
+
+
+def test_p372_defaults_are_of_arguments_that_there_are_and_what_is_given_counts() -> None:
+    known = yaml_text.load(shipped.DEFAULTS.read_text())
+    arguments = {file.stem: json.loads(file.read_text()).get("arguments", {}) for file in SCENARIOS}
+    assert known.pop("all").keys() <= {name for names in arguments.values() for name in names}
+    assert all(values.keys() <= arguments[name].keys() for name, values in known.items())
+    bulk = paths.SCENARIOS / "bulk_tcp.json"
+    assert shipped.settings(bulk, ["duration"], {}) == {"duration": "15"}
+    assert shipped.settings(bulk, ["duration"], {"duration": "3"}) == {"duration": "3"}
+    assert shipped.defaults("page_load", ["protocol"]) == {"protocol": "h3"}
+    assert shipped.defaults("web_tcp", ["protocol"]) == {"protocol": "h2"}
+    assert "[duration=15]" in shipped.shipped("scenarios")["bulk_tcp"]
+
+
+def test_p372_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "bulk_tcp.json"
+    file.write_text((paths.SCENARIOS / "bulk_tcp.json").read_text())
+    assert shipped.settings(file, ["duration"], {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("bulk_tcp", {"duration": "0"}, "0 is below 1"),
+        ("bulk_tcp", {"duration": "-3"}, "-3 is below 1"),
+        ("bulk_tcp", {"port": "65536"}, "65536 is above 65535"),
+        ("ping", {"count": "0"}, "0 is below 1"),
+        ("page_load", {"runs": "-1"}, "-1 is below 0"),
+        ("video", {"duration": "100000"}, "100000.0 is above 86400"),
+        ("ftp", {"size_bytes": "0"}, "0 is below 1"),
+        ("load", {"duration": "0"}, "0.0 is below 0.1"),
+    ],
+)
+def test_p373_numbers_out_of_bounds_are_refused(name: str, values: dict[str, str], said: str) -> None:
+    assert said in faults(name, **values)
+
+
+@pytest.mark.parametrize("name", ["bulk_tcp", "fec", "vpn"])
+def test_p373_a_congestion_control_that_the_kernel_lacks_is_refused(name: str) -> None:
+    said = faults(name, cong_control="bbrv9")
+    assert "congestion control bbrv9: the kernel does not have it" in said and "cubic" in said
+
+
+def test_p373_a_congestion_control_whose_module_is_installed_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "MODULES", tmp_path)
+    monkeypatch.setattr(kernel, "CONTROLS", tmp_path / "controls")
+    (tmp_path / "controls").write_text("reno cubic\n")
+    assert kernel.congestion_controls() == {"reno", "cubic"}
+    place = tmp_path / platform.release()
+    place.mkdir()
+    (place / "modules.dep").write_text("kernel/net/ipv4/tcp_bbr.ko.xz: kernel/net/x.ko\nkernel/net/sched/sch_fq.ko:\n")
+    (place / "modules.builtin").write_text("kernel/net/ipv4/tcp_vegas.ko\n")
+    assert kernel.congestion_controls() == {"reno", "cubic", "bbr", "vegas"}

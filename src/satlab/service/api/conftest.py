@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The application without a network: a fake helper, a clock that tests set, a client of each role."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from satlab.service import pages
+from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
+from satlab.service.api import passwords
+from satlab.service.api.accounts import Role, User
+from satlab.service.api.app import create_app
+from satlab.service.api.context import Context
+from satlab.service.api.settings import Settings
+from satlab.service.api.store import Store
+
+HOST = "localhost:8000"
+PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for one test
+
+
+@dataclass
+class FakeHelper:
+    """Runs nothing. `runs`: started runs by id; `refuse`: reason of refusal; `gone`: it does not answer."""
+
+    runs: dict[str, RunStatus] = field(default_factory=dict)
+    requests: dict[str, ScenarioRequest] = field(default_factory=dict)
+    refuse: str = ""
+    gone: bool = False
+
+    def start(self, run_id: str, request: ScenarioRequest) -> None:
+        self._check()
+        if self.refuse:
+            raise RefusedError(self.refuse)
+        assert run_id not in self.runs
+        assert all(run.phase == "ended" for run in self.runs.values())
+        self.runs[run_id], self.requests[run_id] = RunStatus(phase="running"), request
+
+    def stop(self, run_id: str) -> None:
+        self._check()
+        if self.runs[run_id].phase == "running":
+            self.end(run_id, 130)
+
+    def status(self, run_id: str) -> RunStatus:
+        self._check()
+        return self.runs.get(run_id, RunStatus(phase="ended"))
+
+    def end(self, run_id: str, exit_status: int, **progress: Any) -> None:
+        """End a run."""
+        self.runs[run_id] = RunStatus(phase="ended", exit_status=exit_status, progress=progress or None)
+
+    def _check(self) -> None:
+        if self.gone:
+            raise HelperError("the root helper is gone")
+
+
+@dataclass
+class Clock:
+    """Time in s since the epoch; tests set it."""
+
+    now: float = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def _cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(passwords.SCRYPT, "n", 16)
+
+
+@pytest.fixture
+def helper() -> FakeHelper:
+    return FakeHelper()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(tmp_path, frozenset({HOST}))
+
+
+@pytest.fixture
+def app(settings: Settings, helper: FakeHelper, clock: Clock) -> Iterator[FastAPI]:
+    store = Store(settings.database)
+    made = create_app(store, helper, settings, clock, runs_queue=False, pages=pages.mount)
+    for role in Role:
+        made.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
+    yield made
+    store.close()
+
+
+@pytest.fixture
+def context(app: FastAPI) -> Context:
+    context: Context = app.state.context
+    return context
+
+
+def client_of(app: FastAPI, login: str = "") -> TestClient:
+    """Return a client that is logged in; without `login`, an anonymous one."""
+    client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
+    if login:
+        assert client.post("/login/", json={"login": login, "password": PASSWORD}).status_code == 200
+    return client
+
+
+@pytest.fixture
+def anonymous(app: FastAPI) -> TestClient:
+    return client_of(app)
+
+
+@pytest.fixture
+def viewer(app: FastAPI) -> TestClient:
+    return client_of(app, "viewer")
+
+
+@pytest.fixture
+def runner(app: FastAPI) -> TestClient:
+    return client_of(app, "runner")
+
+
+@pytest.fixture
+def admin(app: FastAPI) -> TestClient:
+    return client_of(app, "admin")

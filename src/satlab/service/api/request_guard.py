@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of every request before its route (ASGI): Host, Origin, content type, size, time; and headers of answers."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+from satlab.service.api.settings import Settings
+from satlab.service.api.tally import Tally
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PAGES = "/ui"
+"""Prefix of the web pages, which accept forms; every other path is of the API, which accepts JSON."""
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Headers of answers; a route may set others."""
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: HTTPStatus, error: str) -> None:
+        super().__init__(error)
+        self.status = status
+
+
+class RequestGuard:
+    """Wraps the application, and counts its answers. There is no CORS: no answer allows another origin."""
+
+    def __init__(self, app: Application, settings: Settings, tally: Tally) -> None:
+        self._app, self._settings, self._tally = app, settings, tally
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answered = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                self._tally.add("requests", f"{message['status'] // 100}xx")
+                present = {name.lower() for name, _ in message["headers"]}
+                extra = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        try:
+            headers = _headers(scope)
+            most = self._check(scope, headers)
+            await self._app(scope, _Limited(receive, most, self._settings.body_s), send_safely)
+        except _RefusedError as refused:
+            if not answered:
+                await _answer(send_safely, refused)
+        except Exception:
+            if not answered:  # Starlette answers with 500 outside of this
+                self._tally.add("requests", "5xx")
+            raise
+
+    def _check(self, scope: Scope, headers: dict[str, str]) -> int:
+        """Check the headers of a request; return the largest size of its body, bytes."""
+        if headers.get("host", "").lower() not in self._settings.hosts | self._settings.allowed:
+            raise _RefusedError(
+                HTTPStatus.MISDIRECTED_REQUEST, "This server has another name: the header Host is not one of its own"
+            )
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        uploads = kind == "multipart/form-data"
+        if scope["method"] not in SAFE_METHODS:
+            self._check_origin(headers, is_json=kind == "application/json")
+            is_page = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
+            if kind != "application/json" and not is_page and not uploads:
+                raise _RefusedError(
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The content type of a request must be application/json"
+                )
+        most = self._settings.upload_bytes if uploads else self._settings.body_bytes
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > most:
+            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {most} bytes")
+        return most
+
+    def _check_origin(self, headers: dict[str, str], *, is_json: bool) -> None:
+        """Refuse requests of other sites. Content types of forms need the header Origin, which browsers set."""
+        scheme = "https" if self._settings.secure else "http"
+        own = {f"{scheme}://{host}" for host in self._settings.hosts}
+        own |= {f"{each}://{host}" for host in self._settings.allowed for each in ("http", "https")}
+        origin = headers.get("origin")
+        foreign = origin is not None and origin.lower() not in own
+        foreign = foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        if foreign or (origin is None and not is_json):
+            raise _RefusedError(
+                HTTPStatus.FORBIDDEN,
+                "Only this server's own pages may send this request (the header Origin is missing, or of another site)",
+            )
+
+
+class _Limited:
+    """Reads a body of at most `most` bytes within `seconds`, whatever the header content-length says."""
+
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+        self._receive, self._left = receive, most
+        self._end: float | None = asyncio.get_running_loop().time() + seconds
+
+    async def __call__(self) -> Message:
+        try:
+            async with asyncio.timeout_at(self._end):
+                message = await self._receive()
+        except TimeoutError:
+            raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, "The body of the request takes too long") from None
+        if not message.get("more_body"):
+            self._end = None  # later messages report that the client has gone
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large")
+        return message
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Return the headers. Repeated ones that matter are refused, since programs differ in which they use."""
+    headers: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1").lower()
+        if name in headers and name in ("host", "origin", "content-type", "content-length"):
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} is repeated")
+        headers[name] = value.decode("latin-1")
+    return headers
+
+
+async def _answer(send: Send, refused: _RefusedError) -> None:
+    body = json.dumps({"error": str(refused)}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": int(refused.status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Agents: the nodes of the lab, always reachable. Collectors: the server itself is the only one."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from satlab.service.api.access import Admin, Viewer
+from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, not_found
+from satlab.service.api.context import Body, RequestContext
+
+router = APIRouter()
+COLLECTOR = "127.0.0.1"
+
+
+@router.get("/agent/")
+def every(request: Request, user: Viewer, context: RequestContext) -> list[dict[str, Any]]:
+    del user
+    more: dict[str, Any] = {"services": [], "errors": []} if "services" in request.query_params else {}
+    return [context.inventory.agent(address) | more for address in context.inventory.agents]
+
+
+@router.post("/agent/")
+def install(user: Admin, body: Body, context: RequestContext) -> Response:
+    """Accept a node of the lab, which needs no installation; refuse any other host."""
+    del user
+    for key in ("name", "address", "collector_ip"):
+        if not isinstance(body.get(key), str):
+            raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
+    if body["address"] not in context.inventory.agents:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "Agent unreachable: the agents are the nodes of the lab",
+            address=body["address"],
+        )
+    return accepted()
+
+
+@router.get("/agent/{address}/")
+def agent(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
+    del user
+    return context.inventory.agent(address)
+
+
+@router.put("/agent/{address}/")
+def change(address: str, user: Admin, context: RequestContext) -> dict[str, Any]:
+    """Return the agent unchanged: the lab defines names and addresses."""
+    del user
+    return context.inventory.agent(address)
+
+
+@router.post("/agent/{address}/")
+def act(address: str, user: Admin, body: Body, context: RequestContext) -> Response:
+    """Accept actions that have no effect on a node of the lab."""
+    del user
+    context.inventory.check_agent(address)
+    actions = ("assign_collector", "log_severity", "log_refresh", "reserve_project")
+    if body.get("action", "assign_collector") not in actions:
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {body['action']}")
+    return accepted()
+
+
+@router.delete("/agent/{address}/")
+def detach(address: str, user: Admin, context: RequestContext) -> Response:
+    """Refuse: the lab's nodes are fixed."""
+    del user
+    context.inventory.check_agent(address)
+    raise ApiError(HTTPStatus.CONFLICT, "The agents are the nodes of the lab, they cannot be removed")
+
+
+@router.get("/agent/{address}/state/")
+def state(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
+    """Report every operation as completed."""
+    del user
+    context.inventory.check_agent(address)
+    return {key: completed(context.clock()) for key in ("install", "uninstall", "assign_collector", "log_severity")}
+
+
+@router.get("/collector/")
+def collectors(user: Viewer) -> list[dict[str, Any]]:
+    del user
+    return [_collector()]
+
+
+@router.get("/collector/{address}/")
+def collector(address: str, user: Viewer) -> dict[str, Any]:
+    del user
+    if address != COLLECTOR:
+        raise not_found("Collector")
+    return _collector()
+
+
+@router.get("/collector/{address}/state/")
+def collector_state(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
+    """Report every operation as completed."""
+    del user
+    if address != COLLECTOR:
+        raise not_found("Collector")
+    return {key: completed(context.clock()) for key in ("add", "modify", "del")}
+
+
+def _collector() -> dict[str, Any]:
+    return {
+        "address": COLLECTOR,
+        "logs_port": None,
+        "logs_query_port": None,
+        "logs_database_name": "",
+        "stats_mode": "file",
+        "stats_port": None,
+        "stats_query_port": None,
+        "stats_database_name": "",
+        "stats_database_precision": "ms",
+        "logstash_broadcast_mode": "",
+        "logstash_broadcast_port": None,
+    }

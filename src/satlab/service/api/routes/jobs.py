@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Jobs: shipped and uploaded ones, and the agents that they are installed on (all, until uninstalled)."""
+
+import os
+from difflib import SequenceMatcher
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from satlab.common import paths, yaml_text
+from satlab.common.errors import ConfigError
+from satlab.openbach import descriptor, upstream
+from satlab.openbach.descriptor import Argument, Descriptor, Level
+from satlab.openbach.document import is_name
+from satlab.service.api import uploads
+from satlab.service.api.access import Admin, Viewer
+from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
+from satlab.service.api.context import Context, RequestContext, body_of
+
+router = APIRouter()
+
+
+async def form_or_body(request: Request) -> dict[str, Any]:
+    """Read JSON, or the fields of a form with a file."""
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        return dict(await request.form(max_files=1, max_fields=8))
+    return await body_of(request)
+
+
+Posted = Annotated[dict[str, Any], Depends(form_or_body)]
+
+
+def job_json(job: Descriptor) -> dict[str, Any]:
+    """Return a job as OpenBACH does."""
+    own: dict[str, Any] = yaml_text.load((job.files / f"{job.name}.yml").read_text(encoding="utf-8"))
+    text = upstream.adapt(own, lambda *_: None)
+    section = text["platform_configuration"]
+    keys = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")
+    platforms = [{key: each.get(key, section.get(key)) for key in keys} for each in section["supported_platforms"]]
+    general = text["general"] | {"name": job.name, "persistent": own["general"]["persistent"]}
+    shown = ("name", "description", "job_version", "keywords", "persistent")
+    return {
+        "general": {key: general[key] for key in shown},
+        "platform_configuration": platforms,
+        "arguments": _level_json(job.level),
+        "statistics": text.get("statistics") or [],
+    }
+
+
+def _disabled_json(name: str, reason: str) -> dict[str, Any]:
+    """Return a job with invalid files, of which only the name is known. `disabled` is not in OpenBACH."""
+    general = {"name": name, "description": "", "job_version": "", "keywords": [], "persistent": False}
+    return {
+        "general": general,
+        "platform_configuration": [],
+        "arguments": {"required": [], "optional": []},
+        "statistics": [],
+        "disabled": reason,
+    }
+
+
+def _level_json(level: Level) -> dict[str, Any]:
+    groups = [
+        {
+            "group_name": group.group_name,
+            "optional": group.optional,
+            "choices": [{"name": choice.name, **_level_json(choice)} for choice in group.choices],
+        }
+        for group in level.subcommand
+    ]
+    shown: dict[str, Any] = {
+        "required": [_argument_json(argument) for argument in level.required],
+        "optional": [_argument_json(argument) for argument in level.optional],
+    }
+    return shown | ({"subcommands": groups} if groups else {})
+
+
+def _argument_json(argument: Argument) -> dict[str, Any]:
+    least, most = argument.count.least, argument.count.most
+    count = ("*" if least == 0 else "+") if most is None else str(least) if least == most else f"{least}-{most}"
+    shown: dict[str, Any] = {
+        "name": argument.name,
+        "type": argument.type,
+        "count": count,
+        "description": argument.description,
+        "password": argument.password,
+    }
+    if argument.default is not None:
+        shown["default"] = argument.default
+    if argument.choices:
+        shown["choices"] = list(argument.choices)
+    if argument.flag is not None:
+        shown |= {"flag": argument.flag, "repeatable": argument.repeatable}
+    return shown
+
+
+@router.get("/job/")
+def every(
+    request: Request,
+    user: Viewer,
+    context: RequestContext,
+    address: str | None = None,
+    string_to_search: str | None = None,
+) -> Any:
+    """List all jobs, those with a name similar to a text, or those installed on an agent."""
+    del user
+    valid, disabled = context.inventory.all_jobs()
+    if "external" in request.query_params:
+        return []
+    if address is not None:
+        context.inventory.check_agent(address)
+        names = [name for name in valid if context.inventory.is_installed(name, address)]
+        return {"agent": address, "installed_jobs": [_installed(context, name) for name in names]}
+    if string_to_search is not None:
+        ratio = _ratio(request.query_params.get("ratio", "60"))
+        return [job_json(job) for job in valid.values() if _alike(job, string_to_search[:100]) >= ratio]
+    return [*map(job_json, valid.values()), *(_disabled_json(*entry) for entry in disabled.items())]
+
+
+def _ratio(text: str) -> float:
+    if not text.isdecimal():
+        raise ViewError(HTTPStatus.BAD_REQUEST, "Wrong parameter: ratio")
+    return float(text)
+
+
+def _alike(job: Descriptor, text: str) -> float:
+    return max(SequenceMatcher(None, text.lower(), word).ratio() * 100 for word in (job.name, *job.name.split("_")))
+
+
+def _installed(context: Context, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "update_status": date(context.clock()),
+        "severity": 2,
+        "local_severity": 2,
+        "default_stat_policy": {"local": True, "storage": True, "broadcast": False},
+        "statistic_instances": [],
+    }
+
+
+@router.post("/job/")
+def add(user: Admin, body: Posted, context: RequestContext) -> Any:
+    """Add a shipped job by name, or an uploaded one; or install jobs on agents."""
+    del user
+    if body.get("action") in ("install", "uninstall"):
+        names, addresses = (_texts(body, key) for key in ("names", "addresses"))
+        context.inventory.install(names, addresses, installed=body["action"] == "install")
+        return accepted()
+    name = body.get("name")
+    if not isinstance(name, str):
+        raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: name")
+    if not is_name(name):
+        raise ApiError(HTTPStatus.BAD_REQUEST, "The name of the Job is invalid", entry_name=name[:100])
+    if hasattr(body.get("file"), "file"):
+        return job_json(_upload(context, name, body["file"].file))
+    job = _checked(paths.JOBS / name)
+    context.inventory.add_job(name, paths.JOBS / name)
+    return job_json(job)
+
+
+def _upload(context: Context, name: str, file: Any) -> Descriptor:
+    if (paths.JOBS / name).exists():
+        raise ApiError(HTTPStatus.CONFLICT, "A shipped job cannot be replaced", entry_name=name)
+    folder = context.settings.jobs / name
+    try:
+        uploads.unpack(file, folder, _checked)
+    except ConfigError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, str(error)) from error
+    return _checked(folder)
+
+
+def _checked(folder: Path) -> Descriptor:
+    """Read a job. `path` of the request is not used: clients must not choose paths of the controller."""
+    if not (folder / "files" / f"{folder.name}.yml").is_file():
+        raise ApiError(HTTPStatus.BAD_REQUEST, "The configuration file of the Job is not present")
+    try:
+        return descriptor.load_job(folder, is_upstream=not folder.is_relative_to(paths.JOBS))
+    except ConfigError as error:
+        what = "The configuration file of the Job does not contain valid data"
+        raise ApiError(HTTPStatus.BAD_REQUEST, what, faults=[fault.reason for fault in error.faults]) from error
+
+
+@router.get("/job/{name}/")
+def one(name: str, user: Viewer, context: RequestContext, type: str = "json") -> Any:  # noqa: A002 - the contract's name
+    """Return a job, or the part of it that `type` names."""
+    del user
+    disabled = context.inventory.all_jobs()[1]
+    if name in disabled and type == "json":
+        return _disabled_json(name, disabled[name])
+    job = context.inventory.job(name)
+    match type:
+        case "statistics" | "keywords":
+            text = job_json(job)
+            part = text["statistics"] if type == "statistics" else text["general"]["keywords"]
+            return {"job_name": name, type: part}
+        case "help":
+            return {"job_name": name, "help": _help(job)}
+        case "agents":
+            places = context.inventory.agents.items()
+            on = [{"agent__name": n, "agent__address": a} for a, n in places if context.inventory.is_installed(name, a)]
+            return {"job_name": name, "installed_on": on}
+        case "json":
+            return job_json(job)
+    raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown type: {type[:100]}")
+
+
+def _help(job: Descriptor) -> str:
+    file = job.files / f"{job.name}.help"
+    return file.read_text(encoding="utf-8") if file.is_file() else job.description
+
+
+@router.post("/job/{name}/")
+def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Response:
+    """Install a job on agents or uninstall it. Severities and policies have no effect."""
+    del user
+    context.inventory.job(name)
+    action = body.get("action")
+    if action in ("install", "uninstall"):
+        context.inventory.install([name], _texts(body, "addresses"), installed=action == "install")
+        return accepted()
+    if action in ("log_severity", "stat_policy"):
+        return accepted()
+    raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {action}")
+
+
+@router.delete("/job/{name}/")
+def remove(name: str, user: Admin, context: RequestContext) -> Response:
+    """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the server."""
+    del user
+    if not any(name in each for each in context.inventory.all_jobs()):
+        raise not_found("Job", job_name=name)
+    context.inventory.remove_job(name)
+    uploaded = context.settings.jobs / name
+    if os.path.lexists(uploaded):
+        try:
+            uploads.remove(uploaded)
+        except OSError as error:
+            raise ApiError(HTTPStatus.CONFLICT, f"The files of the Job cannot be removed: {error.strerror}") from error
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/job/{name}/state/")
+def state(name: str, user: Viewer, context: RequestContext, address: str = "") -> dict[str, Any]:
+    """Report every operation as completed."""
+    del user
+    context.inventory.job(name)
+    context.inventory.check_agent(address)
+    return {key: completed(context.clock()) for key in ("install", "uninstall", "log_severity", "stat_policy")}
+
+
+def _texts(body: dict[str, Any], key: str) -> list[str]:
+    value = body.get(key)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
+    return value

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Statistics of job instances; and logs, files and databases of OpenBACH, which this server does not have."""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from satlab.service.api import access, export
+from satlab.service.api.access import Admin, Viewer
+from satlab.service.api.api_answers import ApiError
+from satlab.service.api.context import Context, RequestContext
+from satlab.service.api.export import Record, statistics
+
+router = APIRouter()
+
+MAX_INSTANCES = 50
+"""Number of a project's latest instances that are searched for names of statistics."""
+
+MAX_VALUE = 1e150
+"""Largest number in a histogram or variance; its square is a float."""
+
+
+@router.get("/statistics/{project}/")
+def of_project(project: str, user: Viewer, context: RequestContext) -> dict[str, list[str]]:
+    """Return the names of the statistics that the jobs of a project have sent, by job."""
+    access.project_of(context, user, project)
+    names: dict[str, set[str]] = {}
+    for instance in context.queue.instances(project, limit=MAX_INSTANCES):
+        for record in export.records(context, instance):
+            if not record["_metadata"]["is_file"]:
+                names.setdefault(record["_metadata"]["job_name"], set()).update(statistics(record))
+    return {job: sorted(names[job]) for job in sorted(names)}
+
+
+@router.get("/statistic/{number}/")
+def of_job(
+    number: int,
+    request: Request,
+    user: Viewer,
+    context: RequestContext,
+    name: str | None = None,
+    suffix: str | None = None,
+    histogram: Annotated[int | None, Query(ge=1, le=1000)] = None,
+) -> Any:
+    """Return names of statistics, the earliest time, or one statistic: samples, a histogram, or mean and variance."""
+    options = request.query_params
+    sent = list(_of(context, user, number))
+    if name is None and "origin" in options:
+        return min((record["_metadata"]["time"] for record in sent), default=None)
+    if name is None:
+        names = {name for record in sent for name in statistics(record)}
+        suffixes = {record["_metadata"]["suffix"] for record in sent if "suffix" in record["_metadata"]}
+        return {"statistics": sorted(names), "suffixes": sorted(suffixes)}
+    samples = [(r["_metadata"]["time"], r[name]) for r in sent if name in r and _has(r, suffix)]
+    if histogram is not None:
+        return _histogram([float(value) for _, value in samples if _is_number(value)], histogram)
+    if "comparative" in options:
+        return _comparative([float(value) for _, value in samples if _is_number(value)])
+    origin = _whole(options.get("origin"))
+    if not samples:
+        return []
+    return {name: [value for _, value in samples], "time": [when - origin for when, _ in samples]}
+
+
+def _of(context: Context, user: Viewer, number: int) -> Iterator[Record]:
+    for record in export.records(context, access.job_instance(context, user, number)):
+        meta = record["_metadata"]
+        if meta["job_instance_id"] == number and not meta["is_file"]:
+            yield record
+
+
+def _has(record: Record, suffix: str | None) -> bool:
+    """Return whether a record has a suffix; an empty one selects records without, as InfluxDB does."""
+    return suffix is None or record["_metadata"].get("suffix", "") == suffix
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_VALUE
+
+
+def _whole(text: str | None) -> int:
+    if not text:
+        return 0
+    if not text.lstrip("-").isdecimal() or len(text) > 20:
+        raise ApiError(HTTPStatus.BAD_REQUEST, "origin is a number of ms")
+    return int(text)
+
+
+def _histogram(values: list[float], buckets: int) -> dict[str, list[float]]:
+    """Count values in buckets of equal width; `buckets` holds their middles."""
+    if not values:
+        return {"counts": [], "buckets": []}
+    low, high = min(values), max(values)
+    width = (high - low) / buckets or 1.0
+    counts = [0.0] * buckets
+    for value in values:
+        counts[min(int((value - low) / width), buckets - 1)] += 1
+    return {"counts": counts, "buckets": [low + (number + 0.5) * width for number in range(buckets)]}
+
+
+def _comparative(values: list[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    mean = sum(values) / len(values)
+    return {"mean": mean, "variance": sum((value - mean) ** 2 for value in values) / len(values)}
+
+
+@router.get("/logs/")
+def logs(user: Viewer) -> list[Any]:
+    """Return no logs: the log of each job is in its run folder."""
+    del user
+    return []
+
+
+@router.get("/databases/")
+def databases(user: Viewer) -> dict[str, Any]:
+    """Return no databases: statistics are in the run folders."""
+    del user
+    return {"influxdb": None, "elasticsearch": None}
+
+
+@router.post("/file/")
+@router.post("/reboot/")
+@router.delete("/databases/")
+def unsupported(user: Admin) -> None:
+    """Refuse operations on nodes and databases."""
+    del user
+    raise ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "Not supported: the nodes of the embedded lab are created for each run"
+    )

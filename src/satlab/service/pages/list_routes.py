@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Routes of the run list below `/ui`: filter, notes, pins, removal, comparison, export, runs of the command line."""
+
+import tempfile
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+import collect
+from satlab.common.errors import ConfigError, HostError
+from satlab.run import reading
+from satlab.report.export import export as export_records
+from satlab.report.html import render as render_report
+from satlab.report.view import BULK_COLUMNS
+from satlab.service.api import access, export
+from satlab.service.api.access import Runner
+from satlab.service.api.accounts import User
+from satlab.service.api.api_answers import ApiError, not_found
+from satlab.service.api.context import Context, RequestContext
+from satlab.service.pages import comparison, live_view, pages, run_list, run_logs, run_pages
+from satlab.service.pages.live_link import Curves
+from satlab.service.pages.pages import Page, render, see
+from satlab.service.pages.run_list import Listed
+from satlab.service.pages.ui_routes import Filled, Viewer
+
+router = APIRouter(route_class=Page, include_in_schema=False)
+
+MAX_SHOWN = 50
+MAX_COMPARED = 20
+STATUSES = ("Finished Ok", "Finished Ko", "Running", "Scheduling", "Stopped", "ok", "failed", "interrupted")
+"""States of instances, then those of runs of the command line."""
+
+Number = Annotated[int, Query(ge=1, le=100000)]
+Text = Annotated[str, Query(max_length=200)]
+Keys = Annotated[list[str] | None, Query(max_length=MAX_COMPARED)]
+Format = Literal["csv", "parquet"]
+_MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+
+
+@router.get("/runs")
+def listed(
+    request: Request, user: Viewer, context: RequestContext, page: Number = 1, q: Text = "", status: Text = ""
+) -> Response:
+    """List runs: pinned ones first, then the newest."""
+    visible = run_list.all_runs(context, user)
+    found = run_list.matching(visible, q, status)
+    shown = found[(page - 1) * MAX_SHOWN : page * MAX_SHOWN]
+    return render(
+        request,
+        "runs.html",
+        runs=shown,
+        figures=request.app.state.key_figures.of(shown),
+        page=page,
+        more=len(found) > page * MAX_SHOWN,
+        most=MAX_COMPARED,
+        total=len(visible),
+        count=len(found),
+        q=q,
+        status=status,
+        statuses=[each for each in STATUSES if any(run.status == each for run in visible)],
+        query=urlencode({"q": q, "status": status}) if q or status else "",
+    )
+
+
+@router.post("/runs/pin")
+def pin(user: Runner, context: RequestContext, filled: Filled) -> Response:
+    """Pin an instance to the top of the list."""
+    try:
+        context.marks.pin(_instance_of(context, user, filled))
+    except ConfigError as error:
+        raise ApiError(HTTPStatus.CONFLICT, str(error)) from error
+    return _back(filled)
+
+
+@router.post("/runs/unpin")
+def unpin(user: Runner, context: RequestContext, filled: Filled) -> Response:
+    """Unpin an instance."""
+    context.marks.unpin(_instance_of(context, user, filled))
+    return _back(filled)
+
+
+def _instance_of(context: Context, user: User, filled: dict[str, str]) -> int:
+    number = filled.get("run", "")
+    if not (number.isascii() and number.isdecimal() and len(number) < 20):
+        raise ApiError(HTTPStatus.BAD_REQUEST, "The form names no run")
+    return access.scenario_instance(context, user, int(number)).id
+
+
+def _back(filled: dict[str, str]) -> Response:
+    """Lead back to the list as it was filtered."""
+    query = {name: text for name in ("q", "status", "page") if (text := filled.get(name, ""))}
+    return see(f"/runs?{urlencode(query)}" if query else "/runs")
+
+
+@router.post("/runs/{number}/note")
+def set_note(number: int, user: Runner, context: RequestContext, filled: Filled) -> Response:
+    """Set the note of an instance."""
+    instance = access.scenario_instance(context, user, number)
+    try:
+        context.marks.set_note(instance.id, filled.get("note", ""))
+    except ConfigError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, str(error)) from error
+    return see(f"/runs/{instance.id}")
+
+
+@router.get("/runs/{number}/remove")
+def ask_to_remove(request: Request, number: int, user: Runner, context: RequestContext) -> Response:
+    """Ask whether an instance is to be removed."""
+    instance = access.scenario_instance(context, user, number)
+    if not instance.ended:
+        raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
+    return render(request, "remove.html", instance=instance, mark=context.marks.of(instance.id))
+
+
+@router.post("/runs/{number}/remove")
+def remove(number: int, user: Runner, context: RequestContext) -> Response:
+    """Remove an instance that has ended, with its note. Its folder goes when there are too many newer ones."""
+    if not context.queue.remove(access.scenario_instance(context, user, number).id):
+        raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
+    return see("/runs")
+
+
+# --- runs of the command line ---------------------------------------------------------------------------------------
+
+
+@router.get("/folders/{run_id}")
+def other(request: Request, run_id: str, user: Viewer, context: RequestContext) -> Response:
+    """Show the results of a run of the command line."""
+    run = _other(context, user, run_id)
+    view = run_pages.results([run.folder], run.scenario) if run.folder else None
+    has_report = run.folder is not None and (run.folder / "report" / "index.html").is_file()
+    logs = run_logs.logs(run_logs.files(context, run.folder, None))
+    values: dict[str, object] = {"view": view, "has_report": has_report, "logs": logs}
+    return render(request, "folder.html", run=run, bulk_columns=BULK_COLUMNS, **values)
+
+
+@router.get("/folders/{run_id}/logs/{name}")
+def other_log(run_id: str, name: str, user: Viewer, context: RequestContext) -> Response:
+    """Return a log of a run of the command line as a file."""
+    return run_logs.attachment(run_logs.files(context, _other(context, user, run_id).folder, None), name)
+
+
+@router.get("/folders/{run_id}/report")
+def other_report(run_id: str, user: Viewer, context: RequestContext) -> Response:
+    """Return the report of a run of the command line."""
+    folder = _other(context, user, run_id).folder
+    path = folder / "report" / "index.html" if folder else None
+    if path is None or not path.is_file():
+        raise not_found("report")
+    return pages.report(path.read_text(encoding="utf-8"))
+
+
+def _other(context: Context, user: User, run_id: str) -> Listed:
+    folder = run_list.other_folder(context, user, run_id)
+    run = run_list.of_folder(folder) if folder else None
+    if run is None:
+        raise not_found("run")
+    return run
+
+
+# --- export ---------------------------------------------------------------------------------------------------------
+
+
+@router.get("/export/records.{kind}")
+def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = None) -> Response:
+    """Return the records of runs as one table: CSV with the summaries, Parquet with the series, too."""
+    folders = [folder for _, folder in _chosen(context, user, run or [], least=1)]
+    try:
+        tables = {folder: reading.without_writing(folder).records for folder in folders}
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / f"records.{kind}"
+            export_records(tables, path, has_series=kind == "parquet")
+            content = path.read_bytes()
+    except (collect.RunFolderError, HostError, OSError) as error:
+        raise ApiError(HTTPStatus.CONFLICT, "The records of at least one of these runs cannot be read") from error
+    name = f"records-{'-'.join(run or [])}"[:100]
+    return Response(content, media_type=_MEDIA[kind], headers=_attachment(f"{name}.{kind}"))
+
+
+@router.get("/export/archive")
+def archive(user: Viewer, context: RequestContext, run: Keys = None) -> Response:
+    """Return the folder of a run as .tar.gz."""
+    ((_, folder),) = _chosen(context, user, (run or [])[:1], least=1)
+    packed = export.folder_archive(context, folder.resolve())
+    return StreamingResponse(packed, media_type="application/gzip", headers=_attachment(f"{folder.name}.tar.gz"))
+
+
+def _attachment(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"'}
+
+
+# --- comparison -----------------------------------------------------------------------------------------------------
+
+
+def _chosen(context: Context, user: User, keys: list[str], least: int = 2) -> list[tuple[Listed, Path]]:
+    """Return runs and their folders by key. Raises ApiError: 400 for their number, 404, 403, 409 without results."""
+    if not least <= len(set(keys)) <= MAX_COMPARED:
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"Choose {least} to {MAX_COMPARED} runs")
+    chosen = []
+    for key in dict.fromkeys(keys):
+        run = _by_key(context, user, key)
+        if run.folder is None:
+            raise ApiError(HTTPStatus.CONFLICT, f"Run {run.number} has no results")
+        chosen.append((run, run.folder))
+    return chosen
+
+
+def _by_key(context: Context, user: User, key: str) -> Listed:
+    if not (key.isascii() and key.isdecimal() and len(key) < 20):
+        return _other(context, user, key)
+    instance = access.scenario_instance(context, user, int(key))
+    return run_list.of_instance(context, instance, context.marks.of(instance.id), context.clock())
+
+
+@router.get("/compare")
+def compare(request: Request, user: Viewer, context: RequestContext, run: Keys = None) -> Response:
+    """Compare the results of several runs: figures with differences and intervals, curves in one chart."""
+    chosen = _chosen(context, user, run or [])
+    view = run_pages.results([folder for _, folder in chosen], "compared")
+    values: dict[str, object] = {"groups": (), "compared": [], "charts": ()}
+    if view is not None:
+        compared = [
+            comparison.Compared(
+                found.key, f"{found.scenario} {found.number}", settings_of(found, read.manifest), read.rows
+            )
+            for (found, _), read in zip(chosen, view.runs, strict=True)
+        ]
+        groups = comparison.groups(compared)
+        charts = live_view.overlaid(_curves(request, chosen, groups))
+        values = {"groups": groups, "compared": comparison.figures(compared, groups), "charts": charts}
+    values |= {"query": urlencode([("run", found.key) for found, _ in chosen]), "bulk_columns": BULK_COLUMNS}
+    return render(request, "compare.html", runs=[found for found, _ in chosen], view=view, **values)
+
+
+def settings_of(run: Listed, about: collect.Manifest) -> tuple[tuple[str, str], ...]:
+    """Return what equal runs have in common: scenario, arguments, link without its seed, and the files of both."""
+    values = {**run.arguments, **{name: text for name, text in run.link.items() if name != "seed"}}
+    constants = {} if run.instance is None else run.instance.request.documents[run.scenario].get("constants", {})
+    files = {"scenario file": about.scenario_sha256[:8], "profile file": about.profile_sha256[:8]}
+    return (("scenario", run.scenario), *sorted({**constants, **values, **files}.items()))
+
+
+def _curves(
+    request: Request, chosen: list[tuple[Listed, Path]], groups: tuple[comparison.Group, ...]
+) -> list[tuple[str, int, Curves, float | None]]:
+    colours = {key: (group.number - 1) % 6 + 1 for group in groups for key in group.keys}
+    found = []
+    for run, folder in chosen:
+        curves = request.app.state.watcher.curves(folder)
+        start_s = live_view.scenario_start_s(curves, run.instance) if run.instance else None
+        if start_s is None:
+            start_s = jobs_start_s(run, folder, curves)
+        found.append((f"{run.scenario} {run.number}", colours[run.key], curves, start_s))
+    return found
+
+
+def jobs_start_s(run: Listed, folder: Path, curves: Curves) -> float | None:
+    """Return when the jobs of a run began, s since its first link sample; None if that is not known."""
+    view = run_pages.results([folder], run.scenario)
+    if view is None or curves.start_unix_s is None:
+        return None
+    about = view.runs[0]
+    return max(0.0, about.manifest.started_unix_s + about.jobs_start_s - curves.start_unix_s)
+
+
+@router.get("/compare/report")
+def compared_report(user: Viewer, context: RequestContext, run: Keys = None) -> Response:
+    """Return one report of several runs."""
+    chosen = _chosen(context, user, run or [])
+    title = f"Runs {', '.join(found.number for found, _ in chosen)}"
+    view = run_pages.results([folder for _, folder in chosen], title)
+    if view is None:
+        raise not_found("report")
+    return pages.report(render_report(view))

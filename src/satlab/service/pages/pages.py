@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pages: templates with automatic escaping, a strict content security policy, and errors as pages instead of JSON."""
+
+import html
+import re
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+
+from satlab.report.view import clean
+from satlab.service.api.access import user_of
+from satlab.service.api.accounts import Role, User
+from satlab.service.api.api_answers import ApiError
+from satlab.service.api.request_guard import PAGES
+
+FOLDER = Path(__file__).parent
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Scripts, styles and images only from this server, nothing inline."""
+
+_REPORT_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+_TITLES = {403: "Not allowed", 404: "Not found", 409: "Not possible", 429: "Too many requests"}
+
+
+class LoginNeededError(Exception):
+    """The page needs an account, and the request has no session."""
+
+
+class Page(APIRoute):
+    """A route that answers errors as pages, and redirects requests without a session to the login."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except LoginNeededError:
+                return _to_login(request)
+            except ApiError as error:
+                message = error.body.get("error") or error.body.get("msg") or ""
+                if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables of its database
+                    message = "There is no such page, scenario, run or report. It may have been removed."
+                return problem(request, error.status, str(message))
+            except RequestValidationError as error:
+                places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())
+                return problem(request, HTTPStatus.BAD_REQUEST, f"Invalid values in the address: {places}")
+            except HTTPException as error:
+                return problem(request, error.status_code, str(error.detail))
+
+        return answer
+
+
+def render(request: Request, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> HTMLResponse:
+    """Return a page. Every template has `user`, `path` and `can_launch`."""
+    user = user_of(request)
+    known = {"user": user, "path": request.url.path, "can_launch": user is not None and user.role >= Role.RUNNER}
+    text = _TEMPLATES.get_template(template).render({**known, **values})
+    return HTMLResponse(text, status, {"content-security-policy": POLICY})
+
+
+def problem(request: Request, status: int, message: str) -> HTMLResponse:
+    title = _TITLES.get(status, "The request failed")
+    return render(request, "problem.html", status, title=title, message=message)
+
+
+def words_of(error: ApiError) -> str:
+    """Return what an answer of the API says, with its details."""
+    details = error.body.get("error_message") or error.body.get("faults") or []
+    if isinstance(details, dict):
+        details = [f"{name}: {value}" for name, value in details.items()]
+    return "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])
+
+
+def report(text: str) -> Response:
+    """Return a report with its own policy, in a sandbox: it has no access to this server's session."""
+    match = _REPORT_POLICY.search(text, 0, 4096)
+    own = html.unescape(match[1]) if match else "default-src 'none'"
+    policy = f"sandbox allow-scripts allow-downloads; frame-ancestors 'none'; {own}"
+    return HTMLResponse(text, headers={"content-security-policy": policy})
+
+
+def see(path: str) -> RedirectResponse:
+    """Redirect the browser to a page below `/ui`."""
+    return RedirectResponse(f"{PAGES}{path}", HTTPStatus.SEE_OTHER)
+
+
+def own_path(text: str) -> str:
+    """Return the path below `/ui` to which a log-in redirects; `/` for a path that is not one of the pages."""
+    return text.removeprefix(PAGES) if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text) else "/"
+
+
+def viewer(request: Request) -> User:
+    """Dependency: the account of the session. Raises LoginNeededError."""
+    user = user_of(request)
+    if user is None:
+        raise LoginNeededError
+    return user
+
+
+def _to_login(request: Request) -> Response:
+    back = "" if request.url.path == f"{PAGES}/" else "?" + urlencode({"back": request.url.path})
+    return see(f"/login{back}")
+
+
+def _printable(value: object) -> object:
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _when(unix_s: float | None) -> str:
+    return "" if unix_s is None else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    whole = max(0, round(seconds))
+    return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"
+
+
+def _amount(size: int) -> str:
+    """Write a number of bytes with its unit."""
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.1f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.filters |= {
+        "when": _when,
+        "span": _span,
+        "segment": lambda text: quote(text, safe=""),
+        "amount": _amount,
+    }
+    environment.globals["ui"] = PAGES
+    return environment
+
+
+_TEMPLATES = _environment()

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The list of runs: instances of this service and run folders of the command line, with values and key figures."""
+
+import json
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import polars as pl
+
+import collect
+from satlab.report import rows as read
+from satlab.report.rows import Row
+from satlab.service.api import access
+from satlab.service.api.accounts import User
+from satlab.service.api.context import Context
+from satlab.service.api.initial_content import PROJECT
+from satlab.service.api.marks import Mark
+from satlab.service.api.queue import Instance
+from satlab.service.pages import run_pages
+
+MOST_OTHERS = 500
+"""Run folders of the command line that are listed, the newest."""
+MAX_MANIFEST = 4 << 20
+FIGURES_S = 0.4
+"""Time that a page spends on key figures which no page has shown yet, s; the others come with the next page."""
+MOST_KEPT = 4000
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+_TONES = {"ok": "good", "running": "running", "interrupted": "stopped"}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line. `key`: the instance's id, or the id of a run of the command line; `page`: its place below `/ui`.
+
+    `folder`: None while there are no results. Times in s since the epoch and s; `elapsed` is None if it is not known.
+    """
+
+    key: str
+    page: str
+    scenario: str
+    number: str
+    status: str
+    tone: str
+    arguments: Mapping[str, str]
+    link: Mapping[str, str]
+    user: str
+    launched: float
+    elapsed: float | None
+    folder: Path | None
+    mark: Mark = field(default_factory=Mark)
+    instance: Instance | None = None
+
+    @property
+    def words(self) -> str:
+        """Return what a filter looks at."""
+        values = [f"{name}={value}" for name, value in (*self.arguments.items(), *self.link.items())]
+        run_id = self.folder.name if self.folder else ""
+        parts = (self.scenario, self.number, self.status, self.user, self.mark.note, run_id, *values)
+        return " ".join(parts).lower()
+
+
+def all_runs(context: Context, user: User) -> list[Listed]:
+    """Return the runs that an account may see: pinned ones first, then the newest."""
+    marks, now = context.marks.all(), context.clock()
+    found = [
+        of_instance(context, instance, marks.get(instance.id, Mark()), now)
+        for instance in context.queue.instances()
+        if access.may_see(context, user, instance)
+    ]
+    found += [run for folder in other_folders(context, user) if (run := of_folder(folder)) is not None]
+    return sorted(found, key=lambda run: (not run.mark.pinned, -run.launched))
+
+
+def matching(runs: Sequence[Listed], text: str, status: str) -> list[Listed]:
+    """Return the runs that have every word of a text, and the status; '' matches all."""
+    words = text.lower().split()
+    return [run for run in runs if (not status or run.status == status) and all(word in run.words for word in words)]
+
+
+def of_instance(context: Context, instance: Instance, mark: Mark, now: float) -> Listed:
+    """Return the line of an instance."""
+    link = instance.request.link
+    folder = run_pages.folder_of(context, instance)
+    return Listed(
+        key=str(instance.id),
+        page=f"/runs/{instance.id}",
+        scenario=instance.scenario,
+        number=f"#{instance.id}",
+        status=str(instance.status),
+        tone=run_pages.TONES.get(instance.status, "bad"),
+        arguments=instance.request.arguments,
+        link={name: _text(value) for name, value in {"profile": link.profile, **changed(instance)}.items()},
+        user=instance.user,
+        launched=instance.launched,
+        elapsed=(instance.stopped or now) - instance.launched,
+        folder=folder if instance.ended else None,
+        mark=mark,
+        instance=instance,
+    )
+
+
+def changed(instance: Instance) -> dict[str, object]:
+    """Return the options of an instance's link that are not the usual ones."""
+    return instance.request.link.model_dump(exclude_defaults=True)
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- runs of the command line ---------------------------------------------------------------------------------------
+
+
+def other_folders(context: Context, user: User) -> list[Path]:
+    """Return the run folders of the command line, the newest first, for those who may use the shipped project."""
+    place, project = context.settings.other_runs, context.catalog.project(PROJECT)
+    if place is None or project is None or not access.may_use(user, project):
+        return []
+    try:
+        names = sorted((name.name for name in place.iterdir() if _RUN_ID.fullmatch(name.name)), reverse=True)
+    except OSError:
+        return []
+    folders = (place / name for name in names[:MOST_OTHERS])
+    return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
+
+
+def other_folder(context: Context, user: User, run_id: str) -> Path | None:
+    """Return the folder of a run of the command line, None if there is none that the account may see."""
+    return next((folder for folder in other_folders(context, user) if folder.name == run_id), None)
+
+
+def of_folder(folder: Path) -> Listed | None:
+    """Return the line of a run folder, None without a manifest that can be read."""
+    try:
+        return _of_manifest(folder, (folder / "manifest.json").stat().st_mtime_ns)
+    except (OSError, collect.RunFolderError):
+        return None
+
+
+@lru_cache(maxsize=2 * MOST_OTHERS)
+def _of_manifest(folder: Path, written_ns: int) -> Listed:
+    """Read a manifest; `written_ns` makes a changed one a new entry."""
+    del written_ns
+    about = collect.manifest(folder)
+    ended = about.ended_unix_s
+    return Listed(
+        key=folder.name,
+        page=f"/folders/{folder.name}",
+        scenario=about.scenario,
+        number="command line",
+        status=about.status,
+        tone=_TONES.get(about.status, "bad"),
+        arguments=about.arguments,
+        link={"profile": about.profile, **_options(folder)},
+        user="",
+        launched=about.started_unix_s,
+        elapsed=None if ended is None else ended - about.started_unix_s,
+        folder=folder if ended is not None else None,
+    )
+
+
+def _options(folder: Path) -> dict[str, str]:
+    """Return the link's options of a plan, without the profile; an option without a value is `yes`."""
+    try:
+        with (folder / "plan.json").open("rb") as file:
+            words = [str(word) for word in json.loads(file.read(MAX_MANIFEST))["options"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    found: dict[str, str] = {}
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        if word.startswith("--"):
+            found[word[2:].replace("-", "_")] = "yes" if following.startswith("--") else following
+    found.pop("profile", None)
+    return found
+
+
+# --- key figures ----------------------------------------------------------------------------------------------------
+
+
+class KeyFigures:
+    """The answers of runs as short texts; each run folder is read once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[tuple[Path, int], tuple[str, ...]] = OrderedDict()
+
+    def of(self, runs: Sequence[Listed]) -> dict[str, tuple[str, ...]]:
+        """Return the key figures by key, of runs without results none. At most `FIGURES_S` is spent on new ones."""
+        end = self._clock() + FIGURES_S
+        found: dict[str, tuple[str, ...]] = {}
+        for run in runs:
+            table = run.folder / "records.parquet" if run.folder else None
+            try:
+                at = (table, table.stat().st_mtime_ns) if table else None
+            except OSError:
+                continue
+            if at is None:
+                continue
+            if at not in self._known and self._clock() < end:
+                self._known[at] = _figures(at[0])
+                while len(self._known) > MOST_KEPT:
+                    self._known.popitem(last=False)
+            found[run.key] = self._known.get(at, ("not read yet: load the page again",))
+        return found
+
+
+def _figures(table: Path) -> tuple[str, ...]:
+    try:
+        rows = read.summaries([pl.scan_parquet(table)])
+    except (pl.exceptions.PolarsError, OSError, KeyError, TypeError, ValueError):
+        return ("records cannot be read",)
+    return key_figures(rows)
+
+
+def _quality(row: Row) -> str:
+    """Return the text of a record that is an answer by itself; '' of others."""
+    if row.value is None or row.labels.get("stat", "median") != "median":
+        return ""
+    if row.metric == "rtt_ms" and row.labels.get("source") != "calibration":
+        return f"RTT {row.value:.0f} ms"
+    if row.metric == "mos":
+        return f"MOS {row.value:.2f}"
+    return f"video {row.value / 1e6:.3g} Mbit/s" if row.metric == "video_bitrate_bps" else ""
+
+
+def key_figures(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the answers of a run: goodput, Page Load Time, quality of speech and video, RTT, and its calibration."""
+    goodputs = [one.goodput_bps for one in read.transfers(rows) if one.goodput_bps is not None]
+    found = []
+    if goodputs:
+        several = f" in {len(goodputs)} transfers" if len(goodputs) > 1 else ""
+        found.append(f"{sum(goodputs) / 1e6:.3g} Mbit/s{several}")
+    loads = [page for page in read.page_figures(rows) if page.metric == "page_load_time_ms"]
+    found += [f"{page.kind} page {page.median / 1000:.3g} s" for page in loads if page.median is not None]
+    found += [text for row in rows if (text := _quality(row))]
+    failed = len(read.failures(rows))
+    bad = [f"{failed} failed or cut off"] if failed else []
+    if any(row.metric == "calibration_ok" and row.value != 1 for row in rows):
+        bad.append("out of calibration")
+    return (*dict.fromkeys(found[:4]), *bad)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Contents of the pages of scenario instances: progress, results, comparison."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import collect
+from satlab.common.errors import HostError
+from satlab.run import reading
+from satlab.openbach.engine import ScenarioStatus
+from satlab.report import view
+from satlab.report.view import View
+from satlab.service.api import access
+from satlab.service.api.accounts import User
+from satlab.service.api.catalog import Project
+from satlab.service.api.context import Context
+from satlab.service.api.queue import Instance
+
+TONES = {
+    ScenarioStatus.SCHEDULING: "waiting",
+    ScenarioStatus.RUNNING: "running",
+    ScenarioStatus.FINISHED_OK: "good",
+    ScenarioStatus.FINISHED_KO: "bad",
+    ScenarioStatus.STOPPED: "stopped",
+}
+PHASES = {
+    "preparing": "Preparing the run",
+    "calibration": "Starting and calibrating the lab",
+    "scenario": "Running the scenario",
+    "ended": "Collecting the results",
+}
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """A function of a scenario as a table row. `depth`: level of its sub-scenario, `seconds`: duration so far."""
+
+    depth: int
+    label: str
+    what: str
+    status: str
+    reason: str
+    seconds: float | None
+
+
+def projects(context: Context, user: User) -> list[Project]:
+    """Return the projects that an account may use."""
+    return [project for project in context.catalog.projects() if access.may_use(user, project)]
+
+
+def folder_of(context: Context, instance: Instance) -> Path | None:
+    """Return the run folder of an instance, None if there is none."""
+    folder = context.settings.runs / instance.run_id if instance.run_id else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+def phase(instance: Instance, ahead: int) -> str:
+    """Return the state as a short phrase. `ahead`: number of earlier instances that run or wait."""
+    if instance.status is ScenarioStatus.SCHEDULING:
+        return f"Waiting for {ahead} earlier run{'s' if ahead > 1 else ''}" if ahead else "Next in the queue"
+    if instance.status is ScenarioStatus.RUNNING:
+        if instance.stop_requested:
+            return "Stopping"
+        return PHASES.get(str((instance.progress or {}).get("phase")), PHASES["preparing"])
+    return instance.reason or ("Completed without errors" if instance.status is ScenarioStatus.FINISHED_OK else "Ended")
+
+
+def steps(instance: Instance, now: float) -> list[FunctionRow]:
+    """Return the functions of an instance, each followed by those of its sub-scenario; none before the start."""
+    top = (instance.progress or {}).get("instance")
+    return list(_steps(top, 0, now)) if isinstance(top, dict) else []
+
+
+def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[FunctionRow]:
+    for function in scenario["functions"]:
+        job, below = function["job"], function["scenario"]
+        started = job or below
+        what = f"{job['job']} on {job['entity']}" if job else f"scenario {below['scenario']}" if below else ""
+        status = started["status"] if started else function["status"]
+        seconds = None
+        if started and started["start_unix_s"] is not None:
+            seconds = (started["stop_unix_s"] or now) - started["start_unix_s"]
+        reason = (started["reason"] if started else "") or function["reason"]
+        yield FunctionRow(depth, function["label"], what, status, reason, seconds)
+        if below:
+            yield from _steps(below, depth + 1, now)
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def results(folders: Sequence[Path], title: str) -> View | None:
+    """Read the results of runs as the report shows them; None if one of the folders has none."""
+    try:
+        return View(title, [_read(folder, (folder / "manifest.json").stat().st_mtime_ns) for folder in folders])
+    except (collect.RunFolderError, HostError, OSError):
+        return None
+
+
+@lru_cache(maxsize=32)
+def _read(folder: Path, written_ns: int) -> view.ReportRun:
+    """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
+    del written_ns
+    return view.read_run(folder, reading.without_writing(folder))

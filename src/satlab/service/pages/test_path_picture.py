@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The picture of the path, curves of a hop, and time left: from samples to texts."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collect.fixtures.example_run import link_plan
+from satlab.openbach.engine import ScenarioStatus
+from satlab.service.helper.verbs import RunLink
+from satlab.service.api.conftest import Clock, FakeHelper
+from satlab.service.api.queue import Instance, LaunchRequest, Queue
+from satlab.service.api.store import Store
+from satlab.service.api.test_queue import SCENARIO_REQUEST
+from satlab.service.pages import live_view, path_picture
+from satlab.service.pages.live_activity import Activity
+from satlab.service.pages.live_link import DIRECTIONS, Curves
+from satlab.service.pages.live_view import EarlierRuns
+from satlab.service.pages.path_picture import FORWARD, HOPS, PATH, RETURN, TERRESTRIAL, Box, Figures
+
+PLAN = link_plan("geo")
+
+
+def counters(**values: Any) -> dict[str, Any]:
+    zero = dict.fromkeys(("out_bytes", "queue_bytes", "in_packets", "lost_packets", "dropped_packets"), 0)
+    return {**zero, "modcod_id": None, "es_n0_db": None, "threshold_db": None, **values}
+
+
+def curves_of(seconds: int = 10, **forward: Any) -> Curves:
+    """Return curves with a forward link that does the same in each 0.1 s."""
+    curves = Curves()
+    for number in range(seconds * 10 + 1):
+        quiet = {direction: counters() for direction in DIRECTIONS}
+        curves.add({"type": "sample", "t_unix_s": 1000 + number / 10, **quiet, "forward": counters(**forward)})
+    return curves
+
+
+def box_of(figures: Figures, hop: str) -> Box:
+    wide, tall = ({box.hop: box for box in picture.boxes}[hop] for picture in path_picture.pictures(figures))
+    assert (wide.title, wide.lines, wide.share) == (tall.title, tall.lines, tall.share)
+    return wide
+
+
+def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
+    curves = curves_of(
+        out_bytes=122_000, queue_bytes=490_150, lost_packets=1, dropped_packets=2, modcod_id=1, es_n0_db=17.0
+    )
+    box = box_of(Figures(curves, PLAN, None, ended=False), FORWARD)
+    assert box.title == "Forward link, 250 ms delay"
+    assert box.lines[0] == "9.8 of 19.6 Mbit/s"
+    assert box.lines[1] == "queue 490 kB, 200 ms"
+    assert box.lines[2] == "100 lost, 200 dropped", "of all bins but the one that is not complete"
+    assert box.lines[3] == "QPSK 1/4, Es/N0 17.0 dB"
+    assert box.share == pytest.approx(9.76 / 19.606, abs=0.001)
+    path = box_of(Figures(curves, PLAN, None, ended=False), PATH)
+    assert path.lines == ("round trip about 783 ms", "583 ms without queues")
+
+
+def test_p348_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
+    windows = ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB", "client: cwnd 1 kB")
+    activity = Activity({}, windows=windows)
+    curves = curves_of(out_bytes=122_000, modcod_id=1)
+    path = box_of(Figures(curves, PLAN, None, ended=False, activity=activity), PATH)
+    assert path.lines == ("round trip about 583 ms", "583 ms without queues", *windows[:2])
+
+
+def test_the_capacity_follows_the_modcod() -> None:
+    figures = Figures(curves_of(out_bytes=122_000, modcod_id=4, es_n0_db=3.0), PLAN, None, ended=False)
+    box = box_of(figures, FORWARD)
+    assert box.lines[0] == "9.8 of 39.5 Mbit/s"
+    assert box.lines[3] == "QPSK 1/2, Es/N0 3.0 dB"
+    steps = live_view.link_view(figures.curves, PLAN, None, ended=False, hop=FORWARD).charts[0]
+    assert [line.name for line in steps.lines] == ["forward link", "capacity"]
+    assert steps.lines[1].last == "39.5 Mbit/s"
+
+
+def test_what_is_not_known_is_not_made_up() -> None:
+    curves = Curves()
+    for number in range(30):
+        nothing = {direction: counters() for direction in DIRECTIONS} | {"forward": None, "return": None}
+        curves.add({"type": "sample", "t_unix_s": 1000 + number / 10, **nothing})
+    figures = Figures(curves, {}, None, ended=False)
+    for hop in (FORWARD, RETURN):
+        assert box_of(figures, hop).lines == ("not measured: satlink does not carry it",)
+        assert box_of(figures, hop).share is None
+    assert box_of(figures, TERRESTRIAL).lines[2] == "0 lost, 0 dropped"
+    other = Figures(curves_of(), {"return": {**PLAN["return"]}}, None, ended=False)
+    assert path_picture.capacity_bps(other.plan, RETURN, 99) is None, "rates of other waveforms are not known"
+
+
+def test_after_the_end_figures_are_of_the_scenario() -> None:
+    curves = curves_of(5, out_bytes=0, queue_bytes=900_000)
+    for number in range(51, 101):
+        quiet = {direction: counters() for direction in DIRECTIONS}
+        forward = counters(out_bytes=122_000, queue_bytes=1000, lost_packets=1)
+        curves.add({"type": "sample", "t_unix_s": 1000 + number / 10, **quiet, "forward": forward})
+    box = box_of(Figures(curves, PLAN, 5.5, ended=True), FORWARD)
+    assert box.lines[:3] == ("mean 9.8 of 19.6 Mbit/s", "longest queue 1 kB, 0 ms", "45 lost, 0 dropped")
+
+
+def test_several_terminals_are_named() -> None:
+    curves = curves_of()
+    quiet = {direction: counters() for direction in DIRECTIONS}
+    curves.add({"type": "sample", "t_unix_s": 1011, **quiet, "forward": counters(terminals=[{}] * 4)})
+    wide, _ = path_picture.pictures(Figures(curves, PLAN, None, ended=False))
+    assert [node.name for node in wide.nodes[:3]] == ["client ×4", "Proxy-ST", "ST ×4"]  # noqa: RUF001
+    assert "4 terminals share the link" in wide.boxes[0].lines
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_nothing_leaves_the_picture_or_covers_something_else(place: int) -> None:
+    picture = path_picture.pictures(Figures(curves_of(), PLAN, None, ended=False))[place]
+    areas = [(box.x, box.y, box.x + 255, box.y + 116) for box in picture.boxes]
+    areas += [(node.x - 46, node.y - 17, node.x + 46, node.y + 17) for node in picture.nodes]
+    for number, (left, top, right, bottom) in enumerate(areas):
+        assert left >= 0
+        assert top >= 0
+        assert right <= picture.width
+        assert bottom <= picture.height
+        for other in areas[:number]:
+            assert left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
+    assert {box.hop for box in picture.boxes} == set(HOPS)
+
+
+@pytest.mark.parametrize("hop", HOPS)
+def test_times_begin_with_the_scenario_and_the_calibration_is_apart(hop: str) -> None:
+    curves = curves_of(10, out_bytes=1000, es_n0_db=17.0, threshold_db=-2.35, modcod_id=1)
+    before = live_view.link_view(curves, PLAN, None, ended=False, hop=hop)
+    assert before.calibration == ()
+    assert before.charts[1].x_ticks[-1].text == "8"
+    view = live_view.link_view(curves, PLAN, 6.0, ended=False, hop=hop)
+    assert view.charts[1].x_ticks[-1].text == "3"
+    assert view.calibration[1].x_ticks[-1].text == "5"
+    count = len(view.charts[0].lines[0].points.split()), len(view.calibration[0].lines[0].points.split())
+    assert count == (8, 12), "each bin is in one of them"
+    titles = [chart.title for chart in view.charts]
+    assert ("Es/N0" in titles) == (hop == FORWARD)
+    assert ("Dropped or lost" in titles) == (hop != PATH)
+
+
+def test_a_plan_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
+    assert live_view.plan_of(tmp_path) == {}
+    for text in ("", "[]", "{}", '{"link": 3}', "{"):
+        (tmp_path / "plan.json").write_text(text)
+        assert live_view.plan_of(tmp_path) == {}
+    (tmp_path / "plan.json").write_text(json.dumps({"link": PLAN}))
+    assert live_view.plan_of(tmp_path) == PLAN
+
+
+# --- time left ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    store = Store(tmp_path / "db")
+    yield Queue(store, FakeHelper(), Clock(), 100)
+    store.close()
+
+
+def run(queue: Queue, start: float, stop: float | None, *, duration: str = "15", loss: float = 0.0) -> Instance:
+    """Add a run that began its scenario at `start`; without `stop` it goes on."""
+    link = RunLink(loss=loss)
+    request = SCENARIO_REQUEST.model_copy(update={"arguments": {"duration": duration}, "link": link})
+    number = queue.launch(LaunchRequest("satlab", "runner", request, 0, 1)).id
+    queue.step()
+    top: dict[str, Any] = {"start_unix_s": start, "stop_unix_s": stop, "functions": []}
+    instance = queue.find(number)
+    assert instance is not None
+    if stop is not None:
+        helper = queue._helper
+        assert isinstance(helper, FakeHelper)
+        helper.end(str(instance.run_id), 0, phase="ended", instance=top)
+        queue.step()
+        instance = queue.find(number)
+        assert instance is not None
+        assert instance.status is ScenarioStatus.FINISHED_OK
+        return instance
+    return dataclasses.replace(instance, progress={"phase": "scenario", "instance": top})
+
+
+def test_the_time_left_is_that_of_equal_runs(queue: Queue) -> None:
+    for took in (40, 50, 90):
+        run(queue, 100, 100 + took)
+    run(queue, 100, 1100, duration="16")
+    run(queue, 100, 1100, loss=0.1)
+    now, earlier = run(queue, 2000, None), EarlierRuns(queue)
+    assert live_view.time_left(earlier, now, 2020) == "about 30 s left, as in 3 equal runs"
+    assert live_view.time_left(earlier, now, 2100) == "longer than 3 equal runs took"
+
+
+def test_without_an_equal_run_the_requested_duration_counts(queue: Queue) -> None:
+    now, earlier = run(queue, 2000, None, duration="80"), EarlierRuns(queue)
+    assert live_view.time_left(earlier, now, 2010) == "at least 1 min 10 s left of the requested 80 s"
+    assert live_view.time_left(earlier, now, 2090) == ""
+    assert live_view.time_left(earlier, dataclasses.replace(now, progress=None), 2010) == ""
+
+
+def test_the_host_s_pressure_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cpu"
+    assert live_view.host_pressure(path) is None
+    path.write_text("nonsense")
+    assert live_view.host_pressure(path) is None
+    path.write_text(
+        "some avg10=12.34 avg60=1.00 avg300=0.50 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    )
+    assert live_view.host_pressure(path) == 12.34

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The run list: filter, notes, pins, removal, key figures, runs of the command line, comparison, export."""
+
+import csv
+import dataclasses
+import gzip
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+import collect
+from collect.fixtures import example_run
+from satlab.report.rows import Row
+from satlab.service.api import marks, queue
+from satlab.service.api.catalog import Project
+from satlab.service.api.conftest import FakeHelper
+from satlab.service.api.context import Context
+from satlab.service.api.marks import Mark
+from satlab.service.pages import comparison, run_list
+from satlab.service.pages.comparison import Compared
+from satlab.service.pages.run_list import KeyFigures, Listed
+from satlab.service.pages.test_pages import ORIGIN, ended, launch, post, text_of
+
+
+@pytest.fixture
+def others(context: Context, tmp_path: Path, app: FastAPI) -> Path:
+    """Let the service show runs of the command line in a folder."""
+    place = tmp_path / "others"
+    place.mkdir()
+    app.state.context = dataclasses.replace(context, settings=dataclasses.replace(context.settings, other_runs=place))
+    return place
+
+
+# --- filter ---------------------------------------------------------------------------------------------------------
+
+
+def listed(number: int, note: str = "", **arguments: str) -> Listed:
+    values = ("Finished Ok", "good", arguments, {"profile": "geo"}, "alice", float(number), 1.0, None)
+    return Listed(str(number), f"/runs/{number}", "ping", f"#{number}", *values, mark=Mark(note))
+
+
+WORDS = st.lists(st.sampled_from(["ping", "#7", "loss=0.01", "GEO", "alice", "odd", "nothing"]), max_size=3)
+
+
+@given(WORDS)
+def test_a_filter_shows_what_has_every_word(words: list[str]) -> None:
+    runs = [listed(7, "an odd one"), listed(8, loss="0.01")]
+    known = {"7": {"ping", "#7", "GEO", "alice", "odd"}, "8": {"ping", "loss=0.01", "GEO", "alice"}}
+    expected = [key for key, has in known.items() if set(words) <= has]
+    assert [run.key for run in run_list.matching(runs, " ".join(words), "")] == expected
+    assert run_list.matching(runs, "", "Stopped") == []
+
+
+def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
+    first = launch(runner, **{"link.loss": "0.01"})
+    second = launch(runner, **{"argument.count": "77"})
+    page = text_of(runner.get("/ui/runs").text)
+    for expected in ("count=3", "count=77", "loss=0.01", "profile=geo", "2 of 2 runs"):
+        assert expected in page
+    found = runner.get("/ui/runs?q=count%3D77").text
+    assert f'/ui/runs/{second}"' in found
+    assert f'/ui/runs/{first}"' not in found
+    assert "No run matches" in runner.get("/ui/runs?q=nothing").text
+    assert "No run matches" not in runner.get("/ui/runs?status=Scheduling").text
+    assert runner.get(f"/ui/runs?q={'a' * 201}").status_code == 400
+
+
+# --- notes, pins, removal -------------------------------------------------------------------------------------------
+
+
+def test_pinned_runs_come_first_and_notes_are_found(runner: TestClient) -> None:
+    first, second = launch(runner), launch(runner)
+    assert post(runner, "/runs/pin", run=str(first), q="ping", page="1").headers["location"] == "/ui/runs?q=ping&page=1"
+    page = runner.get("/ui/runs").text
+    assert page.index(f'/ui/runs/{first}"') < page.index(f'/ui/runs/{second}"')
+    assert post(runner, f"/runs/{second}/note", note=" <b>odd</b> one ").status_code == 303
+    page = runner.get("/ui/runs?q=odd").text
+    assert "&lt;b&gt;odd&lt;/b&gt; one" in page
+    assert f'/ui/runs/{first}"' not in page
+    assert post(runner, "/runs/unpin", run=str(first)).status_code == 303
+    page = runner.get("/ui/runs").text
+    assert page.index(f'/ui/runs/{second}"') < page.index(f'/ui/runs/{first}"')
+
+
+def test_a_removed_run_is_gone_with_its_note(runner: TestClient, context: Context) -> None:
+    number = launch(runner)
+    post(runner, f"/runs/{number}/note", note="x")
+    assert runner.get(f"/ui/runs/{number}/remove").status_code == 409, "it waits"
+    assert post(runner, f"/runs/{number}/remove").status_code == 409
+    post(runner, f"/runs/{number}/stop")
+    assert f"Remove run {number}?" in text_of(runner.get(f"/ui/runs/{number}/remove").text)
+    assert context.queue.find(number) is not None, "to ask removes nothing"
+    assert post(runner, f"/runs/{number}/remove").headers["location"] == "/ui/runs"
+    assert runner.get(f"/ui/runs/{number}").status_code == 404
+    assert context.marks.all() == {}
+
+
+def test_t01_marks_and_removal_need_the_role_and_the_own_page(
+    runner: TestClient, viewer: TestClient, context: Context
+) -> None:
+    number = launch(runner)
+    post(runner, f"/runs/{number}/stop")
+    places = {"/runs/pin": {"run": str(number)}, f"/runs/{number}/note": {"note": "x"}, f"/runs/{number}/remove": {}}
+    for place, form in places.items():
+        assert post(viewer, place, **form).status_code == 403
+        for headers in ({}, {"origin": "http://evil.example"}, {**ORIGIN, "sec-fetch-site": "cross-site"}):
+            assert runner.post(f"/ui{place}", data=form, headers=headers).status_code == 403
+    assert viewer.get(f"/ui/runs/{number}/remove").status_code == 403
+    page = viewer.get("/ui/runs").text
+    assert ">Pin<" not in page
+    assert context.marks.all() == {}
+    assert context.queue.find(number) is not None
+
+
+@pytest.mark.parametrize("run", ["", "x", "-1", "9" * 30, "\u0661"])
+def test_a_pin_without_a_run_is_refused(runner: TestClient, run: str) -> None:
+    assert post(runner, "/runs/pin", run=run).status_code == 400
+
+
+def test_t15_notes_and_pins_are_bounded(runner: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [launch(runner) for _ in range(3)]
+    assert post(runner, f"/runs/{numbers[0]}/note", note="x" * 501).status_code == 400
+    monkeypatch.setattr(marks, "MAX_PINNED", 2)
+    codes = [post(runner, "/runs/pin", run=str(number)).status_code for number in (*numbers, numbers[0])]
+    assert codes == [303, 303, 409, 303]
+
+
+def test_a_pinned_run_is_not_forgotten(runner: TestClient, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "MOST_ENDED", 1)
+    numbers = [launch(runner) for _ in range(3)]
+    post(runner, "/runs/pin", run=str(numbers[0]))
+    for number in numbers:
+        post(runner, f"/runs/{number}/stop")
+    last = launch(runner)
+    assert [one.id for one in context.queue.instances()] == [last, numbers[2], numbers[0]]
+
+
+# --- key figures ----------------------------------------------------------------------------------------------------
+
+
+def test_key_figures_are_read_once_and_within_the_time(tmp_path: Path) -> None:
+    examples = [example_run.Example(run_id, loads={"h3": 3}, censored=1) for run_id in ("one", "two")]
+    folders = [example_run.write(tmp_path, example) for example in examples]
+    for folder in folders:
+        collect.gather(folder).lazy().collect().write_parquet(folder / "records.parquet")
+    ticks = iter([0.0, 0.0, 10.0, 20.0, 20.0, 30.0, 30.0, 30.0])
+    figures = KeyFigures(lambda: next(ticks))
+    runs = [dataclasses.replace(listed(n), folder=folder) for n, folder in enumerate(folders)]
+    first = figures.of([*runs, listed(9)])
+    assert any("Mbit/s" in text for text in first["0"])
+    assert any("HTTP/3 page" in text for text in first["0"])
+    assert any("failed or cut off" in text for text in first["0"])
+    assert first["1"] == ("not read yet: load the page again",)
+    assert "9" not in first
+    again = figures.of(runs)
+    assert again["0"] == first["0"] == again["1"]
+    (folders[1] / "records.parquet").write_bytes(b"nonsense")
+    assert figures.of(runs)["1"] == ("records cannot be read",)
+
+
+# --- runs of the command line ---------------------------------------------------------------------------------------
+
+
+def test_runs_of_the_command_line_are_listed_and_shown(viewer: TestClient, others: Path, measured: Path) -> None:
+    shutil.copytree(measured, others / "20261121-120000-bulk_tcp-geo-abcd")
+    (others / "20261121-120001-broken").mkdir()
+    (others / "link").symlink_to(measured)
+    page = text_of(viewer.get("/ui/runs").text)
+    assert "command line" in page
+    assert "1 of 1 runs" in page
+    assert "queue_bdp=0.5" in page
+    shown = viewer.get("/ui/folders/20261121-120000-bulk_tcp-geo-abcd")
+    assert shown.status_code == 200
+    assert "Page Load Time" in shown.text
+    report = viewer.get("/ui/folders/20261121-120000-bulk_tcp-geo-abcd/report")
+    assert report.headers["content-security-policy"].startswith("sandbox allow-scripts")
+    for name in ("link", "20261121-120001-broken", "%252e%252e", "..%2f..%2fapi", "none"):
+        assert viewer.get(f"/ui/folders/{name}").status_code == 404
+
+
+def test_t01_runs_of_the_command_line_belong_to_the_shipped_project(
+    viewer: TestClient, admin: TestClient, context: Context, others: Path, measured: Path
+) -> None:
+    shutil.copytree(measured, others / "20261121-120000-x")
+    project = context.catalog.project("satlab")
+    assert project is not None
+    context.catalog.put_project(Project(project.name, "", ("somebody",), project.entities))
+    assert "command line" not in viewer.get("/ui/runs").text
+    assert viewer.get("/ui/folders/20261121-120000-x").status_code == 404
+    assert viewer.get("/ui/export/archive?run=20261121-120000-x").status_code == 404
+    assert admin.get("/ui/folders/20261121-120000-x").status_code == 200
+
+
+# --- export ---------------------------------------------------------------------------------------------------------
+
+
+def test_records_and_files_are_exported(
+    runner: TestClient, context: Context, helper: FakeHelper, measured: Path, others: Path
+) -> None:
+    number = launch(runner)
+    ended(context, helper, number, folder=measured)
+    shutil.copytree(measured, others / "20261121-120000-x")
+    (others / "20261121-120000-x" / "raw" / "link").symlink_to("/etc/passwd")
+    query = f"run={number}&run=20261121-120000-x"
+    rows = list(csv.DictReader(io.StringIO(runner.get(f"/ui/export/records.csv?{query}").text)))
+    assert {row["metric"] for row in rows} >= {"goodput_bps", "page_load_time_ms"}
+    table = pl.read_parquet(io.BytesIO(runner.get(f"/ui/export/records.parquet?{query}").content))
+    assert table["t_s"].drop_nulls().len() > 0
+    answer = runner.get("/ui/export/archive?run=20261121-120000-x")
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(answer.content))) as archive:
+        names = archive.getnames()
+        manifest = archive.extractfile("20261121-120000-x/manifest.json")
+        assert manifest is not None
+        assert json.load(manifest)["scenario"]
+    assert "20261121-120000-x/raw/link.jsonl" in names
+    assert "20261121-120000-x/raw/link" not in names, "no link leads out"
+    assert runner.get("/ui/export/records.csv").status_code == 400
+    assert runner.get("/ui/export/records.xml?run=1").status_code == 400
+    assert runner.get("/ui/export/archive?run=999").status_code == 404
+
+
+def test_t15_an_archive_of_a_folder_is_bounded(viewer: TestClient, others: Path, measured: Path, app: FastAPI) -> None:
+    shutil.copytree(measured, others / "x")
+    context = app.state.context
+    app.state.context = dataclasses.replace(context, settings=dataclasses.replace(context.settings, archive_bytes=1000))
+    assert viewer.get("/ui/export/archive?run=x").status_code == 413
+
+
+# --- comparison -----------------------------------------------------------------------------------------------------
+
+
+def goodput(value: float | None, status: str = "ok") -> Row:
+    labels = {"job": "satlab_iperf3", "transport": "TCP", "congestion_control": "cubic", "direction": "download"}
+    return Row("r", "bulk", "geo", "netns", "goodput_bps", value, None, status, "", labels)
+
+
+def compared(key: str, loss: str, *values: float) -> Compared:
+    settings = (("scenario", "bulk"), ("loss", loss))
+    return Compared(key, f"bulk #{key}", settings, tuple(goodput(value) for value in values))
+
+
+def test_equal_runs_are_samples_and_differences_have_intervals() -> None:
+    runs = [compared(str(n), "0", 10e6 + n * 1e4) for n in range(6)]
+    runs += [compared(str(n), "0.01", 5e6 + n * 1e4) for n in range(6, 12)]
+    found = comparison.groups(runs)
+    assert [group.name for group in found] == ["6 runs: loss=0", "6 runs: loss=0.01"]
+    (figure,) = comparison.figures(runs, found)
+    assert (figure.title, figure.unit) == ("Goodput, TCP cubic download", "Mbit/s")
+    base, other = figure.lines
+    assert (base.difference, base.samples) == ("reference", "6")
+    assert other.difference == "\N{MINUS SIGN}4.94 (\N{MINUS SIGN}49.3 %)"
+    assert other.state == "down"
+    low, high = (float(text.replace("\N{MINUS SIGN}", "-")) for text in other.interval.split(" to "))
+    assert -5.1 < low < high < -4.8
+    turned = comparison.figures(runs, comparison.groups(runs[::-1]))
+    assert turned[0].lines[1].state == "up"
+
+
+def test_few_samples_have_no_interval() -> None:
+    runs = [compared("1", "0", 10e6), compared("2", "0.01", 5e6)]
+    (figure,) = comparison.figures(runs, comparison.groups(runs))
+    assert figure.lines[1].interval == "needs 5 samples of each"
+    assert figure.lines[1].state == ""
+
+
+def test_equal_groups_show_no_difference() -> None:
+    runs = [compared(str(n), str(n % 2), 10e6 + 1e4 * (n // 2)) for n in range(12)]
+    (figure,) = comparison.figures(runs, comparison.groups(runs))
+    assert figure.lines[1].state == ""
+    assert figure.lines[1].difference == "±0 (±0 %)"
+
+
+def test_runs_that_are_all_equal_are_compared_one_by_one() -> None:
+    runs = [compared("1", "0", 10e6), compared("2", "0", 5e6)]
+    assert [group.name for group in comparison.groups(runs)] == ["bulk #1", "bulk #2"]
+
+
+def test_p378_different_scenarios_are_named_by_what_both_have() -> None:
+    bulk = Compared("1", "bulk #1", (("scenario", "bulk"), ("loss", "0"), ("port", "5201")), (goodput(10e6),))
+    page = Compared("2", "page #2", (("scenario", "page"), ("loss", "0.01"), ("logs", "0")), (goodput(5e6),))
+    assert [group.name for group in comparison.groups([bulk, page])] == ["bulk #1: loss=0", "page #2: loss=0.01"]
+    twice = [bulk, dataclasses.replace(bulk, key="3"), page, dataclasses.replace(page, key="4")]
+    names = [group.name for group in comparison.groups(twice)]
+    assert names == ["2 runs: scenario=bulk, loss=0", "2 runs: scenario=page, loss=0.01"]
+
+
+def test_runs_of_a_changed_scenario_are_not_equal() -> None:
+    def run(key: str, scenario: str, file: str) -> Compared:
+        return Compared(key, f"{scenario} #{key}", (("scenario", scenario), ("scenario file", file)), (goodput(10e6),))
+
+    runs = [run("1", "bulk", "a"), run("2", "bulk", "b"), run("3", "bulk", "b")]
+    assert [group.name for group in comparison.groups(runs)] == ["bulk #1: scenario file=a", "2 runs: scenario file=b"]
+    runs = [run("1", "bulk", "a"), run("2", "page", "c"), run("3", "page", "c")]
+    assert [group.name for group in comparison.groups(runs)] == ["bulk #1", "2 runs: scenario=page"]
+
+
+def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> None:
+    def page(value: float | None, status: str, load: int) -> Row:
+        labels = {"protocol": "h3", "pep": "none", "page": "kepler", "load": str(load)}
+        return Row("r", "page", "geo", "netns", "page_load_time_ms", value, None, status, "", labels)
+
+    base = Compared("1", "page #1", (("pep", "no"),), tuple(page(2000.0 + n, "ok", n) for n in range(5)))
+    bad = (*(page(None, "censored", n) for n in range(6)), page(None, "failed", 6), page(2000.0, "ok", 7))
+    other = Compared("2", "page #2", (("pep", "yes"),), bad)
+    (figure,) = comparison.figures([base, other], comparison.groups([base, other]))
+    assert figure.title == "Page Load Time, HTTP/3 kepler"
+    line = figure.lines[1]
+    assert (line.median, line.samples, line.difference, line.state) == ("cut off", "7", "cut off", "up")
+    assert line.percentiles == ""
+    many = Compared("3", "page #3", (("pep", "yes"),), tuple(page(2000.0 + n, "ok", n) for n in range(20)))
+    (figure,) = comparison.figures([base, many], comparison.groups([base, many]))
+    assert figure.lines[1].percentiles == "p75 2,014, p95 2,018"
+
+
+def test_a_comparison_shows_differences_and_one_chart(
+    runner: TestClient, context: Context, helper: FakeHelper, measured: Path, others: Path, tmp_path: Path
+) -> None:
+    first = launch(runner)
+    ended(context, helper, first, folder=measured)
+    slow = example_run.write(tmp_path, example_run.Example("20261121-130000-slow", loads={"h1": 2, "h3": 2}, seed=2))
+    shutil.copytree(slow, others / slow.name)
+    page = runner.get(f"/ui/compare?run={first}&run={slow.name}").text
+    seen = text_of(page)
+    for expected in ("Differences", "Goodput, TCP cubic download", "reference", "needs 5 samples of each"):
+        assert expected in seen
+    assert page.count('class="curve') == 4
+    assert f"/ui/compare/report?run={first}&amp;run={slow.name}" in page

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One job on a guest, as a local process: `python -m satlab.vm.ssh_job SSH... @job COMMAND...`.
+
+The runner starts and stops it like any job. It runs the command on the guest through `run-job` and passes the output
+on; when it, or its ssh, is ended, the job on the guest is stopped. Its exit status is the job's, 255 when ssh fails.
+What jobs recorded is brought into the run folder by `fetch`, once all of them have ended.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from types import FrameType
+
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.lab import privileges
+from satlab.vm.dist import LIBRARY
+
+SEPARATOR = "@job"
+"""Between ssh's words, which may hold `--` themselves, and the job's."""
+RUN_JOB = ("sudo", "-n", f"/{LIBRARY}/run-job")
+FETCH_DEADLINE_S = 120.0
+PASSED = (
+    "LANG", "PATH", "PYTHONUNBUFFERED", "SATLAB_AGENT", "JOB_NAME", "JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID",
+    "OWNER_SCENARIO_INSTANCE_ID", "SATLAB_CONTROL",
+)  # fmt: skip
+"""Of the runner's environment; folders are the guest's own."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one job on a guest."""
+    split = words.index(SEPARATOR)
+    ssh, argv = words[:split], [there(word) for word in words[split + 1 :]]
+    job = os.environ["JOB_NAME"]
+    request = {
+        "run": Path(os.environ["SATLAB_RAW"]).parent.name,
+        "job": f"{job}-{os.environ['JOB_INSTANCE_ID']}",
+        "argv": argv,
+        # The link's control socket is root's.
+        "capabilities": None if job in privileges.LINK_CONTROLLERS else privileges.CAPABILITIES.get(job, ()),
+        "environment": {key: os.environ[key] for key in PASSED if key in os.environ},
+    }
+    # A job may be stopped before it has started: the handler waits for the request to be whole.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    process = subprocess.Popen([*ssh, *RUN_JOB], stdin=subprocess.PIPE, preexec_fn=_unblock)  # noqa: PLW1509
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            if process.stdin:
+                process.stdin.close()
+
+    for number in signals:
+        signal.signal(number, stop)
+    with contextlib.suppress(BrokenPipeError):  # then ssh has failed, and its status shows it
+        if process.stdin:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    return process.wait()
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+
+
+def there(word: str) -> str:
+    """Return a word of the command as the guest has it: its own interpreter, its own folder of jobs."""
+    if word == sys.executable:
+        return "/usr/bin/python3"
+    jobs = f"{paths.JOBS}/"
+    return f"/{LIBRARY}/jobs/{word.removeprefix(jobs)}" if word.startswith(jobs) else word
+
+
+def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
+    """Bring what the jobs of a run recorded on one guest into the run's raw folder; statistics share one file there.
+
+    Raises:
+        HostError: the guest does not send it.
+    """
+    with tempfile.TemporaryDirectory(prefix="satlab-fetch-") as folder:
+        archive = Path(folder) / "raw.tar"
+        with archive.open("wb") as file:
+            try:
+                argv = [*ssh, *RUN_JOB, "--fetch", run]
+                subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=file, timeout=FETCH_DEADLINE_S, check=True)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+                raise HostError(f"what jobs recorded cannot be fetched: {error}", "look at satlab vm status") from error
+        jobs = Path(folder) / "jobs"
+        with tarfile.open(archive) as content:
+            _extract(content, jobs)
+        for job in sorted(jobs.glob("*")):
+            statistics = job / "stats.jsonl"
+            if statistics.exists():
+                with (raw / "stats.jsonl").open("ab") as file:
+                    file.write(statistics.read_bytes())
+            if (job / "files").is_dir():
+                shutil.copytree(job / "files", raw / "files", dirs_exist_ok=True)
+
+
+def _extract(content: tarfile.TarFile, folder: Path) -> None:
+    """Write the files of an archive; a guest may send files, nothing that leads elsewhere."""
+    for member in content:
+        place = PurePosixPath(member.name)
+        if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
+            raise HostError(f"a guest sends {member.name!r}, which is not a file of a job", "look at satlab vm status")
+        file = content.extractfile(member)
+        if file is not None:
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            (folder / place).write_bytes(file.read())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
