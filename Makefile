@@ -11,7 +11,7 @@ WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
 WORKERS ?= $(shell echo $$(($$(nproc) + 4)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadscope
 unit python vm-nspawn soak: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
-export PYTHONPATH := lab:.
+export PYTHONPATH := src:.
 export CARGO_TERM_COLOR ?= never
 
 .DEFAULT_GOAL := help
@@ -27,13 +27,12 @@ lint: lint-rust lint-python lint-ansible site ## formatting, linters, type check
 lint-rust:
 	cargo fmt --all --check
 	cargo build $(WHOLE) --all-targets 2>&1 | tee target/lint.log; ! grep -Eq '^(error|warning: `.* generated )' target/lint.log
-	RUSTC_WORKSPACE_WRAPPER= CUSTOM_LIBFUZZER_PATH=/usr/lib/libFuzzer.a cargo check -q --profile ci --manifest-path fuzz/Cargo.toml --locked --target-dir target
+	RUSTC_WORKSPACE_WRAPPER= CUSTOM_LIBFUZZER_PATH=/usr/lib/libFuzzer.a cargo check -q --profile ci --manifest-path crates/fuzz/Cargo.toml --locked --target-dir target
 
 lint-python:
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	.venv/bin/mypy lab collect openbach-scenarios tests tools
-	.venv/bin/mypy conftest.py
+	.venv/bin/mypy src collect openbach-scenarios benches tests tools
 	$(PY) tools/structure.py --check
 
 lint-ansible:
@@ -45,8 +44,11 @@ lint-ansible:
 rust: ## unit, property and corpus tests of the crates
 	cargo test $(WHOLE) --bins --lib --tests # there are none in documentation and examples (tests/test_suite.py)
 
+bench: ## benchmarks for developers: make bench ARGS=link (root)
+	$(PY) -m benches $(ARGS)
+
 unit: ## tests beside the code (ARGS go to pytest)
-	$(PYTEST) -q lab collect openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
+	$(PYTEST) -q src collect benches openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
 
 python: ## unit, network and browser tests (ARGS go to pytest; -n 0: one after the other)
 	$(PYTEST) $(ARGS)
@@ -100,4 +102,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times pictures site box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test bench lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times pictures site box vm-nspawn vm-tcg figures compare generate format clean

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Benchmarks: `satlab bench ...`."""
+"""Benchmarks for developers: `python -m benches COMMAND`, or `make bench ARGS=COMMAND`."""
 
 import contextlib
 import fnmatch
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, app, command
+from satlab.cli.base import Quiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
@@ -19,7 +19,6 @@ from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
-app.add_typer(bench_app, name="bench")
 
 
 @command(group=bench_app)
@@ -39,7 +38,8 @@ def link(
     quiet: Quiet = False,
 ) -> int:
     """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for comparison."""
-    from benches import link_bench, terminal_bench
+    from benches import terminal_bench
+    from satlab.run import link_bench
 
     needs.ensure("lab")
     needs.root(NETNS)
@@ -53,22 +53,6 @@ def link(
     for line in [json.dumps(result, indent=1)] if json_lines else shown:
         print(line)
     return ExitStatus.OK
-
-
-@command(group=bench_app, name="host")
-def bench_host(
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
-    quiet: Quiet = False,
-) -> int:
-    """Find out in a minute how many labs this host bears at once, for campaigns. Status 4: not even one."""
-    from satlab.run import host_bench
-
-    needs.ensure("lab")
-    needs.root(NETNS)
-    result = host_bench.measure(ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else host_bench.lines(result):
-        print(line)
-    return ExitStatus.OK if result["labs"] else ExitStatus.UNCALIBRATED
 
 
 @command(group=bench_app)
@@ -305,10 +289,14 @@ def bench_campaign(
     quiet: Quiet = False,
 ) -> int:
     """Measure what campaigns add to their tasks, against a loop in the shell, and how long plans take."""
-    from satlab.campaign import cost
+    from benches import campaign_cost as cost
 
     needs.ensure("campaign", "virtual")
     result = cost.measure(tasks, jobs, task_s, cells, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else cost.lines(result):
         print(line)
     return ExitStatus.OK
+
+
+if __name__ == "__main__":
+    bench_app(prog_name="python -m benches")

@@ -18,11 +18,11 @@ import collect
 from satlab.common import scratch
 from satlab.common.console import ProgressLog
 from satlab.common.paths import SCENARIOS
-from satlab.run import run
-from satlab.run.run import RunRequest
-from satlab.link.options import LinkOptions
 from satlab.lab import privileges, sandbox
 from satlab.lab.sandbox import Sandbox
+from satlab.link.options import LinkOptions
+from satlab.run import run
+from satlab.run.run import RunRequest
 
 START_LIMIT_MS = 50.0
 """Promised cost of a start."""

@@ -28,13 +28,13 @@ from satlab.common import scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.paths import SCENARIOS
+from satlab.link.options import LinkOptions
+from satlab.report import html
+from satlab.report.figures import COLOURS, SYMBOLS, DataTable, Figure, axis, marks
 from satlab.run import host_load as limits
 from satlab.run import run
 from satlab.run.run import RunRequest
 from satlab.run.session import NetnsHost, new_lab_id, run_session
-from satlab.link.options import LinkOptions
-from satlab.report import html
-from satlab.report.figures import COLOURS, SYMBOLS, DataTable, Figure, axis, marks
 
 Kind = Literal["h1", "h2", "h3", "quic"]
 SampleDocument = Mapping[str, Any]

@@ -4,8 +4,9 @@
 from dataclasses import asdict
 from typing import Any
 
-from benches import link_bench, terminal_bench
-from benches.link_bench import ReleaseErrors
+from benches import terminal_bench
+    from satlab.run import link_bench
+from satlab.run.link_bench import ReleaseErrors
 from benches.terminal_bench import Shared
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from benches import link_bench, quic_bench
-from benches.link_bench import Promise
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.run import link_probe, manifest
-from satlab.run.link_probe import ProbeError
 from satlab.flows.tunnel import Tunnel
 from satlab.lab.lab import Lab
+from satlab.run import link_probe, manifest
+from satlab.run.link_bench import Promise
+from satlab.run.link_probe import ProbeError
 
 NODES = {"server": "gw", "client": "proxy-gw"}
 """The ends, which a veth pair joins. The server sends."""

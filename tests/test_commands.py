@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from satlab.cli import app
 from satlab.common import needs
-from satlab.run import shipped
 from satlab.papers import paper
+from satlab.run import shipped
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "openbach-scenarios/README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,8 +8,8 @@ import yaml
 
 from collect import link_samples, pages
 from satlab.common.paths import PROFILES, ROOT
-from satlab.run import validate
 from satlab.link.options import LinkOptions, shipped_profiles
+from satlab.run import validate
 from tools import generate
 
 

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLACES = (
     *("README.md", "ARCHITECTURE.md", "docs/specification.md", "docs", "schemas"),
-    *("ansible", "baselines", "collect", "crates", "fuzz", "lab", "openbach-scenarios", "opensand-profiles"),
-    *("tests", "tools", "vagrant", "web-targets", "conftest.py"),
+    *("ansible", "benches", "collect", "crates", "papers", "src", "suites", "openbach-scenarios", "opensand-profiles"),
+    *("tests", "tools", "vagrant", "web-targets"),
 )
 """What is checked: files and folders. Of code, all text is: names, comments, docstrings, messages and help texts."""
 SELF = "test_language.py"

@@ -11,11 +11,11 @@ import pytest
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.topology import load
-from satlab.run import profile_import, validate
 from satlab.link import opensand, opensand_files, satlink
 from satlab.link.config import LinkRequest, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import LinkPlan, plan_link
+from satlab.run import profile_import, validate
 from tests.opensand_layouts import FILES, LAYOUTS, SEVERAL, SEVERAL_LAYOUTS, UPSTREAM, write, write_several
 
 

@@ -36,7 +36,7 @@ MODULE = 'import pytest\npytest.skip("needs another system", allow_module_level=
 
 def pytest_of(folder: Path, *arguments: str, temp: str = "temp", **environment: str) -> str:
     """Run pytest with the top conftest.py over a folder; return its output and its exit status."""
-    argv = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", "/dev/null", "--rootdir", str(folder), "-ra"]
+    argv = [sys.executable, "-m", "pytest", "-p", "tests.plugin", "-c", "/dev/null", "--rootdir", str(folder), "-ra"]
     variables = os.environ | {"PYTHONPATH": f"{paths.ROOT}:{paths.PYTHONPATH}"} | environment
     done = subprocess.run(
         [*argv, "-p", "no:cacheprovider", f"--basetemp={folder / temp}", *arguments, str(folder)],

@@ -27,7 +27,7 @@ from satlab.vm import box, dist
 
 LIBRARY = Path("usr/lib/satlab")
 KEPT = (
-    *("lab", "collect", "schemas", "openbach-scenarios", "opensand-profiles", "web-targets", "baselines"),
+    *("src", "collect", "schemas", "openbach-scenarios", "opensand-profiles", "web-targets", "suites", "papers"),
     *("vagrant/lab.yml", "docs", "LICENSE", "README.md"),
 )
 PROGRAMS = ("satbox", "satfec", "satlink", "satpep", "satperf", "satvirtual")
@@ -54,7 +54,7 @@ case "$1" in
     esac; done
     exit 0 ;;
 esac
-export SATLAB_LAUNCHER=/usr/bin/satlab SATLAB_PROGRAMS="$lib/bin" PYTHONPATH="$lib/lab:$lib" PYTHONDONTWRITEBYTECODE=1
+export SATLAB_LAUNCHER=/usr/bin/satlab SATLAB_PROGRAMS="$lib/bin" PYTHONPATH="$lib/src:$lib" PYTHONDONTWRITEBYTECODE=1
 exec "$lib/.venv/bin/python" -m satlab "$@"
 """
 

@@ -19,7 +19,6 @@ from selenium.webdriver.support.ui import Select
 import collect
 from collect.fixtures import example_run
 from satlab.service import pages
-from satlab.service.helper.verbs import RunStatus, ScenarioRequest
 from satlab.service.api import passwords
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.app import create_app
@@ -27,6 +26,7 @@ from satlab.service.api.context import Context
 from satlab.service.api.queue import LaunchRequest
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.helper.verbs import RunStatus, ScenarioRequest
 from satlab.service.pages.events import Listeners
 from tests.browser.chromium import browser, text, until
 

@@ -19,9 +19,9 @@ from satlab.check.report import check_page, matrix_page
 from satlab.check.report.test_matrix_page import stored
 from satlab.check.test_check import TINY
 from satlab.common.console import ProgressLog
-from satlab.report import html
 from satlab.papers import reproduction
 from satlab.papers.test_reproduce import filled
+from satlab.report import html
 from tests import sphinx_site
 from tests.browser import page_checks
 from tests.browser.chromium import text, until

@@ -16,10 +16,10 @@ from collect import floors
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.run import link_probe, run
-from satlab.link.options import LinkOptions
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Mount
+from satlab.link.options import LinkOptions
+from satlab.run import link_probe, run
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 NAVIGATION = "            timed_out = navigate(driver, target.url)\n"

@@ -23,8 +23,8 @@ import pytest
 
 from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
-from satlab.run.page_import import writing
 from satlab.lab import pki, web_target
+from satlab.run.page_import import writing
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]

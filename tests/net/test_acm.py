@@ -14,13 +14,13 @@ import pytest
 from satlab.common import paths
 from satlab.common.processes import wait
 from satlab.common.topology import load
+from satlab.lab import lab
+from satlab.lab.lab import Lab
+from satlab.link import control
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.run import link_probe
 from satlab.run.link_probe import NamespaceShell, ProbePath
 from satlab.run.metrics_file import MetricsFile
-from satlab.link import control
-from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
-from satlab.lab import lab
-from satlab.lab.lab import Lab
 
 pytestmark = [pytest.mark.net, pytest.mark.timing]
 

@@ -30,10 +30,10 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import wait
-from satlab.run import link_probe
-from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.lab import lab
 from satlab.lab.sandbox import Limits, Mount, Sandbox
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.run import link_probe
 
 pytestmark = pytest.mark.net
 PROBE = link_probe.probe_link
@@ -72,11 +72,11 @@ GOOD_SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port
 @pytest.fixture(autouse=True)
 def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) -> None:
     """Use suites of this file, do not probe the link, and lower the limits: neither link nor disk is under test."""
-    (tmp_path / "baselines").mkdir()
+    (tmp_path / "suites").mkdir()
     for name, text in (("small", SMALL), ("wide", WIDE), ("light", LIGHT)):
-        (tmp_path / "baselines" / f"{name}.yml").write_text(f"{HEAD}name: {name}{text}")
-    shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
-    monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
+        (tmp_path / "suites" / f"{name}.yml").write_text(f"{HEAD}name: {name}{text}")
+    shutil.copy(paths.SUITES / "interop.yml", tmp_path / "suites")
+    monkeypatch.setattr(paths, "SUITES", tmp_path / "suites")
     monkeypatch.setattr(link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {}))
     monkeypatch.setattr(real_clock, "Limits", functools.partial(Limits, processes=64, disk_bytes=32 << 20))
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")

@@ -15,10 +15,10 @@ import collect.link_samples
 from satlab.common import paths
 from satlab.common.processes import wait
 from satlab.common.topology import load
-from satlab.link import control
-from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.lab import lab
 from satlab.lab.lab import Lab
+from satlab.link import control
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 
 pytestmark = pytest.mark.net
 

@@ -16,9 +16,9 @@ import pytest
 from satlab.common import netns_names, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
+from satlab.link.options import LinkOptions
 from satlab.run import run
 from satlab.run.run_id import new_run_id
-from satlab.link.options import LinkOptions
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
 

@@ -16,8 +16,8 @@ from satlab.common import paths
 from satlab.common.paths import PROFILES
 from satlab.common.processes import wait
 from satlab.common.topology import load
-from satlab.link.config import LinkRequest, OtherLoad
 from satlab.lab.lab import Lab
+from satlab.link.config import LinkRequest, OtherLoad
 
 pytestmark = pytest.mark.net
 

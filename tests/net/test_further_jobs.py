@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from satlab.common.console import ProgressLog
+from satlab.link.options import LinkOptions
 from satlab.run import run
 from satlab.run.run_folder import RunResult
-from satlab.link.options import LinkOptions
 from tests.net.conftest import AsPlanned
 from tests.net.test_observing_jobs import Function, job
 from tests.net.test_services import Figures, measure

@@ -11,11 +11,11 @@ import pytest
 
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Role
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.change import LinkChange
 from satlab.link.options import LinkOptions
-from satlab.lab import lab
-from satlab.lab.lab import Lab
 from tests.net.test_spots import packets, rtts_ms
 
 pytestmark = pytest.mark.net

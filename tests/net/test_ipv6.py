@@ -16,11 +16,11 @@ from satlab.common.console import ProgressLog
 from satlab.common.processes import wait
 from satlab.common.terminals import clients
 from satlab.common.topology import Role
-from satlab.run import run
-from satlab.run.run_folder import RunResult
-from satlab.link.options import LinkOptions
 from satlab.lab import lab, pki
 from satlab.lab.lab import Lab
+from satlab.link.options import LinkOptions
+from satlab.run import run
+from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net

@@ -19,11 +19,11 @@ from collect import summaries
 from satlab.common import ipv6, paths
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role
-from satlab.run import run
-from satlab.run.run_folder import RunResult
-from satlab.link.options import LinkOptions
 from satlab.lab import lab, pki
 from satlab.lab.lab import Lab
+from satlab.link.options import LinkOptions
+from satlab.run import run
+from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 from tests.polling import until
 

@@ -17,17 +17,17 @@ import yaml
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
-from satlab.run import job_layers, run
-from satlab.link.options import LinkOptions
 from satlab.lab import job_packages, layers
 from satlab.lab.job_host import LabHost
 from satlab.lab.job_packages import Apt
 from satlab.lab.layers import Layers
 from satlab.lab.sandbox import Place
+from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import write_job
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
+from satlab.run import job_layers, run
 
 pytestmark = pytest.mark.net
 QUIET = ProgressLog(quiet=True)

@@ -21,10 +21,10 @@ import pytest
 from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import NetworkKind, load
-from satlab.run.metrics_file import MetricsFile
-from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.lab import lab, netns
 from satlab.lab.lab import Lab, LabStatus
+from satlab.link.config import Direction, LinkRequest, Loss
+from satlab.run.metrics_file import MetricsFile
 from tests.polling import until
 
 pytestmark = pytest.mark.net

@@ -14,8 +14,8 @@ import pytest
 
 from satlab.common import netns_names
 from satlab.common.paths import PROGRAMS
-from satlab.run.lab_activity import Document, Sampler, Sampling
 from satlab.lab import pki
+from satlab.run.lab_activity import Document, Sampler, Sampling
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]

@@ -9,10 +9,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.topology import load
-from satlab.link import prometheus
-from satlab.link.config import LinkRequest
 from satlab.lab import lab
 from satlab.lab.lab import Lab
+from satlab.link import prometheus
+from satlab.link.config import LinkRequest
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
 MOST_BYTES = 1 << 20

@@ -11,9 +11,9 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
 from satlab.common.topology import load
-from satlab.link.config import LinkRequest
 from satlab.lab import lab
 from satlab.lab.lab import Lab
+from satlab.link.config import LinkRequest
 
 pytestmark = pytest.mark.net
 

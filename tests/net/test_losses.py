@@ -19,9 +19,9 @@ from satlab.check.verdict import TargetVerdict
 from satlab.common import netns_names
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import wait
-from satlab.run.host_load import packet_counts
 from satlab.lab import lab
 from satlab.lab.sandbox import Sandbox
+from satlab.run.host_load import packet_counts
 from tests.net.test_check import HEAD, _ngtcp2, _prepared, check, children  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("_prepared", "_ngtcp2")]
@@ -49,7 +49,7 @@ Plant = Callable[[], None]
 @pytest.fixture
 def at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plant]]:
     """Yield a list of what is called, in a thread, when the client starts; the suite `planted` exists."""
-    (tmp_path / "baselines" / "planted.yml").write_text(f"{HEAD}name: planted{PLANTED}")
+    (tmp_path / "suites" / "planted.yml").write_text(f"{HEAD}name: planted{PLANTED}")
     usual, plants, threads = sandboxed.start, list[Plant](), list[Thread]()
 
     def start(

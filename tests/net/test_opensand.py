@@ -20,11 +20,11 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role, load
-from satlab.run import profile_import, run
-from satlab.link import opensand
-from satlab.link.config import LinkRequest
 from satlab.lab import lab, netns
 from satlab.lab.lab import Lab
+from satlab.link import opensand
+from satlab.link.config import LinkRequest
+from satlab.run import profile_import, run
 from tests import opensand_layouts
 from tests.net.conftest import AsPlanned
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from satlab.common.console import ProgressLog
+from satlab.lab import privileges
+from satlab.link.options import LinkOptions
 from satlab.run import run
 from satlab.run.run_folder import RunResult
-from satlab.link.options import LinkOptions
-from satlab.lab import privileges
 from tests.net.conftest import AsPlanned
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]

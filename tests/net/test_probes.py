@@ -9,10 +9,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.topology import load
-from satlab.link.config import LinkRequest
-from satlab.link.options import LinkOptions
 from satlab.lab import lab
 from satlab.lab.lab import Lab
+from satlab.link.config import LinkRequest
+from satlab.link.options import LinkOptions
 
 pytestmark = pytest.mark.net
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from satlab.common.topology import Role
-from satlab.link.options import LinkOptions
 from satlab.lab import lab
 from satlab.lab.lab import Lab
+from satlab.link.options import LinkOptions
 
 pytestmark = pytest.mark.net
 

@@ -17,9 +17,9 @@ import pytest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.run import link_probe, run
-from satlab.link.options import LinkOptions
 from satlab.lab import lab, ownership
+from satlab.link.options import LinkOptions
+from satlab.run import link_probe, run
 from tests.net.conftest import AsPlanned
 from tests.polling import until
 

@@ -9,8 +9,8 @@ import pytest
 from benches import quic_bench
 from benches.quic_bench import Case, Transfer
 from satlab.common import paths, topology
-from satlab.link.config import LinkRequest
 from satlab.lab.lab import Lab
+from satlab.link.config import LinkRequest
 
 pytestmark = pytest.mark.net
 

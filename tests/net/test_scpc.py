@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from satlab.common.topology import Role
-from satlab.link.options import LinkOptions
-from satlab.link.plan import ScpcPlan
 from satlab.lab import lab
 from satlab.lab.lab import Lab
+from satlab.link.options import LinkOptions
+from satlab.link.plan import ScpcPlan
 
 pytestmark = pytest.mark.net
 

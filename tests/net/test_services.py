@@ -12,9 +12,9 @@ import collect
 from satlab import report
 from satlab.common import paths
 from satlab.common.console import ProgressLog
+from satlab.link.options import LinkOptions
 from satlab.run import run
 from satlab.run.run_folder import RunResult
-from satlab.link.options import LinkOptions
 from tests.net.conftest import AsPlanned
 
 pytestmark = [pytest.mark.net, pytest.mark.long, pytest.mark.usefixtures("satlink")]

@@ -11,9 +11,9 @@ import pytest
 
 from satlab.common.terminals import ProfileTerminal
 from satlab.common.topology import Role
-from satlab.link.options import LinkOptions
 from satlab.lab import lab
 from satlab.lab.lab import Lab
+from satlab.link.options import LinkOptions
 
 pytestmark = pytest.mark.net
 

@@ -21,14 +21,14 @@ from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
 from satlab.common.terminals import ProfileTerminal, clients, with_terminals
 from satlab.common.topology import load
-from satlab.run import run
-from satlab.run.metrics_file import MetricsFile
-from satlab.run.run_folder import RunResult
+from satlab.lab import lab
+from satlab.lab.lab import Lab
 from satlab.link import control, prometheus
 from satlab.link.config import LinkRequest, LinkSet
 from satlab.link.options import LinkOptions
-from satlab.lab import lab
-from satlab.lab.lab import Lab
+from satlab.run import run
+from satlab.run.metrics_file import MetricsFile
+from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net

@@ -12,11 +12,11 @@ import yaml
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.topology import load
-from satlab.run.run import RunRequest, entities_of, execute, prepare
-from satlab.run.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
+from satlab.run.run import RunRequest, entities_of, execute, prepare
+from satlab.run.run_folder import RunResult
 
 pytestmark = pytest.mark.net
 

@@ -13,13 +13,13 @@ import pytest
 
 from satlab.common import paths, scratch, topology
 from satlab.common.errors import HostError
-from satlab.run import run
-from satlab.link.options import LinkOptions
 from satlab.lab import privileges
 from satlab.lab.job_host import LabHost
 from satlab.lab.sandbox import Place
+from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
+from satlab.run import run
 from satlab.service.helper.daemon import Helper
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -22,11 +22,6 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.service.helper import daemon
-from satlab.service.helper.client import HelperClient
-from satlab.service.helper.daemon import Helper
-from satlab.service.helper.test_rootd import SCENARIO_REQUEST, Answering
-from satlab.service.helper.verbs import MAX_REQUEST, RefusedError, RunStatus, StatusRequest
 from satlab.service.api import accounts, connections, passwords, queue_thread
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.app import create_app
@@ -38,6 +33,11 @@ from satlab.service.api.queue import Queue
 from satlab.service.api.queue_thread import QueueThread
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.helper import daemon
+from satlab.service.helper.client import HelperClient
+from satlab.service.helper.daemon import Helper
+from satlab.service.helper.test_rootd import SCENARIO_REQUEST, Answering
+from satlab.service.helper.verbs import MAX_REQUEST, RefusedError, RunStatus, StatusRequest
 from tests.polling import until
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"

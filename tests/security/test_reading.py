@@ -14,8 +14,8 @@ from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from satlab.common import paths
 from satlab.common.errors import HostError
-from satlab.run import reading
 from satlab.lab import privileges
+from satlab.run import reading
 from tests.security.hostile_run import long_run, many_values, plant
 
 LOAD = "raw/files/satlab_page_load-3/page_load_json.json"

@@ -11,8 +11,8 @@ import pytest
 
 from satlab.common import paths, terminals
 from satlab.common.topology import Size, control_address
-from satlab.link.options import LinkOptions
 from satlab.lab import netns
+from satlab.link.options import LinkOptions
 from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder

@@ -15,9 +15,9 @@ import pytest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError, RunError
+from satlab.lab import netns
 from satlab.run import influx
 from satlab.run.run_folder import RunResult
-from satlab.lab import netns
 from satlab.vm import vm_commands, vm_run
 from satlab.vm.vm_hosts import VmLab
 from tests.calibrated import calibrated

@@ -12,9 +12,9 @@ import pytest
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.run.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
+from satlab.run.run_folder import RunResult
 from satlab.vm import provision, vm_run
 from satlab.vm.controller import Controller
 from satlab.vm.provision import VmFolder

@@ -15,9 +15,9 @@ import pytest
 
 from satlab.common import paths, topology
 from satlab.common.topology import Size
-from satlab.run import link_probe
-from satlab.link.options import LinkOptions
 from satlab.lab import netns
+from satlab.link.options import LinkOptions
+from satlab.run import link_probe
 from satlab.vm import box, inventory, provision, vagrant
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder

@@ -12,13 +12,13 @@ from satlab.campaign.plan import Value
 from satlab.campaign.planned_cell import CORES_OF_BROWSER, PlannedCell
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
-from satlab.run import run, shipped
 from satlab.link import testbed
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, shipped_profiles
 from satlab.link.testbed import Testbed
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario, Scenario
+from satlab.run import run, shipped
 
 OPTIONS = {
     option.flag.removeprefix("--"): option.name

@@ -16,9 +16,9 @@ from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan import Plan
 from satlab.common.files import write_atomically
+from satlab.papers.executor import duration
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, axis, text
-from satlab.papers.executor import duration
 
 MOST_PLOTS = 12
 ANSWERS = (

@@ -102,7 +102,7 @@ def _of_flows(name: str, clock: Clock, file: CampaignFile) -> Iterator[PlannedCe
 
 
 def _of_suite(name: str, file: CampaignFile) -> Iterator[PlannedCell]:
-    suite = suites.load(paths.BASELINES / f"{name}.yml")
+    suite = suites.load(paths.SUITES / f"{name}.yml")
     clock = file.clock or "virtual"
     by = ["--clock", clock, *(["--stack", file.stack] if clock == "real" else [])]
     for case in suite.selected(file.cases or ()):

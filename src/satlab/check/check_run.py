@@ -25,9 +25,9 @@ from satlab.check.suite import Case, Suite
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.files import new_folder, write_atomically
+from satlab.lab import ownership
 from satlab.run import quiet_host
 from satlab.run.quiet_host import Patience
-from satlab.lab import ownership
 
 MIN_RUNS = 5
 MAX_RUNS = 20

@@ -195,9 +195,9 @@ def file_of(name: str) -> Path:
     """
     if name.endswith((".yml", ".yaml")):
         return Path(name)
-    file = paths.BASELINES / f"{name}.yml"
+    file = paths.SUITES / f"{name}.yml"
     if "/" in name or not file.is_file():
-        known = ", ".join(sorted(path.stem for path in paths.BASELINES.glob("*.yml")))
+        known = ", ".join(sorted(path.stem for path in paths.SUITES.glob("*.yml")))
         raise ConfigError(f"no suite {name} is shipped ({known})", hint="or use a file: --suite FILE.yml")
     return file
 

@@ -19,7 +19,7 @@ from satlab.link.config import Loss, PacketsQueue, UniformJitter
 
 def test_the_satellite_fork_s_cases_are_those_of_both_clocks() -> None:
     """SAT and SATL: 20/2 Mbit/s, 600 ms, 25 packets, 10 MiB in 120 s; 1 % loss each way in 360 s."""
-    transfers, endpoints = (suite.load(paths.BASELINES / f"{name}.yml") for name in ("satellite", "interop"))
+    transfers, endpoints = (suite.load(paths.SUITES / f"{name}.yml") for name in ("satellite", "interop"))
     for name, timeout_s, lost in (("sat", 120, 0.0), ("satl", 360, 0.01)):
         for plan, case in ((one, one.case(name)) for one in (transfers, endpoints)):
             ratio = case.loss.ratio if isinstance(case.loss, Loss) else 0.0

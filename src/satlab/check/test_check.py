@@ -163,7 +163,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(tiny: Path, monkeypatch: pytest.MonkeyPatch, out: Path, **options: Any) -> CheckResult:
-    monkeypatch.setattr(paths, "BASELINES", tiny)
+    monkeypatch.setattr(paths, "SUITES", tiny)
     return check_run.run(check_run.CheckRequest("tiny", out=out, **options), ProgressLog(quiet=True))
 
 

@@ -17,8 +17,8 @@ from satlab.check.suite import Case
 from satlab.check.trace import careful_resume
 from satlab.common import paths
 
-RESUME = suite.load(paths.BASELINES / "resume.yml")
-SECOND, ETOSAT = (suite.load(paths.BASELINES / f"{name}.yml") for name in ("second", "etosat"))
+RESUME = suite.load(paths.SUITES / "resume.yml")
+SECOND, ETOSAT = (suite.load(paths.SUITES / f"{name}.yml") for name in ("second", "etosat"))
 MODES = ("off", "iw32", "iw100", "0rtt", "cr", "0rtt-cr", "blind")
 
 

@@ -127,7 +127,7 @@ def test_a_fault_that_comes_while_others_are_kept_ends_all() -> None:
 
 
 def test_the_longest_cases_come_first() -> None:
-    etosat = suite.load(paths.BASELINES / "etosat.yml")
+    etosat = suite.load(paths.SUITES / "etosat.yml")
     names = [case.id for case in longest_first(etosat, etosat.cases)]
     assert names[:5] == ["medium-second", "large-second", "small-upload", "small-download", "medium-variable"]
     assert sorted(names) == sorted(case.id for case in etosat.cases)

@@ -15,7 +15,7 @@ from satlab.check.conftest import small
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 
-ETOSAT = paths.BASELINES / "etosat.yml"
+ETOSAT = paths.SUITES / "etosat.yml"
 
 
 def test_the_suite_of_the_draft_is_complete() -> None:
@@ -26,11 +26,11 @@ def test_the_suite_of_the_draft_is_complete() -> None:
 
 
 def test_every_suite_that_is_shipped_can_be_read() -> None:
-    names = [path.stem for path in paths.BASELINES.glob("*.yml")]
+    names = [path.stem for path in paths.SUITES.glob("*.yml")]
     assert {"etosat", "interop", "seed-002"} <= set(names)
     for name in names:
-        assert suite.load(paths.BASELINES / f"{name}.yml").name == name
-    shipped = suite.load(paths.BASELINES / "interop.yml")
+        assert suite.load(paths.SUITES / f"{name}.yml").name == name
+    shipped = suite.load(paths.SUITES / "interop.yml")
     assert [case.id for case in shipped.cases if case.lacking] == ["rebinding", "migration"]
 
 
@@ -67,7 +67,7 @@ def test_a_suite_is_found_by_name_or_file(tmp_path: Path) -> None:
 
 def test_suites_follow_their_schema() -> None:
     schema = json.loads((paths.SCHEMAS / "suite.schema.json").read_text())
-    for file in paths.BASELINES.glob("*.yml"):
+    for file in paths.SUITES.glob("*.yml"):
         jsonschema.validate(yaml.safe_load(file.read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(ETOSAT.read_text()) | {"speed": 1}, schema)

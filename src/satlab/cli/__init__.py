@@ -6,9 +6,9 @@ from satlab.cli import (  # noqa: F401 - each registers its commands
     campaign,
     check,
     completion,
-    experiment,
     flows,
-    netlab,
+    lab,
+    run,
     serve,
     vm,
 )

@@ -36,9 +36,7 @@ _PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic"
 def check_suite(
     suite: Annotated[
         str,
-        typer.Option(
-            help="Name of a suite in suites/, or a file of your own, FILE.yml (schemas/suite.schema.json)."
-        ),
+        typer.Option(help="Name of a suite in suites/, or a file of your own, FILE.yml (schemas/suite.schema.json)."),
     ] = "etosat",
     cases: Annotated[
         list[str] | None, typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all.")

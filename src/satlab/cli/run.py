@@ -92,10 +92,10 @@ def run(
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
+    from satlab.link import testbed
     from satlab.run import run as running
     from satlab.run import shipped
     from satlab.run.quiet_host import Patience
-    from satlab.link import testbed
 
     needs.ensure("link" if dry_run else "lab")
     bed = testbed.choose(settings_of(settings or ()), link)
@@ -256,8 +256,8 @@ def reproduce(
     ] = False,
 ) -> int:
     """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the published figures."""
-    from satlab.run.quiet_host import Patience
     from satlab.papers import engine
+    from satlab.run.quiet_host import Patience
 
     patience = Patience(wait_quiet, retries)
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]

@@ -11,9 +11,9 @@ from satlab.check.endpoint import command_line
 from satlab.check.endpoint.pair import NAME, SERVER, EndpointProgram, read_only
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
-from satlab.run.kernel import CONTROLS
 from satlab.flows import datagrams, migration
 from satlab.lab.pki import Pki
+from satlab.run.kernel import CONTROLS
 
 FIRST_PORT = 4433
 """Of the first flow; each has a port of its own at the server's side."""

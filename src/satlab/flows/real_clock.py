@@ -28,9 +28,6 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 from satlab.common.processes import wait
-from satlab.run import calibrate, host_load
-from satlab.run.calibrate import CalibrationCheck
-from satlab.run.session import SessionResult, metrics_of, new_lab_id, run_session
 from satlab.flows import hystart, migration, nodes, packets, programs, qlog_files, satvirtual, sources, tcp_states
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.nodes import SIDES
@@ -46,6 +43,9 @@ from satlab.lab import netns, ownership, pki, privileges
 from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
 from satlab.lab.sandbox import Limits, Mount, Sandbox
+from satlab.run import calibrate, host_load
+from satlab.run.calibrate import CalibrationCheck
+from satlab.run.session import SessionResult, metrics_of, new_lab_id, run_session
 
 START_S = 20.0
 """For all first programs to bind their ports, and as long for all second ones to be ready."""

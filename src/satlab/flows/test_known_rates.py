@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from satlab.common import paths, topology
+from satlab.flows.known_rates import MAX_AGE_S, KnownRates
+from satlab.flows.wire import FlowHost, Wire
 from satlab.run import link_probe
 from satlab.run.link_probe import Echoes, Probe, ProbePath
 from satlab.run.session import NetnsHost
-from satlab.flows.known_rates import MAX_AGE_S, KnownRates
-from satlab.flows.wire import FlowHost, Wire
 
 PATH = ProbePath("client", "server", "198.18.4.2")
 

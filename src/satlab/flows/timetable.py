@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from satlab.run.calibrate import CalibrationCheck, check
 from satlab.flows import migration
+from satlab.run.calibrate import CalibrationCheck, check
 
 Verb = Literal["start", "lead", "end", "kill"]
 GRACE_S = 3.0

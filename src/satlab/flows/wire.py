@@ -20,14 +20,14 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
-from satlab.run import link_probe
-from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
-from satlab.run.session import NetnsHost, metrics_of
 from satlab.flows.known_rates import KnownRates
+from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.config import LinkConfig, LinkRequest, LinkSet, Timeline, TimelineStep, faults_of
 from satlab.link.plan import LinkPlan, RttPlan
-from satlab.lab.lab import Lab
+from satlab.run import link_probe
+from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
+from satlab.run.session import NetnsHost, metrics_of
 
 Name = Literal["forward", "return"]
 DIRECTIONS: tuple[Name, Name] = ("forward", "return")

@@ -40,12 +40,12 @@ from satlab.common.files import write_atomically
 from satlab.common.paths import SATLINK
 from satlab.common.processes import POLL_S, TrackedProcess, send, start, wait
 from satlab.common.topology import NetworkKind, Role, Topology
+from satlab.lab import netns
+from satlab.lab.sandbox import Place
 from satlab.link import control, opensand, opensand_files
 from satlab.link.config import Emulator, LinkConfig, LinkRequest, build_config, build_lan_config, client_lan
 from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
-from satlab.lab import netns
-from satlab.lab.sandbox import Place
 
 METRICS_MAX_BYTES = 64 << 20
 """Of link metrics in /run, which is memory: the latest 25 to 50 minutes (1.9 GB a day)."""

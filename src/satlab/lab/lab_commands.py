@@ -9,12 +9,12 @@ from pathlib import Path
 from satlab.common import terminals
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
+from satlab.lab import lab, ownership
+from satlab.lab.lab import Lab, LabStatus
 from satlab.link import control, prometheus
 from satlab.link.config import LinkSet
 from satlab.link.expectation import expectation
 from satlab.link.options import LinkOptions
-from satlab.lab import lab, ownership
-from satlab.lab.lab import Lab, LabStatus
 
 
 def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:

@@ -32,10 +32,10 @@ from satlab.common import ipv6, paths
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
-from satlab.link.opensand import Tap
 from satlab.lab import batch
 from satlab.lab.batch import TUN_QUEUE_PACKETS
 from satlab.lab.privileges import FIRST_UID, UIDS
+from satlab.link.opensand import Tap
 
 TUN_DEVICE, TUN_MODE = Path("/dev/net/tun"), 0o666
 DEFAULT_CONGCTL = "cubic"

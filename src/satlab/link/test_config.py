@@ -12,10 +12,10 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.terminals import ProfileTerminal, spots, with_terminals
 from satlab.common.topology import load
-from satlab.run import validate
 from satlab.link import satlink
 from satlab.link.config import BdpQueue, BytesQueue, Direction, LinkConfig, LinkRequest, Loss, build_config
 from satlab.link.plan import LinkPlan, ReturnPlan, ScpcPlan, plan_link
+from satlab.run import validate
 
 PLAN = {
     "schema": "satlab/link-plan/1",

@@ -5,11 +5,11 @@ import pytest
 
 from satlab.common.errors import ConfigError
 from satlab.common.paths import SCENARIOS
-from satlab.run import run
-from satlab.run.run import RunRequest
 from satlab.link import testbed
 from satlab.link.config import Loss
 from satlab.link.options import LinkOptions
+from satlab.run import run
+from satlab.run.run import RunRequest
 
 
 def test_the_parameters_of_table_1_are_set_by_name() -> None:

@@ -5,10 +5,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.run import validate
 from satlab.openbach.conftest import MakeJob
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.job_folder import check_folder
+from satlab.run import validate
 
 COPY = "- name: Copy\n  ansible.builtin.copy:\n    src: '{{ item.file }}'\n    dest: /x\n  loop: [{file: work.py}]\n"
 

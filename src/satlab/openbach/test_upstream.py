@@ -8,7 +8,6 @@ import pytest
 
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
-from satlab.run import validate
 from satlab.openbach import descriptor, job_folder, scenario, upstream
 from satlab.openbach.arguments import argv
 from satlab.openbach.descriptor import Descriptor
@@ -22,6 +21,7 @@ from satlab.openbach.fixtures.executor_shapes import (
     write_scenarios,
 )
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job, write_jobs
+from satlab.run import validate
 
 
 @pytest.fixture(scope="module")

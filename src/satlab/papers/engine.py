@@ -17,7 +17,6 @@ from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.needs import NETNS
-from satlab.run.quiet_host import Patience
 from satlab.flows.known_rates import KnownRates
 from satlab.papers import (
     flow_campaign,
@@ -33,6 +32,7 @@ from satlab.papers.flow_campaign import FlowCampaign
 from satlab.papers.flow_results import FlowResults
 from satlab.papers.paper import Clock
 from satlab.papers.results import Results
+from satlab.run.quiet_host import Patience
 
 QUICK_RUNS = 1
 

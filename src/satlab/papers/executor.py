@@ -16,11 +16,11 @@ from statistics import fmean
 from satlab.common import processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError, SatlabError
-from satlab.run.quiet_host import Patience
 from satlab.lab import ownership
 from satlab.papers.campaign import Campaign, Task
 from satlab.papers.concurrency import Concurrency, CpuTime
 from satlab.papers.matrix import KINDS, arguments
+from satlab.run.quiet_host import Patience
 
 POLL_S = 0.1
 ATTEMPTS = 3

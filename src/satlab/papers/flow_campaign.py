@@ -22,14 +22,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.files import write_atomically
-from satlab.run import quiet_host
-from satlab.run.quiet_host import Patience
 from satlab.flows import real_clock
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.real_clock import RealRun
 from satlab.flows.satvirtual import simulated as _satvirtual
 from satlab.papers import flow_figures, flow_request
 from satlab.papers.paper import Cell, Clock, Paper
+from satlab.run import quiet_host
+from satlab.run.quiet_host import Patience
 
 Todo = tuple[Cell, int]
 """A run that is left: its cell and number."""

@@ -6,11 +6,11 @@ from pathlib import Path
 from statistics import median
 
 from satlab.common.files import write_atomically
-from satlab.report import html
 from satlab.papers import flow_plots
 from satlab.papers.flow_campaign import FlowCampaign
 from satlab.papers.flow_figures import FIGURES
 from satlab.papers.flow_results import AGREEMENT_COLUMNS, FlowResults
+from satlab.report import html
 
 NUMBERS = {"Published", "Ours", "Deviation", "95 % interval", "n", "Failed", "Out of calibration"}
 

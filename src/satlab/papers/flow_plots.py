@@ -4,12 +4,12 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from satlab.report.figures import COLOURS, SYMBOLS, DataTable, Figure, Json, Points, axis, line, per_second, text
 from satlab.papers.flow_campaign import FlowCampaign, Run
 from satlab.papers.flow_figures import FIGURES, Outcome
 from satlab.papers.flow_request import BIN_MS
 from satlab.papers.flow_results import FlowResults
 from satlab.papers.paper import Cell, Plot
+from satlab.report.figures import COLOURS, SYMBOLS, DataTable, Figure, Json, Points, axis, line, per_second, text
 
 BIN_S = BIN_MS / 1000
 SERIES = (("Goodput", "Mbit/s"), ("Window", "kB"), ("RTT", "ms"))

@@ -286,7 +286,7 @@ class Paper(Strict):
 
     def published(self) -> list[Published]:
         """Read published.csv; none without the file. Raises ConfigError for a row that cannot be used."""
-        file = paths.BASELINES / self.name / "published.csv"
+        file = paths.PAPERS / self.name / "published.csv"
         if not file.exists():
             return []
         try:
@@ -342,7 +342,7 @@ def clock_of(name: str, asked: Clock | None) -> Clock:
 
 def load(name: str, clock: Clock = "virtual") -> Paper:
     """Read a paper's folder. Raises ConfigError with every fault, also of names that refer to nothing."""
-    file = paths.BASELINES / name / "paper.yml"
+    file = paths.PAPERS / name / "paper.yml"
     try:
         content = yaml_text.load(file.read_text())
         if clock == "real":

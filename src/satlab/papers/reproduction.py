@@ -11,8 +11,6 @@ from pathlib import Path
 
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.run import run
-from satlab.run.quiet_host import Patience
 from satlab.lab import ownership
 from satlab.papers import campaign as campaigns
 from satlab.papers import matrix, reproduction_page, result_tables, results
@@ -20,6 +18,8 @@ from satlab.papers.campaign import Campaign
 from satlab.papers.concurrency import Concurrency
 from satlab.papers.executor import Execution, duration
 from satlab.papers.results import Results
+from satlab.run import run
+from satlab.run.quiet_host import Patience
 
 DEFAULT_RUNS = 10
 

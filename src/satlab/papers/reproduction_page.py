@@ -7,12 +7,12 @@ from pathlib import Path
 
 from satlab.common.files import write_atomically
 from satlab.common.statistics import MIN_RUNS
-from satlab.report import html
-from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 from satlab.papers import result_tables
 from satlab.papers.campaign import Campaign
 from satlab.papers.matrix import LOSSES, ORBITS, arguments
 from satlab.papers.results import STEP_S, Conclusion, FigureComparison, Results, mean_curve
+from satlab.report import html
+from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 
 SOURCE = (
     "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022"

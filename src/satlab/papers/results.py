@@ -20,8 +20,8 @@ from satlab.common.statistics import Interval, Samples, Verdict
 from satlab.papers.campaign import Campaign, Done
 from satlab.papers.matrix import DEFECTS, Cell
 
-TABLE_II = ROOT / "baselines" / "seed-002-table2.csv"
-BULK = ROOT / "baselines" / "seed-002-bulk.csv"
+TABLE_II = ROOT / "papers" / "seed-002" / "table2.csv"
+BULK = ROOT / "papers" / "seed-002" / "bulk.csv"
 PAGE_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
 TIMINGS = ("connect_ms", "ttfb_ms")
 REACHED = {"reached_2mb_s": 2_000_000, "reached_10mb_s": 10_000_000}

@@ -13,8 +13,6 @@ import yaml
 from satlab.common import needs, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
-from satlab.run.link_probe import Probe
-from satlab.run.quiet_host import Patience
 from satlab.flows import real_clock
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.real_clock import RealRun
@@ -22,6 +20,8 @@ from satlab.papers import engine, flow_campaign, flow_figures, flow_page, flow_r
 from satlab.papers.flow_campaign import FlowCampaign
 from satlab.papers.flow_judgement import Judgement
 from satlab.papers.flow_results import FlowResults
+from satlab.run.link_probe import Probe
+from satlab.run.quiet_host import Patience
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
 PAPERS = [name for name, clocks in paper.CLOCKS.items() if "virtual" in clocks]
@@ -314,11 +314,11 @@ def test_smaller_jumps_are_fractions_of_what_was_learned() -> None:
 def test_a_table_of_what_is_not_there_is_refused(
     field: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = yaml.safe_load((paths.BASELINES / "seed-004" / "paper.yml").read_text())
+    content = yaml.safe_load((paths.PAPERS / "seed-004" / "paper.yml").read_text())
     content["grids"][1][field] = value
     (tmp_path / "seed-004").mkdir()
     (tmp_path / "seed-004" / "paper.yml").write_text(yaml.safe_dump(content, sort_keys=False))
-    monkeypatch.setattr(paths, "BASELINES", tmp_path)
+    monkeypatch.setattr(paths, "PAPERS", tmp_path)
     with pytest.raises(ConfigError, match="grids: Table 3"):
         paper.load("seed-004")
 
@@ -333,7 +333,7 @@ def test_a_connection_that_died_is_counted(tmp_path: Path, simulated: Callable[.
 
 
 def test_a_paper_with_faults_is_refused_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (paths.BASELINES / "seed-003" / "paper.yml").read_text()
+    text = (paths.PAPERS / "seed-003" / "paper.yml").read_text()
     content = yaml.safe_load(text)
     content["cells"][0]["queue"] = "endless"
     content["path"][1]["link"] = "moon"
@@ -341,7 +341,7 @@ def test_a_paper_with_faults_is_refused_whole(tmp_path: Path, monkeypatch: pytes
     folder = tmp_path / "seed-003"
     folder.mkdir()
     (folder / "paper.yml").write_text(yaml.safe_dump(content))
-    monkeypatch.setattr(paths, "BASELINES", tmp_path)
+    monkeypatch.setattr(paths, "PAPERS", tmp_path)
     with pytest.raises(ConfigError) as caught:
         paper.load("seed-003")
     for words in ("no queue endless", "no link moon", "no cell test9/reno"):

@@ -18,14 +18,14 @@ from satlab.cli import app
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
-from satlab.run import run
-from satlab.run.quiet_host import Patience
 from satlab.papers import campaign as campaigns
 from satlab.papers import executor, matrix, reproduction, reproduction_page, result_tables, results
 from satlab.papers.campaign import Campaign, Task
 from satlab.papers.concurrency import Concurrency, CpuTime
 from satlab.papers.executor import Execution, RunningTask
 from satlab.papers.matrix import Cell
+from satlab.run import run
+from satlab.run.quiet_host import Patience
 
 H1, H3, H3_PEP = (Cell("geo", "0", kind) for kind in ("h1", "h3", "h3-pep"))
 TCP, TCP_PEP = (Cell("geo", "0", kind) for kind in ("tcp", "tcp-pep"))

@@ -9,7 +9,7 @@ from typing import Any
 import collect
 from satlab.common.paths import ROOT
 
-FILE = ROOT / "baselines" / "seed-002-table2.csv"
+FILE = ROOT / "papers" / "seed-002" / "table2.csv"
 SOURCE = (
     "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022, "
     "Table II (no loss, median of 100 loads)"

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from collect import opensand
-from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 from satlab.link.config import Emulator
 from satlab.link.expectation import Expectation, expectation
 from satlab.link.plan import LinkPlan
+from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 
 IP_UDP_HEADER_BYTES = 28
 LOSS_SLACK = 0.001

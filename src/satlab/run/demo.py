@@ -11,11 +11,11 @@ import collect
 from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.paths import SCENARIOS
+from satlab.lab import ownership
+from satlab.link.options import LinkOptions
 from satlab.run import run
 from satlab.run.quiet_host import Patience
 from satlab.run.run import RunRequest
-from satlab.link.options import LinkOptions
-from satlab.lab import ownership
 
 Show = Callable[[list[Path], list[collect.Table]], None]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import collect
 from satlab.common.processes import ProcfsProcess, read_process
-from satlab.run.calibrate import CalibrationCheck, check
 from satlab.openbach.runner import JobRecord
+from satlab.run.calibrate import CalibrationCheck, check
 
 BROWSER_WAIT_LIMIT = 0.09
 """Of a page load's time, for the thread of the browser that waited most for a core, beyond OWN_WAIT."""

@@ -23,8 +23,8 @@ from typing import Any
 
 from satlab.common.errors import HostError
 from satlab.common.processes import read_process
-from satlab.run.reported_flows import KERNEL, Flow, ReportedFlows
 from satlab.lab import netns
+from satlab.run.reported_flows import KERNEL, Flow, ReportedFlows
 
 INTERVAL_S = 2.0
 MOST_PROGRAMS = 40

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from satlab.common import processes
-from satlab.run.metrics_file import MetricsFile
+from satlab.lab.lab import Lab
 from satlab.link.config import Emulator
 from satlab.link.expectation import expectation
 from satlab.link.plan import LinkPlan
-from satlab.lab.lab import Lab
+from satlab.run.metrics_file import MetricsFile
 
 PROBE_OVERLOAD = 1.1
 """Offered UDP rate of the probe as a multiple of the link rate, so that the link is the limit."""

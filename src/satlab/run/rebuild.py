@@ -9,9 +9,9 @@ import collect
 from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
-from satlab.run import reading
 from satlab.lab import ownership
 from satlab.report import rows as read
+from satlab.run import reading
 
 
 def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[collect.Table], Path]:

@@ -16,24 +16,24 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.terminals import clients
 from satlab.common.topology import Topology
-from satlab.run import influx, job_layers, kernel, manifest, over_ipv6, quiet_host, shipped
-from satlab.run.quiet_host import Patience
-from satlab.run.run_folder import RunFolder, RunPlan, RunResult
-from satlab.run.run_id import new_run_id
-from satlab.run.session import NetnsHost
-from satlab.link import opensand, testbed
-from satlab.link.config import LinkRequest, LinkSet, build_config
-from satlab.link.options import LinkOptions
-from satlab.link.plan import plan_link
 from satlab.lab import grants, ownership, sandbox, web_target
 from satlab.lab.grants import Grants
 from satlab.lab.job_host import LabHost, pages
 from satlab.lab.lab import Lab
 from satlab.lab.layers import Layers
+from satlab.link import opensand, testbed
+from satlab.link.config import LinkRequest, LinkSet, build_config
+from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
+from satlab.run import influx, job_layers, kernel, manifest, over_ipv6, quiet_host, shipped
+from satlab.run.quiet_host import Patience
+from satlab.run.run_folder import RunFolder, RunPlan, RunResult
+from satlab.run.run_id import new_run_id
+from satlab.run.session import NetnsHost
 
 JOBS_VARIABLE, PRIVILEGES_VARIABLE = "SATLAB_JOBS", "SATLAB_PRIVILEGES"
 """A folder of further jobs, and the file of what they may do, for the processes of `satlab serve`."""

@@ -16,13 +16,13 @@ from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.common.files import write_atomically
+from satlab.lab import ownership
+from satlab.link.plan import LinkPlan
+from satlab.openbach.model import BoundScenario
+from satlab.openbach.runner import JobProgress, ScenarioResult
 from satlab.run import calibrate, host_load, manifest, reading
 from satlab.run.manifest import Manifest
 from satlab.run.session import Host, LabT, run_session
-from satlab.link.plan import LinkPlan
-from satlab.lab import ownership
-from satlab.openbach.model import BoundScenario
-from satlab.openbach.runner import JobProgress, ScenarioResult
 
 ENDED = {ExitStatus.OK: "ok", ExitStatus.UNCALIBRATED: "ok", ExitStatus.INTERRUPTED: "interrupted"}
 """`status` of the manifest by exit status; `failed` for all others."""

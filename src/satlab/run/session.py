@@ -15,16 +15,16 @@ from typing import Generic, Protocol, TypeVar
 from collect import opensand
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
+from satlab.lab import lab as labs
+from satlab.lab import netns, ownership
+from satlab.lab.lab import Lab
+from satlab.link.config import LinkRequest, client_lan
+from satlab.link.expectation import expectation
 from satlab.run import calibrate, host_load, link_probe
 from satlab.run.calibrate import CalibrationCheck
 from satlab.run.host_load import HostState
 from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
-from satlab.link.config import LinkRequest, client_lan
-from satlab.link.expectation import expectation
-from satlab.lab import lab as labs
-from satlab.lab import netns, ownership
-from satlab.lab.lab import Lab
 
 WATCH_S = 0.25
 """How often a session looks whether its lab is still up, s."""

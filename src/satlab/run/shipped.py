@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
-from satlab.link.options import shipped_profiles
 from satlab.lab import job_host, web_target
+from satlab.link.options import shipped_profiles
 from satlab.openbach import descriptor
 
 DEFAULTS = paths.SCENARIOS.parent / "defaults.yml"
@@ -42,7 +42,7 @@ def shipped(kind: Kind) -> dict[str, str]:
         case "jobs":
             return {name: _sentence(job.description) for name, job in descriptor.load_jobs(paths.JOBS).items()}
         case "suites":
-            return {path.stem: yaml_text.load(path.read_text())["source"] for path in _sorted(paths.BASELINES, "*.yml")}
+            return {path.stem: yaml_text.load(path.read_text())["source"] for path in _sorted(paths.SUITES, "*.yml")}
         case "papers" | "stacks":
             return dict(STACKS) if kind == "stacks" else _papers()
 
@@ -87,9 +87,7 @@ def _sorted(folder: Path, pattern: str) -> list[Path]:
 
 
 def _papers() -> dict[str, str]:
-    found = {
-        path.parent.name: yaml_text.load(path.read_text())["title"] for path in paths.BASELINES.glob("*/paper.yml")
-    }
+    found = {path.parent.name: yaml_text.load(path.read_text())["title"] for path in paths.PAPERS.glob("*/paper.yml")}
     return dict(sorted((OF_RUNS | found).items()))
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
-from satlab.run import kernel, run, shipped
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
+from satlab.run import kernel, run, shipped
 
 SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
 

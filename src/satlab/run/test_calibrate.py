@@ -12,11 +12,11 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
+from satlab.link.expectation import expectation
+from satlab.link.plan import LinkPlan
 from satlab.run import calibrate
 from satlab.run.link_probe import Echoes, Probe
 from satlab.run.metrics_file import MetricsFile
-from satlab.link.expectation import expectation
-from satlab.link.plan import LinkPlan
 
 PLAN = cast(
     LinkPlan,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from satlab.run import host_bench, link_bench
-from benches.link_bench import ReleaseErrors, TimerBaseline
 from satlab.campaign import engine, record
 from satlab.campaign.engine import Options
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.common.console import ProgressLog
+from satlab.run import host_bench, link_bench
+from satlab.run.link_bench import ReleaseErrors, TimerBaseline
 
 QUIET = ProgressLog(quiet=True)
 

@@ -10,9 +10,9 @@ import collect
 from collect.fixtures.example_run import page_load
 from collect.pages import ADAPTER
 from satlab.common.processes import ProcfsProcess
+from satlab.openbach.runner import JobRecord
 from satlab.run import host_load
 from satlab.run.host_load import HostState, PacketCounts
-from satlab.openbach.runner import JobRecord
 
 SNMP = """Ip: Forwarding DefaultTTL
 Ip: 1 64

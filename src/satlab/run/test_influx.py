@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
-from satlab.run import influx, run
-from satlab.run.influx import Database, Feed, line
 from satlab.link import prometheus
 from satlab.link.options import LinkOptions
+from satlab.run import influx, run
+from satlab.run.influx import Database, Feed, line
 
 TIME = 1_764_000_000_000
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 import pytest
 
 from satlab.common import processes
+from satlab.link.plan import LinkPlan
 from satlab.run import link_probe, metrics_file
 from satlab.run.link_probe import WARM_UP_ECHOES, Echoes, NamespaceShell, ProbeError, ProbePath, probe_link
 from satlab.run.metrics_file import MetricsFile
-from satlab.link.plan import LinkPlan
 
 PLAN = cast(
     LinkPlan,

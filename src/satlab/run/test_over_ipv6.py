@@ -6,9 +6,9 @@ import pytest
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.topology import load
-from satlab.run import over_ipv6
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import Scenario
+from satlab.run import over_ipv6
 
 LAB = load()
 

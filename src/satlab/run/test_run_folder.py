@@ -15,11 +15,11 @@ import pytest
 import collect
 from satlab.common import paths
 from satlab.common.errors import ExitStatus, HostError
+from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult
 from satlab.run import reading, run_folder
 from satlab.run.run_folder import RunFolder, RunPlan, RunResult
 from satlab.run.session import QUIET
 from satlab.run.test_session import GOOD, LATE, FakeHost
-from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult
 
 LINK: Any = SimpleNamespace(profile_sha256="0" * 64, model_dump=lambda **_: {})
 PLAN = RunPlan(

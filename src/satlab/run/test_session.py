@@ -12,15 +12,15 @@ import pytest
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
+from satlab.lab import lab as labs
+from satlab.lab import ownership
+from satlab.lab.lab import Lab, LabStatus
+from satlab.link.config import LinkRequest
 from satlab.run import calibrate, link_probe, session
 from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import Echoes, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
 from satlab.run.session import NetnsHost, new_lab_id, run_session
-from satlab.link.config import LinkRequest
-from satlab.lab import lab as labs
-from satlab.lab import ownership
-from satlab.lab.lab import Lab, LabStatus
 
 GOOD = CalibrationCheck("rtt_ms", "ms", 580, 581, 579, 583, ok=True)
 LATE = CalibrationCheck("late_packet_ratio.forward", "", 0, 0.5, 0, 0.01, ok=False)

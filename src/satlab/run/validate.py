@@ -6,8 +6,8 @@ from pathlib import Path
 
 from satlab.common import paths, terminals, topology
 from satlab.common.errors import ConfigError, Fault
-from satlab.link import control, satlink
 from satlab.lab import web_target
+from satlab.link import control, satlink
 from satlab.openbach import descriptor, job_folder, scenario
 
 

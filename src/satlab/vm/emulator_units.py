@@ -12,13 +12,13 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
+from satlab.link.config import Emulator
+from satlab.link.expectation import expectation
+from satlab.link.plan import LinkPlan
 from satlab.run import calibrate, link_probe, session
 from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import ProbeError, ProbePath
 from satlab.run.metrics_file import MetricsFile
-from satlab.link.config import Emulator
-from satlab.link.expectation import expectation
-from satlab.link.plan import LinkPlan
 from satlab.vm.inventory import side, terminals
 from satlab.vm.provision import METRICS_THERE
 from satlab.vm.vm_hosts import VmLab

@@ -22,12 +22,12 @@ from satlab.common import paths, terminals
 from satlab.common.errors import ConfigError, Fault, HostError, RunError
 from satlab.common.processes import finish
 from satlab.common.topology import NetworkKind, Role, Topology
+from satlab.lab import job_host, pki, web_target
 from satlab.link import opensand, opensand_files
 from satlab.link.config import Attachment, LinkConfig, build_config
 from satlab.link.opensand import Description, GroundEntity
 from satlab.link.options import LinkOptions
 from satlab.link.plan import LinkPlan, plan_link
-from satlab.lab import job_host, pki, web_target
 from satlab.vm import dist
 from satlab.vm.inventory import VmOptions, inventory, write
 

@@ -15,7 +15,6 @@ import polars
 import pytest
 import uvicorn
 
-from satlab.service import pages
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError
@@ -24,13 +23,14 @@ from satlab.link.plan import plan_link
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
-from satlab.service.helper.verbs import ScenarioRequest
+from satlab.service import pages
 from satlab.service.api import passwords
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.app import create_app
 from satlab.service.api.conftest import PASSWORD, FakeHelper
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.helper.verbs import ScenarioRequest
 from satlab.vm import controller_run, provision, vm_run
 from satlab.vm.controller import Controller, RefusedError
 from satlab.vm.provision import VmFolder

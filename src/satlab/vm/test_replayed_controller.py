@@ -17,9 +17,9 @@ from collect.fixtures.example_run import Example
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.run.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
+from satlab.run.run_folder import RunResult
 from satlab.vm import controller, controller_run, provision, vm_run
 from satlab.vm.controller import Controller
 from satlab.vm.provision import VmFolder

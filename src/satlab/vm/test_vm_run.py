@@ -14,13 +14,13 @@ from collect.records import Record
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Size
+from satlab.link.config import Emulator
+from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.run import metrics_file
 from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import ProbeError
 from satlab.run.session import QUIET, run_session
-from satlab.link.config import Emulator
-from satlab.link.options import LinkOptions
-from satlab.link.plan import plan_link
 from satlab.vm import inventory, provision, vm_commands, vm_run
 from satlab.vm.emulator_units import SshShell, UnreachedHost, VmHost
 from satlab.vm.inventory import VmOptions

@@ -10,8 +10,8 @@ from satlab.common import paths, terminals, yaml_text
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.topology import Service, Topology
-from satlab.run import influx
 from satlab.link.options import LinkOptions
+from satlab.run import influx
 from satlab.vm import host_checks, inventory, provision, vagrant, vm_run
 from satlab.vm.controller import Controller
 from satlab.vm.inventory import VmOptions

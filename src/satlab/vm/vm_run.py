@@ -16,13 +16,13 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.terminals import clients
 from satlab.common.topology import Role
+from satlab.link.config import Emulator, LinkConfig
+from satlab.link.plan import LinkPlan
+from satlab.openbach import descriptor, runner, scenario
 from satlab.run import manifest, shipped
 from satlab.run.run_folder import RunFolder, RunPlan, RunResult
 from satlab.run.run_id import new_run_id
 from satlab.run.session import Host
-from satlab.link.config import Emulator, LinkConfig
-from satlab.link.plan import LinkPlan
-from satlab.openbach import descriptor, runner, scenario
 from satlab.vm import controller_run
 from satlab.vm.controller import Controller
 from satlab.vm.emulator_units import UnreachedHost, VmHost

@@ -30,13 +30,13 @@ from satlab.common import scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
-from satlab.run import calibrate, host_load
-from satlab.run.calibrate import CalibrationCheck
-from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
-from satlab.link.plan import LinkPlan
 from satlab.lab import netns, pki, privileges
 from satlab.lab.lab import Lab
 from satlab.lab.sandbox import Limits, Mount, Sandbox
+from satlab.link.plan import LinkPlan
+from satlab.run import calibrate, host_load
+from satlab.run.calibrate import CalibrationCheck
+from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
 
 START_S = 10.0
 """For a server to bind its port."""

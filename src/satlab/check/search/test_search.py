@@ -24,7 +24,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.link.config import GilbertElliott
 
-ETOSAT = suite.load(paths.BASELINES / "etosat.yml")
+ETOSAT = suite.load(paths.SUITES / "etosat.yml")
 MEDIUM = Space(ETOSAT, ETOSAT.case("medium"))
 NAMES = [one.name for one in QUANTITIES]
 Fault = Callable[[dict[str, float]], Kind | None]

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from satlab.cli import app
 from satlab.common.errors import ConfigError, HostError, SatlabError
-from satlab.run.page_import import found, har, writing
 from satlab.lab import web_target
+from satlab.run.page_import import found, har, writing
 
 SECRET = "s3cr3t-0f-a-s3ss10n"  # noqa: S105 - of nobody
 INDEX = PurePosixPath("index.html")

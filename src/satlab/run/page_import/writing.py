@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.paths import WEB_TARGETS
-from satlab.run.page_import import har, site
-from satlab.run.page_import.found import MOST_BYTES, MOST_DOMAINS, MOST_OBJECTS, Found
 from satlab.lab import page_files, web_target
 from satlab.lab.web_target import Page, WebObject
+from satlab.run.page_import import har, site
+from satlab.run.page_import.found import MOST_BYTES, MOST_DOMAINS, MOST_OBJECTS, Found
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from satlab.service import pages
-from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 from satlab.service.api import passwords
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.app import create_app
 from satlab.service.api.context import Context
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 
 HOST = "localhost:8000"
 PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for one test

@@ -17,13 +17,13 @@ from satlab.openbach import scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
 from satlab.openbach.repeat import uses_terminals, written_out
-from satlab.service.helper.verbs import RunLink, ScenarioRequest
 from satlab.service.api import acceptance
 from satlab.service.api.acceptance import RefusalError
 from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.catalog import Document, Project
 from satlab.service.api.context import Context
 from satlab.service.api.queue import Instance, Kind, LaunchRequest, QueueFailedError, QueueFullError
+from satlab.service.helper.verbs import RunLink, ScenarioRequest
 
 _WRONG = "Arguments of an OpenbachFunction have the wrong type of values."
 

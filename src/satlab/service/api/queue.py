@@ -18,11 +18,11 @@ from sqlite3 import Row
 from typing import Any, Literal, Protocol
 
 from satlab.common.errors import ExitStatus, SatlabError
-from satlab.run.run_id import new_run_id
 from satlab.openbach.engine import JobStatus, ScenarioStatus
-from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
+from satlab.run.run_id import new_run_id
 from satlab.service.api.store import Store, dumps
 from satlab.service.api.tally import Tally
+from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 
 POLL_S = 0.2
 """Period at which the queue polls the helper, s."""

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from satlab.service.helper.verbs import HelperError
 from satlab.service.api.queue import MAX_PAUSE_S, POLL_S, Queue
+from satlab.service.helper.verbs import HelperError
 
 STABLE_S = 60.0
 """Time after which the back-off starts again at `POLL_S`, s."""

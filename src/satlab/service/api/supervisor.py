@@ -17,14 +17,14 @@ from pathlib import Path
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import finish
-from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.lab import grants, privileges
 from satlab.openbach import descriptor
-from satlab.service.helper.daemon import Helper, listen, serve_one
+from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.service.api import state_folder, unprivileged
 from satlab.service.api.accounts import FIRST_LOGIN, Role
 from satlab.service.api.listen import ListenAddress, ServeRequest, check, listening
 from satlab.service.api.settings import Settings
+from satlab.service.helper.daemon import Helper, listen, serve_one
 
 HELPER_SOCKETS = Path("/run/satlab-serve")
 END_S = 8.0

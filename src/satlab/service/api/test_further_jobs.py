@@ -11,11 +11,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.service import pages
 from satlab.common.errors import ConfigError
-from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.openbach.fixtures.executor_shapes import SCENARIOS
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
+from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
+from satlab.service import pages
 from satlab.service.api import supervisor
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.app import create_app

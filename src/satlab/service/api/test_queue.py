@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlab.common.errors import HostError
-from satlab.service.helper.verbs import HelperError, RunStatus, ScenarioRequest
 from satlab.service.api import queue
 from satlab.service.api.conftest import Clock, FakeHelper
 from satlab.service.api.queue import (
@@ -26,6 +25,7 @@ from satlab.service.api.queue import (
     QueueFullError,
 )
 from satlab.service.api.store import Store
+from satlab.service.helper.verbs import HelperError, RunStatus, ScenarioRequest
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
 SCENARIO_REQUEST = ScenarioRequest(

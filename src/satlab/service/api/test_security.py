@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from satlab.service import pages
 from satlab.common.errors import ConfigError
+from satlab.service import pages
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
+from satlab.lab import privileges
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, LocalOptions
-from satlab.lab import privileges
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
 from satlab.service.helper import daemon, uploaded_jobs, worker

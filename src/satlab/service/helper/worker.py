@@ -15,11 +15,11 @@ from satlab.common import paths, scratch, terminals
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.processes import stop_on_signal
+from satlab.openbach.engine import FirstIds, ScenarioInstance
 from satlab.run import influx, run
 from satlab.run.lab_activity import Sampling
 from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE, PreparedRun
 from satlab.run.run_folder import RunResult
-from satlab.openbach.engine import FirstIds, ScenarioInstance
 from satlab.service.helper import uploaded_jobs
 from satlab.service.helper.progress import ProgressFile
 from satlab.service.helper.verbs import ScenarioRequest

@@ -11,13 +11,13 @@ from types import FrameType
 
 import uvicorn
 
-from satlab.service import pages
 from satlab.common import paths
-from satlab.service.helper.client import HelperClient
+from satlab.service import pages
 from satlab.service.api.app import create_app
 from satlab.service.api.connections import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol
 from satlab.service.api.settings import ApiPlan, Settings
 from satlab.service.api.store import Store
+from satlab.service.helper.client import HelperClient
 from satlab.service.pages.events import Listeners
 
 

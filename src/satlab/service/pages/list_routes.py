@@ -12,10 +12,10 @@ from fastapi.responses import StreamingResponse
 
 import collect
 from satlab.common.errors import ConfigError, HostError
-from satlab.run import reading
 from satlab.report.export import export as export_records
 from satlab.report.html import render as render_report
 from satlab.report.view import BULK_COLUMNS
+from satlab.run import reading
 from satlab.service.api import access, export
 from satlab.service.api.access import Runner
 from satlab.service.api.accounts import User

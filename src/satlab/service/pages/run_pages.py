@@ -9,10 +9,10 @@ from typing import Any
 
 import collect
 from satlab.common.errors import HostError
-from satlab.run import reading
 from satlab.openbach.engine import ScenarioStatus
 from satlab.report import view
 from satlab.report.view import View
+from satlab.run import reading
 from satlab.service.api import access
 from satlab.service.api.accounts import User
 from satlab.service.api.catalog import Project

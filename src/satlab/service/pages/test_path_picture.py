@@ -11,11 +11,11 @@ import pytest
 
 from collect.fixtures.example_run import link_plan
 from satlab.openbach.engine import ScenarioStatus
-from satlab.service.helper.verbs import RunLink
 from satlab.service.api.conftest import Clock, FakeHelper
 from satlab.service.api.queue import Instance, LaunchRequest, Queue
 from satlab.service.api.store import Store
 from satlab.service.api.test_queue import SCENARIO_REQUEST
+from satlab.service.helper.verbs import RunLink
 from satlab.service.pages import live_view, path_picture
 from satlab.service.pages.live_activity import Activity
 from satlab.service.pages.live_link import DIRECTIONS, Curves

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
-from satlab.service.helper.verbs import RunLink
 from satlab.service.api import access, export, instance_view, launch
 from satlab.service.api.access import Runner, Viewer
 from satlab.service.api.api_answers import ApiError, ViewError, not_found
 from satlab.service.api.context import Body, Context, RequestContext
 from satlab.service.api.queue import Instance
+from satlab.service.helper.verbs import RunLink
 
 router = APIRouter()
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benches.link_bench import Promise, at_most
 from satlab.campaign import engine, planning
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder
@@ -29,6 +28,7 @@ from satlab.campaign.record import Attempt
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
+from satlab.run.link_bench import Promise, at_most
 
 SCHEMA = "satlab/bench-campaign/2"
 PROBE_S = 60.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benches import link_bench
+from satlab.run import link_bench
 
 
 def flow(received_bps: float, us_per_packet: float | None) -> dict[str, object]:

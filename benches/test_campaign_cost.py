@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import cost
-from satlab.campaign.cost import Spent
+from benches import campaign_cost as cost
+from benches.campaign_cost import Spent
 from satlab.campaign.plan import load
 from satlab.campaign.record import Attempt, Host
 from satlab.common import paths
