@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from benches import terminal_bench
-    from satlab.run import link_bench
-from satlab.run.link_bench import ReleaseErrors
 from benches.terminal_bench import Shared
+from satlab.run import link_bench
+from satlab.run.link_bench import ReleaseErrors
 
 
 def shared(

@@ -16,11 +16,6 @@ SHIPPED = [
     *sorted(paths.SUITES.glob("**/*.yml")),
     *sorted(paths.PAPERS.glob("**/*.yml")),
 ]
-    paths.LAB_FILE,
-    *sorted(paths.JOBS.glob("*/files/*.yml")),
-    *sorted(paths.SUITES.glob("**/*.yml")),
-    *sorted(paths.PAPERS.glob("**/*.yml")),
-]
 INVALID = ["a: [", "a: 1\n b: 2\n", "\ta: 1", "a: *b", "--- 1\n--- 2\n", "a: \x07", "a: !!python/none x", "? [a\n: b"]
 
 
