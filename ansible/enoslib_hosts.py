@@ -18,10 +18,14 @@ def main() -> None:
     settings = yaml.safe_load(description.read_text())
     given = settings.pop("satlab")
     given["campaign_host_identity"] = str(Path(given["campaign_host_identity"]).resolve())
-    provider = en.Static(en.StaticConf.from_dictionary(settings).finalize())  # of another provider: its configuration
+    provider = en.Static(
+        en.StaticConf.from_dictionary(settings).finalize()
+    )  # of another provider: its configuration
     roles, _ = provider.init()  # of another provider: waits for the machines
     playbook = Path(__file__).with_name("campaign.yml")
-    en.run_ansible([str(playbook)], roles=roles, extra_vars=given | {"campaign_hosts_file": str(hosts_file)})
+    en.run_ansible(
+        [str(playbook)], roles=roles, extra_vars=given | {"campaign_hosts_file": str(hosts_file)}
+    )
 
 
 if __name__ == "__main__":

@@ -25,16 +25,26 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can d
 def link(
     seconds: Annotated[float, typer.Option(help="Duration at each rate.", min=1, max=600)] = 30,
     rate_mbps: Annotated[
-        list[float] | None, typer.Option(help="Forward rate, Mbit/s. Repeatable. Default: 20, 250 and 1000.", min=20)
+        list[float] | None,
+        typer.Option(help="Forward rate, Mbit/s. Repeatable. Default: 20, 250 and 1000.", min=20),
     ] = None,
     labs: Annotated[
-        int, typer.Option(help="Afterwards, this many labs of 20 Mbit/s at once; 0: none.", min=0, max=64)
+        int,
+        typer.Option(
+            help="Afterwards, this many labs of 20 Mbit/s at once; 0: none.", min=0, max=64
+        ),
     ] = 0,
     terminals: Annotated[
         int,
-        typer.Option(help="Afterwards, one and this many terminals that share 220 Mbit/s; 0: none.", min=0, max=64),
+        typer.Option(
+            help="Afterwards, one and this many terminals that share 220 Mbit/s; 0: none.",
+            min=0,
+            max=64,
+        ),
     ] = 0,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for comparison."""
@@ -43,7 +53,9 @@ def link(
 
     needs.ensure("lab")
     needs.root(NETNS)
-    result = link_bench.link(seconds, labs, tuple(rate_mbps or link_bench.RATES_MBPS), ProgressLog(quiet))
+    result = link_bench.link(
+        seconds, labs, tuple(rate_mbps or link_bench.RATES_MBPS), ProgressLog(quiet)
+    )
     shown = link_bench.lines(result)
     if terminals:
         shared = terminal_bench.measure(terminals, seconds, ProgressLog(quiet))
@@ -57,9 +69,15 @@ def link(
 
 @command(group=bench_app)
 def quic(
-    slow: Annotated[bool, typer.Option(help="Also Reno and CUBIC with 1 % of loss, which takes an hour.")] = False,
-    case: Annotated[str, typer.Option(help="Only cases whose names match, e.g. '*reno*pep*'.")] = "*",
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    slow: Annotated[
+        bool, typer.Option(help="Also Reno and CUBIC with 1 % of loss, which takes an hour.")
+    ] = False,
+    case: Annotated[
+        str, typer.Option(help="Only cases whose names match, e.g. '*reno*pep*'.")
+    ] = "*",
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, with each stack and congestion control."""
@@ -67,7 +85,11 @@ def quic(
 
     needs.ensure("lab", "quic")
     needs.root(NETNS)
-    cases = [one for one in quic_bench.CASES if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)]
+    cases = [
+        one
+        for one in quic_bench.CASES
+        if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)
+    ]
     result = quic_bench.quic(cases, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else quic_bench.lines(result):
         print(line)
@@ -77,7 +99,9 @@ def quic(
 @command(group=bench_app)
 def tunnel(
     seconds: Annotated[float, typer.Option(help="Duration of each case.", min=1, max=600)] = 10,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure satfec between two nodes on one wire: packets carried, delay, and CPU of both ends."""
@@ -94,12 +118,18 @@ def tunnel(
 @command(group=bench_app, name="check")
 def bench_check(
     comparisons: Annotated[
-        int, typer.Option(help="Number of comparisons of equal builds, and of a slower one.", min=1, max=10000)
+        int,
+        typer.Option(
+            help="Number of comparisons of equal builds, and of a slower one.", min=1, max=10000
+        ),
     ] = 100,
     slowdown: Annotated[
-        float, typer.Option(help="Slowdown of the slower build, as a share of the time.", min=0.01, max=1)
+        float,
+        typer.Option(help="Slowdown of the slower build, as a share of the time.", min=0.01, max=1),
     ] = 0.1,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the virtual clock."""
@@ -111,25 +141,35 @@ def bench_check(
         print(json.dumps(result))
     else:
         caught = ", ".join(f"{case} {count}" for case, count in result["caught"].items())
-        alarms = f"{result['false_alarms']} false alarms in {comparisons} comparisons of equal builds"
+        alarms = (
+            f"{result['false_alarms']} false alarms in {comparisons} comparisons of equal builds"
+        )
         print(f"{alarms}; slowdowns found in {comparisons}: {caught}; {result['real_s']} s")
     return ExitStatus.OK
 
 
 @command(group=bench_app, name="host-load")
 def bench_host_load(
-    levels: Annotated[str, typer.Option(help="Numbers of processes that each keep a core busy.")] = "0,1,2,4,8,16",
+    levels: Annotated[
+        str, typer.Option(help="Numbers of processes that each keep a core busy.")
+    ] = "0,1,2,4,8,16",
     samples: Annotated[int, typer.Option(help="Samples at each level.", min=2, max=1000)] = 40,
     kind: Annotated[
         Literal["h1", "h2", "h3", "quic"],
-        typer.Option(help="Page loads over HTTP/1.1, HTTP/2 or HTTP/3, or transfers of 5 MB over QUIC by satperf."),
+        typer.Option(
+            help="Page loads over HTTP/1.1, HTTP/2 or HTTP/3, or transfers of 5 MB over QUIC by satperf."
+        ),
     ] = "h3",
     earlier: Annotated[
         Path | None, typer.Option(help="JSON result of an earlier call: its other levels are kept.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="HTML file for a plot of time against wait.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="HTML file for a plot of time against wait.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure how the load of the host changes page loads or transfers, and whether those that are off are marked."""
@@ -138,7 +178,9 @@ def bench_host_load(
     needs.ensure("lab", "quic")
     needs.root(NETNS)
     known = host_load.earlier_levels(earlier, kind) if earlier else ()
-    result = host_load.measure([int(n) for n in levels.split(",")], samples, kind, out, ProgressLog(quiet), known)
+    result = host_load.measure(
+        [int(n) for n in levels.split(",")], samples, kind, out, ProgressLog(quiet), known
+    )
     if plot:
         host_load.plot(result, plot)
     for line in [json.dumps(result, indent=1)] if json_lines else host_load.lines(result):
@@ -148,10 +190,16 @@ def bench_host_load(
 
 @command(group=bench_app, name="confinement")
 def bench_confinement(
-    pairs: Annotated[int, typer.Option(help="Pairs of runs of each scenario, with and without sandboxes.", min=0)] = 3,
-    starts: Annotated[int, typer.Option(help="Pairs of starts of a program.", min=1, max=1000)] = 40,
+    pairs: Annotated[
+        int, typer.Option(help="Pairs of runs of each scenario, with and without sandboxes.", min=0)
+    ] = 3,
+    starts: Annotated[
+        int, typer.Option(help="Pairs of starts of a program.", min=1, max=1000)
+    ] = 40,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and without them."""
@@ -170,9 +218,13 @@ def bench_agree(
     suite: Annotated[str, typer.Option(help="Name of a suite in suites/, or FILE.yml.")] = "etosat",
     cases: Annotated[
         list[str] | None,
-        typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all without losses."),
+        typer.Option(
+            help="Case of the suite, or several: ID,ID. Repeatable. Default: all without losses."
+        ),
     ] = None,
-    up_to_mb: Annotated[float, typer.Option(help="Drop the suite's marks above this, MB.", min=0.001)] = 100,
+    up_to_mb: Annotated[
+        float, typer.Option(help="Drop the suite's marks above this, MB.", min=0.001)
+    ] = 100,
     runs: Annotated[int, typer.Option(help="Samples with each clock.", min=1, max=100)] = 1,
     client: Annotated[
         list[str] | None, typer.Option(help="Option of satperf's client, NAME=VALUE. Repeatable.")
@@ -182,27 +234,35 @@ def bench_agree(
     ] = None,
     virtual_client: Annotated[
         str | None,
-        typer.Option(help="Client of another stack, in lock-step with the virtual clock (see `satlab check`)."),
+        typer.Option(
+            help="Client of another stack, in lock-step with the virtual clock (see `satlab check`)."
+        ),
     ] = None,
     virtual_server: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
     client_cmd: Annotated[
-        str | None, typer.Option(help="The same stack's client on the real clock, as for `satlab check`.")
+        str | None,
+        typer.Option(help="The same stack's client on the real clock, as for `satlab check`."),
     ] = None,
     server_cmd: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
     endpoint: Annotated[
-        Path | None, typer.Option(help="In place of these commands: an endpoint of the QUIC interop runner.")
+        Path | None,
+        typer.Option(help="In place of these commands: an endpoint of the QUIC interop runner."),
     ] = None,
     stack: Annotated[
-        Literal["quiche", "ngtcp2"] | None, typer.Option(help="The same: a built-in stack of check --clock real.")
+        Literal["quiche", "ngtcp2"] | None,
+        typer.Option(help="The same: a built-in stack of check --clock real."),
     ] = None,
     client_env: Annotated[
         list[str] | None, typer.Option(help="Variable of both clients, NAME=VALUE. Repeatable.")
     ] = None,
     server_env: Annotated[list[str] | None, typer.Option(help="The same of both servers.")] = None,
     allow_read: Annotated[
-        list[Path] | None, typer.Option(help="File or folder that these programs may read. Repeatable.")
+        list[Path] | None,
+        typer.Option(help="File or folder that these programs may read. Repeatable."),
     ] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Compare the virtual clock with a real lab, by the times of quinn or of programs of another stack.
@@ -214,21 +274,29 @@ def bench_agree(
 
     options = (selection.options(client or []), selection.options(server or []))
     variables = selection.environment(client_env or (), server_env or ())
-    named = selection.External(client_cmd, server_cmd, allow_read or (), endpoint, stack=stack, environment=variables)
+    named = selection.External(
+        client_cmd, server_cmd, allow_read or (), endpoint, stack=stack, environment=variables
+    )
     clients, servers = ([one] if one else [] for one in (virtual_client, virtual_server))
     virtual = lockstep.each_pair(clients, servers, allow_read or (), variables)
-    if bool(virtual) is not bool(named) or (virtual and any(options)) or (variables and not virtual):
-        hint = (
-            "--virtual-client and --virtual-server with commands, --endpoint or --stack; --client and --server: quinn"
+    if (
+        bool(virtual) is not bool(named)
+        or (virtual and any(options))
+        or (variables and not virtual)
+    ):
+        hint = "--virtual-client and --virtual-server with commands, --endpoint or --stack; --client and --server: quinn"
+        raise ConfigError(
+            "a stack is compared with itself: it needs programs for both clocks", hint=hint
         )
-        raise ConfigError("a stack is compared with itself: it needs programs for both clocks", hint=hint)
     needs.ensure("lab", "quic", "virtual")
     if stack == "ngtcp2":
         needs.ensure("ngtcp2")
     needs.root(NETNS)
     with named.opened() if named else contextlib.nullcontext(None) as pair:
         compared = clock_agreement.Compared(options, virtual[0] if virtual else None, pair)
-        result = clock_agreement.measure(suite, cases or (), up_to_mb, runs, compared, ProgressLog(quiet))
+        result = clock_agreement.measure(
+            suite, cases or (), up_to_mb, runs, compared, ProgressLog(quiet)
+        )
     for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
         print(line)
     if not result["agree"]:
@@ -240,18 +308,29 @@ def bench_agree(
 def bench_flows(
     flows: Annotated[
         list[int] | None,
-        typer.Option(help="Number of flows. Repeatable. Default: 1, 4, 16, 64; with --agree 2, 4, 16.", min=1, max=64),
+        typer.Option(
+            help="Number of flows. Repeatable. Default: 1, 4, 16, 64; with --agree 2, 4, 16.",
+            min=1,
+            max=64,
+        ),
     ] = None,
     agree: Annotated[
-        bool, typer.Option("--agree", help="Compare the virtual clock with the real one; 9 labs of a minute each.")
+        bool,
+        typer.Option(
+            "--agree", help="Compare the virtual clock with the real one; 9 labs of a minute each."
+        ),
     ] = False,
     scenario: Annotated[
         Literal["cubic", "bbr3", "mixed-step"] | None,
-        typer.Option(help="With --agree: one scenario; mixed-step: NewReno and CUBIC, a delay step. Default: all."),
+        typer.Option(
+            help="With --agree: one scenario; mixed-step: NewReno and CUBIC, a delay step. Default: all."
+        ),
     ] = None,
     runs: Annotated[int, typer.Option(help="With --agree: labs of each case.", min=1, max=100)] = 1,
     parallel: Annotated[int, typer.Option(help="With --agree: labs at once.", min=1, max=64)] = 1,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure how many packets of many flows the virtual clock simulates in a second of CPU time; or compare clocks.
@@ -265,7 +344,10 @@ def bench_flows(
         needs.ensure("lab", "quic")
         needs.root(NETNS)
         compared = flow_agreement.Compared(
-            [scenario] if scenario else tuple(flow_agreement.SCENARIOS), flows or flow_agreement.FLOWS, runs, parallel
+            [scenario] if scenario else tuple(flow_agreement.SCENARIOS),
+            flows or flow_agreement.FLOWS,
+            runs,
+            parallel,
         )
         found = flow_agreement.measure(compared, ProgressLog(quiet), stop_on_signal())
         for line in [json.dumps(found, indent=1)] if json_lines else flow_agreement.lines(found):
@@ -283,9 +365,15 @@ def bench_flows(
 def bench_campaign(
     tasks: Annotated[int, typer.Option(help="Tasks of about 4 s.", min=2, max=10_000)] = 50,
     jobs: Annotated[int, typer.Option(help="Tasks at once.", min=1, max=256)] = 1,
-    task_s: Annotated[float, typer.Option(help="Time that a task takes, nearly, s.", min=0.1, max=600)] = 4.0,
-    cells: Annotated[int, typer.Option(help="Cells of the matrix that is planned.", min=1, max=50_000)] = 10_000,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    task_s: Annotated[
+        float, typer.Option(help="Time that a task takes, nearly, s.", min=0.1, max=600)
+    ] = 4.0,
+    cells: Annotated[
+        int, typer.Option(help="Cells of the matrix that is planned.", min=1, max=50_000)
+    ] = 10_000,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure what campaigns add to their tasks, against a loop in the shell, and how long plans take."""

@@ -61,7 +61,9 @@ class Spent:
         return self.wall_s * at_once - self.cpu_s
 
 
-def measure(tasks: int, at_once: int, task_s: float, cells: int, log: ProgressLog) -> dict[str, Any]:
+def measure(
+    tasks: int, at_once: int, task_s: float, cells: int, log: ProgressLog
+) -> dict[str, Any]:
     """Run so many tasks by a loop and by the engine, `at_once` of them, and plan so many cells.
 
     Raises:
@@ -82,7 +84,10 @@ def measure(tasks: int, at_once: int, task_s: float, cells: int, log: ProgressLo
         attempts = _attempts(plan, where)
         planned_s = _timed(log, f"plan of {cells} cells", lambda: plan_matrix(folder, cells))
     result = figures(looped, engine_s, began_unix_s, attempts, at_once)
-    result |= {"planned": {"cells": cells, "s": round(planned_s, 2)}, "simulated_s": round(simulated_s, 1)}
+    result |= {
+        "planned": {"cells": cells, "s": round(planned_s, 2)},
+        "simulated_s": round(simulated_s, 1),
+    }
     return result | {"promises": [asdict(promise) for promise in promises(result)]}
 
 
@@ -112,7 +117,9 @@ def figures(
         "added_s_per_task": round(added_s / count, 3),
         "loop_task_s": round(looped.wall_s * at_once / count, 3),
         "start_s": round(attempts[0].began_unix_s - began_unix_s, 2),
-        "end_s": round(began_unix_s + engine_s - max(attempt.ended_unix_s for attempt in attempts), 2),
+        "end_s": round(
+            began_unix_s + engine_s - max(attempt.ended_unix_s for attempt in attempts), 2
+        ),
         "gap_s": round(median(gaps), 3) if gaps else None,
     }
 
@@ -149,23 +156,41 @@ def plan_of(count: int, simulated_s: float, task_s: float) -> Plan:
     """Return a plan of so many equal tasks in one cell."""
     tasks = tuple(
         Task(
-            id=f"flow.{number}", cell="flow", number=number, rule="flows", lab="virtual", seed=number,
-            argv=("satvirtual", "flows", "flows.json"), files={"flows.json": _flows(number, simulated_s)},
-            estimate_s=task_s, cores=1,
+            id=f"flow.{number}",
+            cell="flow",
+            number=number,
+            rule="flows",
+            lab="virtual",
+            seed=number,
+            argv=("satvirtual", "flows", "flows.json"),
+            files={"flows.json": _flows(number, simulated_s)},
+            estimate_s=task_s,
+            cores=1,
         )
         for number in range(1, count + 1)
-    )  # fmt: skip
-    return Plan(name="cost", deadline_s=DEADLINE_S, cells=(Cell(id="flow", factors={}),), tasks=tasks)
+    )
+    return Plan(
+        name="cost", deadline_s=DEADLINE_S, cells=(Cell(id="flow", factors={}),), tasks=tasks
+    )
 
 
 def _flows(seed: int, simulated_s: float) -> dict[str, Any]:
     """Return one QUIC connection over 20 Mbit/s and 100 ms."""
     half = {"rate_mbps": 20, "delay_ms": 50, "queue": {"bdp": 1}}
-    flow = {"id": "flow", "from": "server1", "to": "client1", "stack": "quinn", "congestion_control": "cubic"}
+    flow = {
+        "id": "flow",
+        "from": "server1",
+        "to": "client1",
+        "stack": "quinn",
+        "congestion_control": "cubic",
+    }
     return {
-        "schema": "satlab/virtual-flows/1", "seed": seed, "duration_s": simulated_s,
-        "wire": {"forward": half, "return": half}, "flows": [flow | {"start_s": 0, "datagram_bytes": 1252}],
-    }  # fmt: skip
+        "schema": "satlab/virtual-flows/1",
+        "seed": seed,
+        "duration_s": simulated_s,
+        "wire": {"forward": half, "return": half},
+        "flows": [flow | {"start_s": 0, "datagram_bytes": 1252}],
+    }
 
 
 def loop(folder: Path, tasks: Sequence[Task], at_once: int) -> None:
@@ -176,11 +201,22 @@ def loop(folder: Path, tasks: Sequence[Task], at_once: int) -> None:
         for name, content in task.files.items():
             (place / name).write_text(json.dumps(content))
     words = shlex.join([str(paths.SATVIRTUAL), *tasks[0].argv[1:]]) if tasks else "true"
-    argv = ["xargs", "-P", str(at_once), "-I", "{}", "sh", "-c", f"cd {{}} && exec {words} >output.json 2>log"]
+    argv = [
+        "xargs",
+        "-P",
+        str(at_once),
+        "-I",
+        "{}",
+        "sh",
+        "-c",
+        f"cd {{}} && exec {words} >output.json 2>log",
+    ]
     names = "".join(f"{task.id}\n" for task in tasks)
     done = subprocess.run(argv, input=names, text=True, cwd=folder, check=False) if tasks else None
     if done is not None and done.returncode != 0:
-        raise HostError(f"a command of the loop failed (xargs: {done.returncode})", "./satlab --install virtual")
+        raise HostError(
+            f"a command of the loop failed (xargs: {done.returncode})", "./satlab --install virtual"
+        )
 
 
 def _simulated_s(folder: Path, task_s: float) -> float:
@@ -191,7 +227,9 @@ def _simulated_s(folder: Path, task_s: float) -> float:
 
 
 def _by_engine(plan: Plan, where: CampaignFolder, at_once: int) -> None:
-    status = Engine(plan, where, Options(jobs=at_once)).run(ProgressLog(quiet=True), threading.Event())
+    status = Engine(plan, where, Options(jobs=at_once)).run(
+        ProgressLog(quiet=True), threading.Event()
+    )
     if status != ExitStatus.OK:
         raise HostError(f"the engine ended with status {status}", f"read {engine.WORKFLOW}")
 
@@ -207,7 +245,10 @@ def plan_matrix(folder: Path, cells: int) -> Plan:
     queues = max(1, math.isqrt(cells))
     losses = -(-cells // queues)
     file = folder / "cells.yml"
-    values = {"queues": [0.5 + n / 100 for n in range(queues)], "losses": [n / 10_000 for n in range(losses)]}
+    values = {
+        "queues": [0.5 + n / 100 for n in range(queues)],
+        "losses": [n / 10_000 for n in range(losses)],
+    }
     file.write_text(MATRIX.format(**values))
     plan = planning.plan(file)
     (folder / "plan.json").write_text(plan.text())

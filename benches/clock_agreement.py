@@ -51,7 +51,9 @@ class Agreement:
     @property
     def deviation(self) -> float | None:
         """Real / virtual - 1; None if one of them is infinite, or the real clock was not measurable."""
-        are_finite = self.is_measurable and math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
+        are_finite = (
+            self.is_measurable and math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
+        )
         return self.real_s / self.virtual_s - 1 if are_finite else None
 
     @property
@@ -76,7 +78,12 @@ class Compared:
 
 
 def measure(
-    name: str, names: Sequence[str], up_to_mb: float, runs: int, compared: Compared, log: ProgressLog
+    name: str,
+    names: Sequence[str],
+    up_to_mb: float,
+    runs: int,
+    compared: Compared,
+    log: ProgressLog,
 ) -> dict[str, Any]:
     """Compare cases of a suite without losses, by default all that both clocks support, at its marks up to `up_to_mb`.
 
@@ -106,7 +113,9 @@ def measure(
         "stacks": {"virtual": virtual.stack, "real": real.stack},
         "options": {"client": dict(compared.options[0]), "server": dict(compared.options[1])},
         "cases": found,
-        "agree": all(mark["agrees"] for case in found for mark in case["marks"] if mark["is_measurable"]),
+        "agree": all(
+            mark["agrees"] for case in found for mark in case["marks"] if mark["is_measurable"]
+        ),
         "is_measurable": all(mark["is_measurable"] for case in found for mark in case["marks"]),
     }
 
@@ -123,11 +132,15 @@ def _lacking(plan: Suite, case: Case, virtual: VirtualClock, real: RealClock) ->
 def _shortened(plan: Suite, up_to_mb: float) -> Suite:
     """Drop the marks above `up_to_mb`; transfers end at the last mark."""
     kept = [mark for mark in plan.marks_mb if mark <= up_to_mb] or plan.marks_mb[:1]
-    cases = [case.model_copy(update={"targets_s": case.targets_s[: len(kept)]}) for case in plan.cases]
+    cases = [
+        case.model_copy(update={"targets_s": case.targets_s[: len(kept)]}) for case in plan.cases
+    ]
     return plan.model_copy(update={"marks_mb": tuple(kept), "cases": tuple(cases)})
 
 
-def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: int, log: ProgressLog) -> dict[str, Any]:
+def _compared(
+    plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: int, log: ProgressLog
+) -> dict[str, Any]:
     with log.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
         link = case_link.build(plan, case, Path(folder) / "profiles")
         samples = [_samples(clock, plan, case, link, runs, Path(folder)) for clock in clocks]
@@ -147,16 +160,26 @@ def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: in
     }
 
 
-def _samples(clock: Backend, plan: Suite, case: Case, link: CaseLink, runs: int, folder: Path) -> list[Sample]:
+def _samples(
+    clock: Backend, plan: Suite, case: Case, link: CaseLink, runs: int, folder: Path
+) -> list[Sample]:
     with tempfile.TemporaryDirectory(dir=folder) as raw:
         return [clock.sample(plan, case, link, seed, Path(raw)) for seed in range(1, runs + 1)]
 
 
-def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]) -> list[Agreement]:
+def agreements(
+    plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]
+) -> list[Agreement]:
     """Compare the medians of both clocks at each mark, by the samples in calibration."""
     counted, has_enough = counted_of(real), is_measurable(real)
     return [
-        Agreement(case.id, mark, median(sorted_times(virtual, index)), median(sorted_times(counted, index)), has_enough)
+        Agreement(
+            case.id,
+            mark,
+            median(sorted_times(virtual, index)),
+            median(sorted_times(counted, index)),
+            has_enough,
+        )
         for index, mark in enumerate(plan.marks_mb)
     ]
 

@@ -41,13 +41,18 @@ def measure(pairs: int, starts: int, runs: Path, log: ProgressLog) -> dict[str, 
         ConfigError, HostError: this host cannot run a lab.
     """
     with log.step(f"{starts} starts"):
-        found: dict[str, Any] = {"schema": "satlab/bench-confinement/1", "start_ms": start_ms(starts)}
+        found: dict[str, Any] = {
+            "schema": "satlab/bench-confinement/1",
+            "start_ms": start_ms(starts),
+        }
     for name, (scenario, settings, metric) in RUNS.items():
         values: dict[str, list[float]] = {"sandbox": [], "without": []}
         for number in range(pairs):
             for kind in sorted(values, reverse=bool(number % 2)):
                 with log.step(f"{name} {number + 1} of {pairs}, {kind}"):
-                    values[kind] += _figures(scenario, settings, metric, runs, is_confined=kind == "sandbox")
+                    values[kind] += _figures(
+                        scenario, settings, metric, runs, is_confined=kind == "sandbox"
+                    )
         found[metric] = values
     return found
 
@@ -67,12 +72,20 @@ def start_ms(starts: int) -> dict[str, list[float]]:
     return found
 
 
-def _figures(scenario: str, settings: dict[str, str], metric: str, runs: Path, *, is_confined: bool) -> list[float]:
-    request = RunRequest(SCENARIOS / f"{scenario}.json", LinkOptions(profile="leo"), settings, runs, report=False)
+def _figures(
+    scenario: str, settings: dict[str, str], metric: str, runs: Path, *, is_confined: bool
+) -> list[float]:
+    request = RunRequest(
+        SCENARIOS / f"{scenario}.json", LinkOptions(profile="leo"), settings, runs, report=False
+    )
     with nullcontext() if is_confined else _unconfined():
         result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     rows = collect.summaries(result.records)
-    return [row["value"] for row in rows if row["metric"] == metric and row["value"] and "stat" not in row["labels"]]
+    return [
+        row["value"]
+        for row in rows
+        if row["metric"] == metric and row["value"] and "stat" not in row["labels"]
+    ]
 
 
 @contextmanager
@@ -81,7 +94,9 @@ def _unconfined() -> Iterator[None]:
     confined = Sandbox.argv
 
     def argv(box: Sandbox, *_: object, **__: object) -> list[str]:
-        network = [] if box.place.network is None else ["nsenter", f"--net={box.place.network}", "--"]
+        network = (
+            [] if box.place.network is None else ["nsenter", f"--net={box.place.network}", "--"]
+        )
         return [*network, *privileges.drop_argv(box.uid, [mount.source for mount in box.mounts])]
 
     setattr(Sandbox, "argv", argv)  # noqa: B010 - for this comparison alone
@@ -97,7 +112,9 @@ def lines(result: dict[str, Any]) -> list[str]:
     for metric, kinds in result.items():
         if metric == "schema":
             continue
-        with_it, without = (median(kinds[kind]) if kinds[kind] else float("nan") for kind in ("sandbox", "without"))
+        with_it, without = (
+            median(kinds[kind]) if kinds[kind] else float("nan") for kind in ("sandbox", "without")
+        )
         scale, unit = (1e6, "Mbit/s") if metric.endswith("_bps") else (1.0, "ms")
         name = metric.rpartition("_")[0].replace("_", " ")
         line = f"{name}: median {with_it / scale:.2f} {unit} in a sandbox, {without / scale:.2f} without"
@@ -112,4 +129,8 @@ def lines(result: dict[str, Any]) -> list[str]:
 def _spread(kinds: dict[str, list[float]]) -> str:
     """Return what two medians of equal figures may differ by: the spread of those without a sandbox."""
     values = kinds["without"]
-    return f"spread without {(max(values) - min(values)) / median(values):.1%}" if values else "no figure"
+    return (
+        f"spread without {(max(values) - min(values)) / median(values):.1%}"
+        if values
+        else "no figure"
+    )

@@ -77,7 +77,9 @@ def measure(request: Compared, log: ProgressLog, stop: threading.Event) -> dict[
 
 def _simulated(name: Scenario, count: int, seed: int, place: Path) -> dict[str, Any]:
     file = place / "flows.json"
-    file.write_text(json.dumps(flows(name, count) | {"seed": seed, "host_latency_us": HOST_LATENCY_US}))
+    file.write_text(
+        json.dumps(flows(name, count) | {"seed": seed, "host_latency_us": HOST_LATENCY_US})
+    )
     found: dict[str, Any] = json.loads(satvirtual.simulated(file))
     return found
 
@@ -111,19 +113,28 @@ def flows(name: Scenario, count: int) -> dict[str, Any]:
     step = [{"at_s": STEP_S, "direction": "both", "delay_ms": 100}] if "step" in name else []
     each = [
         {
-            "id": f"flow-{index}", "from": f"server{1 + index % 2}", "to": f"client{1 + index % 2}",
-            "stack": stacks[index % len(stacks)][0], "congestion_control": stacks[index % len(stacks)][1],
+            "id": f"flow-{index}",
+            "from": f"server{1 + index % 2}",
+            "to": f"client{1 + index % 2}",
+            "stack": stacks[index % len(stacks)][0],
+            "congestion_control": stacks[index % len(stacks)][1],
             "start_s": round(STAGGER_S * index, 2),
         }
         for index in range(count)
-    ]  # fmt: skip
+    ]
     return {
-        "schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": DURATION_S, "phases_s": [STEP_S],
-        "wire": {"forward": half, "return": half, "timeline": step}, "flows": each,
-    }  # fmt: skip
+        "schema": "satlab/virtual-flows/1",
+        "seed": 1,
+        "duration_s": DURATION_S,
+        "phases_s": [STEP_S],
+        "wire": {"forward": half, "return": half, "timeline": step},
+        "flows": each,
+    }
 
 
-def compared(virtual: Sequence[Mapping[str, Any]], real: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def compared(
+    virtual: Sequence[Mapping[str, Any]], real: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return figures of the runs of both clocks, and the deviations of their medians, real / virtual - 1.
 
     Not measurable: half of the real runs or more are out of calibration; those are left out.
@@ -134,10 +145,16 @@ def compared(virtual: Sequence[Mapping[str, Any]], real: Sequence[Mapping[str, A
     by_rank = [deviation(*pair) for pair in zip(ranked["real"], ranked["virtual"], strict=True)]
     found: dict[str, dict[str, Any]] = {}
     for name in ("jain", "utilisation"):
-        values = {clock: [one["groups"][0][name] for one in runs] for clock, runs in by_clock.items()}
+        values = {
+            clock: [one["groups"][0][name] for one in runs] for clock, runs in by_clock.items()
+        }
         medians = {clock: _median(each) for clock, each in values.items()}
-        found[name] = values | {"deviation": round(deviation(medians["real"], medians["virtual"]), 5)}
-    failed = {clock: sum(one["groups"][0]["failed"] for one in runs) for clock, runs in by_clock.items()}
+        found[name] = values | {
+            "deviation": round(deviation(medians["real"], medians["virtual"]), 5)
+        }
+    failed = {
+        clock: sum(one["groups"][0]["failed"] for one in runs) for clock, runs in by_clock.items()
+    }
     judged = [found["jain"]["deviation"], found["utilisation"]["deviation"], median(by_rank)]
     return {
         "goodput_mbps": ranked,
@@ -169,7 +186,11 @@ def deviation(ours: float | None, theirs: float | None) -> float:
 
 def _outcome(case: Mapping[str, Any]) -> str:
     text = ", ".join(f"{name} {case[name]['deviation']:+.1%}" for name in ("jain", "utilisation"))
-    off = "" if case["is_measurable"] else f"; out of calibration: {', '.join(case['out_of_calibration'])}"
+    off = (
+        ""
+        if case["is_measurable"]
+        else f"; out of calibration: {', '.join(case['out_of_calibration'])}"
+    )
     return text + ("" if case["agrees"] else "  OFF") + off
 
 

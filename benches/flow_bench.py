@@ -46,13 +46,24 @@ def request(count: int, control: str, duration_s: float) -> dict[str, Any]:
     half = {"rate_mbps": 20, "delay_ms": 300, "queue": {"bdp": 1}}
     flows = [
         {
-            "id": f"flow-{index}", "from": "server1", "to": "client1", "stack": "noq", "congestion_control": control,
-            "start_s": round(0.05 * index, 2), "datagram_bytes": 1252,
+            "id": f"flow-{index}",
+            "from": "server1",
+            "to": "client1",
+            "stack": "noq",
+            "congestion_control": control,
+            "start_s": round(0.05 * index, 2),
+            "datagram_bytes": 1252,
         }
         for index in range(count)
-    ]  # fmt: skip
+    ]
     wire = {"forward": half, "return": half}
-    return {"schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": duration_s, "wire": wire, "flows": flows}
+    return {
+        "schema": "satlab/virtual-flows/1",
+        "seed": 1,
+        "duration_s": duration_s,
+        "wire": wire,
+        "flows": flows,
+    }
 
 
 def _case(count: int, control: str, duration_s: float) -> dict[str, Any]:
@@ -62,14 +73,20 @@ def _case(count: int, control: str, duration_s: float) -> dict[str, Any]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         with out.open("wb") as stdout:
             argv = [str(paths.SATVIRTUAL), "flows", str(file)]
-            done = subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
+            done = subprocess.run(
+                argv, stdout=stdout, stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False
+            )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode != 0:
-            raise HostError(f"satvirtual ended with status {done.returncode}: {done.stderr.decode()[-300:]}")
+            raise HostError(
+                f"satvirtual ended with status {done.returncode}: {done.stderr.decode()[-300:]}"
+            )
         outcome = json.loads(out.read_bytes())
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     packets = sum(
-        direction["in_packets"] for direction in outcome["link"] if direction["name"] in ("forward", "return")
+        direction["in_packets"]
+        for direction in outcome["link"]
+        if direction["name"] in ("forward", "return")
     )
     return {
         "flows": count,

@@ -77,7 +77,12 @@ def measure(
             found[level] = take(samples, kind, runs)
             step.outcome = f"{len(found[level])} of {samples} samples"
     limit = limits.PROGRAM_WAIT_LIMIT if kind == "quic" else limits.BROWSER_WAIT_LIMIT
-    return {"schema": "satlab/bench-host-load/2", "kind": kind, "limit": limit, **judged(found, samples)}
+    return {
+        "schema": "satlab/bench-host-load/2",
+        "kind": kind,
+        "limit": limit,
+        **judged(found, samples),
+    }
 
 
 def earlier_levels(file: Path, kind: Kind) -> list[SampleDocument]:
@@ -91,7 +96,9 @@ def earlier_levels(file: Path, kind: Kind) -> list[SampleDocument]:
         levels: list[SampleDocument] = document["levels"]
         is_same = document["kind"] == kind
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file}: no result of this benchmark", hint="name a file that --json wrote") from error
+        raise ConfigError(
+            f"{file}: no result of this benchmark", hint="name a file that --json wrote"
+        ) from error
     if not is_same:
         raise ConfigError(f"{file}: its samples are of {document['kind']}, not {kind}")
     return levels
@@ -105,14 +112,17 @@ def judged(found: Mapping[int, Sequence[SampleDocument]], asked: int) -> dict[st
         off = [one for one in samples if abs(one["time_ms"] / quiet_ms - 1) > TOLERANCE]
         table.append(
             {
-                "processes": level, "n": len(samples), "failed": max(0, asked - len(samples)),
+                "processes": level,
+                "n": len(samples),
+                "failed": max(0, asked - len(samples)),
                 "time_ms": median(one["time_ms"] for one in samples),
                 "wait_ratio": median(one["wait_ratio"] for one in samples),
                 "marked": sum(one["is_marked"] for one in samples),
-                "off": len(off), "off_and_not_marked": sum(not one["is_marked"] for one in off),
+                "off": len(off),
+                "off_and_not_marked": sum(not one["is_marked"] for one in off),
                 "samples": list(samples),
             }
-        )  # fmt: skip
+        )
     return {"quiet_ms": quiet_ms, "tolerance": TOLERANCE, "levels": table}
 
 
@@ -122,51 +132,82 @@ def judged(found: Mapping[int, Sequence[SampleDocument]], asked: int) -> dict[st
 def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
     settings = {"protocol": kind, "runs": str(count)}
     page, link = SCENARIOS / "page_load.json", LinkOptions(profile="leo")
-    request = RunRequest(page, link, settings, runs, deadline_s=LONGEST_LOAD_S * count, report=False)
+    request = RunRequest(
+        page, link, settings, runs, deadline_s=LONGEST_LOAD_S * count, report=False
+    )
     result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     host_is_busy = any(f"{name} " in result.reason for name in limits.WHOLE_HOST)
-    return [_of_load(one.load, host_is_busy) for one in result.collected.stored.loads if one.load.status == "ok"]
+    return [
+        _of_load(one.load, host_is_busy)
+        for one in result.collected.stored.loads
+        if one.load.status == "ok"
+    ]
 
 
 def _of_load(load: collect.PageLoad, host_is_busy: bool) -> SampleDocument:
     ratio = limits.wait_ratio(load) or 0.0
     figures = {metric: getattr(load, metric) for metric in PAGE_METRICS}
     is_marked = host_is_busy or ratio > limits.BROWSER_WAIT_LIMIT
-    return figures | {"time_ms": load.page_load_time_ms, "wait_ratio": ratio, "is_marked": is_marked}
+    return figures | {
+        "time_ms": load.page_load_time_ms,
+        "wait_ratio": ratio,
+        "is_marked": is_marked,
+    }
 
 
 def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
     """Transfer TRANSFER_MB by satperf again and again, in one lab."""
     case = Case(id="load", forward_mbps=1, return_mbps=1, targets_s=(None,), timeout_s=120)
-    suite = Suite(schema="satlab/suite/1", name="load", source="host-load", link=SuiteLink(rtt_ms=600, queue_bdp=1),
-                  marks_mb=(TRANSFER_MB,), cases=(case,))  # fmt: skip
+    suite = Suite(
+        schema="satlab/suite/1",
+        name="load",
+        source="host-load",
+        link=SuiteLink(rtt_ms=600, queue_bdp=1),
+        marks_mb=(TRANSFER_MB,),
+        cases=(case,),
+    )
     clock = RealClock(SatperfPair("quinn"))
     prepared = run.prepare(
-        RunRequest(SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, runs, report=False)
+        RunRequest(
+            SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, runs, report=False
+        )
     )
     with scratch.folder("load") as folder:
         link = replace(prepared.link, metrics=folder / "link.jsonl", timeline=None)
         host = NetnsHost(new_lab_id("load"), clock.ends.topology(), link)
         session = run_session(
             host,
-            lambda up, halt: [clock.sample_in(up, (suite, case, n), folder / "sample", halt) for n in range(count)],
+            lambda up, halt: [
+                clock.sample_in(up, (suite, case, n), folder / "sample", halt) for n in range(count)
+            ],
         )
     host_is_busy = any(one.name in limits.WHOLE_HOST and not one.ok for one in session.checks)
-    return [_of_transfer(one, host_is_busy) for one in session.outcome or () if one.times_s[0] is not None]
+    return [
+        _of_transfer(one, host_is_busy)
+        for one in session.outcome or ()
+        if one.times_s[0] is not None
+    ]
 
 
 def _of_transfer(sample: Sample, host_is_busy: bool) -> SampleDocument:
     length_s = sample.times_s[0] or 0.0
     waited_s = max(sample.client_wait_s or 0.0, sample.server_wait_s or 0.0)
     ratio = waited_s / (sample.last_packet_s or length_s)
-    return {"time_ms": length_s * 1000, "wait_ratio": ratio, "is_marked": host_is_busy or bool(sample.calibration)}
+    return {
+        "time_ms": length_s * 1000,
+        "wait_ratio": ratio,
+        "is_marked": host_is_busy or bool(sample.calibration),
+    }
 
 
 @contextlib.contextmanager
 def burning(count: int) -> Iterator[list[int]]:
     """Keep `count` processes busy during the block; no descendants: their CPU time would count as the measurement's."""
     argv = [sys.executable, "-S", "-c", BURNER, str(os.getpid())]
-    burners = [int(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=10).stdout) for _ in range(count)]
+    burners = [
+        int(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=10).stdout)
+        for _ in range(count)
+    ]
     try:
         yield burners
     finally:
@@ -194,7 +235,9 @@ def plot(result: Mapping[str, Any], file: Path) -> None:
     """Draw each sample's time over the wait for a core, a colour for each level; the limits are lines."""
     data = []
     for number, level in enumerate(result["levels"]):
-        points = [(one["wait_ratio"], one["time_ms"] / result["quiet_ms"]) for one in level["samples"]]
+        points = [
+            (one["wait_ratio"], one["time_ms"] / result["quiet_ms"]) for one in level["samples"]
+        ]
         marker = {"color": COLOURS[number % len(COLOURS)], "symbol": SYMBOLS[number % len(SYMBOLS)]}
         name = f"{level['processes']} processes"
         data.append(marks(points, name, marker, hovertemplate="wait %{x:.3f}, time %{y:.3f}"))
@@ -203,11 +246,28 @@ def plot(result: Mapping[str, Any], file: Path) -> None:
         "xaxis": axis("Longest wait for a core / time", rangemode="tozero"),
         "yaxis": axis("Time / median without load"),
         "shapes": [
-            {"type": "line", "x0": limit, "x1": limit, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dash"}},
-            {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": 1 - TOLERANCE, "y1": 1 + TOLERANCE,
-             "line": {"width": 0}, "opacity": 0.15, "fillcolor": "green"},
+            {
+                "type": "line",
+                "x0": limit,
+                "x1": limit,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"dash": "dash"},
+            },
+            {
+                "type": "rect",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": 1 - TOLERANCE,
+                "y1": 1 + TOLERANCE,
+                "line": {"width": 0},
+                "opacity": 0.15,
+                "fillcolor": "green",
+            },
         ],
-    }  # fmt: skip
+    }
     caption = f"Samples right of the line (a wait of {limit:.0%}) are marked; those in the band are not off."
     rows = tuple(
         (trace["name"], f"{wait:.4f}", f"{time:.4f}")
@@ -217,4 +277,6 @@ def plot(result: Mapping[str, Any], file: Path) -> None:
     table = DataTable(("load", "longest wait / time", "time / median without load"), rows)
     title = f"{result['kind']}: time against the wait for a core"
     drawn = [Figure("host-load", title, caption, {"data": data, "layout": layout}, 480, table)]
-    file.write_text(html.page("plots.html", drawn, product="satlab bench host-load", title=title, figures=drawn))
+    file.write_text(
+        html.page("plots.html", drawn, product="satlab bench host-load", title=title, figures=drawn)
+    )

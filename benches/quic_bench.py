@@ -101,7 +101,10 @@ class Transfer:
 
     def summary(self, side: str = "client") -> dict[str, Any] | None:
         """Return the summary line of one side, if it came."""
-        return next((line for line in self.lines if line["type"] == "summary" and line["side"] == side), None)
+        return next(
+            (line for line in self.lines if line["type"] == "summary" and line["side"] == side),
+            None,
+        )
 
 
 Connect = Callable[[str, Sequence[str], Sequence[str], float], Transfer]
@@ -119,18 +122,44 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
         raise HostError(f"{paths.SATPERF} is missing", "build it: ./satlab --install quic")
     keys = pki.create(folder / "pki", [NAME], [], datetime.now(UTC))
     place = f"{up.topology.nodes[node].address}:{PORT}"
-    listen = [str(paths.SATPERF), "server", "--listen", place, "--output", str(folder / "server.jsonl")]
+    listen = [
+        str(paths.SATPERF),
+        "server",
+        "--listen",
+        place,
+        "--output",
+        str(folder / "server.jsonl"),
+    ]
     listen += ["--cert", str(keys.server_cert), "--key", str(keys.server_key), *options]
 
-    def connect(client_node: str, leg: Sequence[str], client: Sequence[str], timeout_s: float) -> Transfer:
-        argv = [str(paths.SATPERF), "client", "--connect", place, "--server-name", NAME, "--ca", str(keys.ca_cert)]
+    def connect(
+        client_node: str, leg: Sequence[str], client: Sequence[str], timeout_s: float
+    ) -> Transfer:
+        argv = [
+            str(paths.SATPERF),
+            "client",
+            "--connect",
+            place,
+            "--server-name",
+            NAME,
+            "--ca",
+            str(keys.ca_cert),
+        ]
         argv = [*up.enter_argv(client_node), *argv, "--timeout", f"{timeout_s:g}", *leg, *client]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s + LEAVE_S, check=False)
-        return Transfer(done.returncode, done.stderr.strip(), [json.loads(line) for line in done.stdout.splitlines()])
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=timeout_s + LEAVE_S, check=False
+        )
+        return Transfer(
+            done.returncode,
+            done.stderr.strip(),
+            [json.loads(line) for line in done.stdout.splitlines()],
+        )
 
     server_log = folder / "server.log"
     with server_log.open("wb") as words:
-        process = subprocess.Popen([*up.enter_argv(node), *listen], stdin=subprocess.DEVNULL, stderr=words)
+        process = subprocess.Popen(
+            [*up.enter_argv(node), *listen], stdin=subprocess.DEVNULL, stderr=words
+        )
     try:
         wait(lambda: b"listening" in server_log.read_bytes() or process.poll() is not None, START_S)
         if b"listening" not in server_log.read_bytes():
@@ -156,7 +185,9 @@ def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
             keys = folder / f"pki-{node}"  # each proxy is a user of its own
             shutil.copytree(folder / "pki", keys)
             own = [*words, "--pki", str(keys)]
-            peps.enter_context(pep.proxy(up, node, own, folder / node, engine=case.pep, readable=[keys]))
+            peps.enter_context(
+                pep.proxy(up, node, own, folder / node, engine=case.pep, readable=[keys])
+            )
         yield
 
 
@@ -164,7 +195,10 @@ def large(folder: Path, loss: float) -> contextlib.AbstractContextManager[Lab]:
     """Bring the large link up, and down again when the block ends."""
     direction = Direction(queue=BytesQueue(bytes=BDP_BYTES), loss=Loss(ratio=loss))
     request = LinkRequest(
-        profile_of(RATE_MBPS, folder), forward=direction, return_=direction, terrestrial_one_way_delay_ms=TERRESTRIAL_MS
+        profile_of(RATE_MBPS, folder),
+        forward=direction,
+        return_=direction,
+        terrestrial_one_way_delay_ms=TERRESTRIAL_MS,
     )
     return NetnsHost(new_lab_id("quic"), topology.load(paths.LAB_FILE), request).opened(QUIET)
 
@@ -213,7 +247,9 @@ def transfer(case: Case, size: int, timeout_s: float) -> Transfer:
 
 def measure(case: Case) -> dict[str, Any]:
     """Run one case in a lab of its own; return its parameters and the summaries of both sides."""
-    size, timeout_s = (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
+    size, timeout_s = (
+        (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
+    )
     began = time.monotonic()
     try:
         done = transfer(case, size, timeout_s)

@@ -66,7 +66,10 @@ def measure(count: int, seconds: float, log: ProgressLog) -> dict[str, Any]:
     """
     result: dict[str, Any] = {"rate_mbps": RATE_MBPS}
     for name, number in (("one", 1), ("shared", count)):
-        with log.step(f"{number} terminals" if number > 1 else "1 terminal"), link_bench.scratch_folder() as folder:
+        with (
+            log.step(f"{number} terminals" if number > 1 else "1 terminal"),
+            link_bench.scratch_folder() as folder,
+        ):
             result[name] = asdict(_shared(number, seconds, folder))
     return result
 
@@ -78,9 +81,13 @@ def promises(result: dict[str, Any]) -> list[Promise]:
         return []
     name, late = f"{shared['terminals']} terminals", shared["late"].get("forward") or {}
     return [
-        link_bench.at_least(f"{name}: received", RECEIVED_MBPS, "Mbit/s", shared["received_bps"] / 1e6),
+        link_bench.at_least(
+            f"{name}: received", RECEIVED_MBPS, "Mbit/s", shared["received_bps"] / 1e6
+        ),
         link_bench.released(name, LATE_US, late.get("p99_us"), shared["host_p99_us"]),
-        link_bench.at_most(f"{name}: lost by the emulator", 0, "packets", shared["counted_loss_packets"]),
+        link_bench.at_most(
+            f"{name}: lost by the emulator", 0, "packets", shared["counted_loss_packets"]
+        ),
         link_bench.at_most(f"{name}: lab up", UP_S, "s", shared["up_s"]),
         link_bench.at_most(f"{name}: lab removed", DOWN_S, "s", shared["down_s"]),
     ]
@@ -91,7 +98,9 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     for shared in (result["one"], result["shared"]):
         late = shared["late"].get("forward") or {}
         released = (
-            "no packet" if late.get("p99_us") is None else f"p50 {late['p50_us']:.0f}, p99 {late['p99_us']:.0f} us"
+            "no packet"
+            if late.get("p99_us") is None
+            else f"p50 {late['p50_us']:.0f}, p99 {late['p99_us']:.0f} us"
         )
         name = f"{shared['terminals']} terminals" if shared["terminals"] > 1 else "1 terminal"
         yield (
@@ -108,7 +117,9 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
 def _shared(count: int, seconds: float, folder: Path) -> Shared:
     lab_id = new_lab_id("bench")
     here = terminals.with_terminals(topology.load(paths.LAB_FILE), count)
-    request = LinkRequest(link_bench.profile_of(RATE_MBPS, folder), metrics=folder / f"{lab_id}.jsonl")
+    request = LinkRequest(
+        link_bench.profile_of(RATE_MBPS, folder), metrics=folder / f"{lab_id}.jsonl"
+    )
     with ownership.owned(lab_id):
         begun = time.monotonic()
         try:

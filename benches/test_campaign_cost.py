@@ -18,7 +18,15 @@ def attempts(*times: tuple[float, float, float]) -> list[Attempt]:
     """Return attempts with such a begin, end and CPU time, s."""
     host = Host(name="here", stamp="0", facts={})
     return [
-        Attempt(host=host, number=1, began_unix_s=begin, ended_unix_s=end, cpu_s=cpu, exit_status=0, reason="")
+        Attempt(
+            host=host,
+            number=1,
+            began_unix_s=begin,
+            ended_unix_s=end,
+            cpu_s=cpu,
+            exit_status=0,
+            reason="",
+        )
         for begin, end, cpu in times
     ]
 
@@ -32,7 +40,9 @@ def test_p258_figures_compare_the_engine_with_the_loop() -> None:
     assert result["end_s"] == pytest.approx(1.75)
     result["planned"] = {"cells": 10_000, "s": 7.5}
     assert [promise.met for promise in cost.promises(result)] == [False, True, True]
-    two = cost.figures(Spent(20, 39), 22, 100, attempts((101, 105, 4), (101, 105, 4), (105.5, 109.5, 4)), 2)
+    two = cost.figures(
+        Spent(20, 39), 22, 100, attempts((101, 105, 4), (101, 105, 4), (105.5, 109.5, 4)), 2
+    )
     assert (two["gap_s"], two["added_s_per_task"]) == (0.5, round((2 * 22 - 12 - 1) / 3, 3))
 
 
@@ -42,7 +52,9 @@ def test_p258_a_host_that_computes_more_slowly_is_not_counted_as_the_engine_s_co
     assert (result["wall_ratio"], result["added_ratio"]) == (0.3, 0.05)
 
 
-def test_p258_the_loop_runs_each_task_s_command_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p258_the_loop_runs_each_task_s_command_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "satvirtual"
     program.write_text('#!/bin/sh\n[ "$1 $2" = "flows flows.json" ] && cat flows.json\n')
     program.chmod(0o755)

@@ -66,39 +66,62 @@ def compare(
 
 def test_clocks_agree_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     within, beyond = compare(monkeypatch, 1.029), compare(monkeypatch, 0.969)
-    assert within["agree"] and not beyond["agree"] and "OFF" in "\n".join(clock_agreement.lines(beyond))
+    assert (
+        within["agree"]
+        and not beyond["agree"]
+        and "OFF" in "\n".join(clock_agreement.lines(beyond))
+    )
     assert within["cases"][0]["marks"][0]["deviation"] == pytest.approx(0.029, abs=1e-3)
 
 
 def test_only_supported_cases_without_losses_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     result = compare(monkeypatch, 1.0)
     assert [case["id"] for case in result["cases"]] == [
-        "small-download", "small-upload", "medium", "medium-congested", "medium-variable", "large",
-    ]  # fmt: skip
+        "small-download",
+        "small-upload",
+        "medium",
+        "medium-congested",
+        "medium-variable",
+        "large",
+    ]
     assert [mark["mark_mb"] for mark in result["cases"][0]["marks"]] == [2, 10]
 
 
-def test_the_open_cells_are_compared_with_a_second_transfer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_open_cells_are_compared_with_a_second_transfer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     own = tmp_path / "mine.yml"
     own.write_text(suite.file_of("second").read_text().replace("name: second", "name: mine"))
     for name in ("second", str(own)):
         result = compare(monkeypatch, 1.0, name=name)
-        assert [case["id"] for case in result["cases"]] == ["medium-second", "large-second", "medium-variable"]
+        assert [case["id"] for case in result["cases"]] == [
+            "medium-second",
+            "large-second",
+            "medium-variable",
+        ]
 
 
 def test_a_mark_that_was_never_reached_is_not_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
     result = compare(monkeypatch, 1.0, cases=["large"], up_to_mb=100)
     [case] = result["cases"]
     assert [mark["agrees"] for mark in case["marks"]] == [True, True, False] and not result["agree"]
-    assert case["marks"][2]["real_s"] is None and "never" in "\n".join(clock_agreement.lines(result))
+    assert case["marks"][2]["real_s"] is None and "never" in "\n".join(
+        clock_agreement.lines(result)
+    )
 
 
 def test_samples_out_of_calibration_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     result = compare(monkeypatch, 1.0, cases=["small-download"], off=1)
     assert result["agree"] and result["is_measurable"]
-    assert "1 of 3 real samples out of calibration, not counted" in "\n".join(clock_agreement.lines(result))
+    assert "1 of 3 real samples out of calibration, not counted" in "\n".join(
+        clock_agreement.lines(result)
+    )
     worse = compare(monkeypatch, 1.0, cases=["small-download"], off=2)
-    assert worse["agree"] and not worse["is_measurable"] and worse["cases"][0]["marks"][0]["deviation"] is None
+    assert (
+        worse["agree"]
+        and not worse["is_measurable"]
+        and worse["cases"][0]["marks"][0]["deviation"] is None
+    )
     assert "not measurable" in "\n".join(clock_agreement.lines(worse))
 
 
@@ -108,16 +131,27 @@ def test_programs_of_a_stack_are_compared_on_both_clocks() -> None:
     virtual, real = Compared(programs=programs, pair=pair).clocks()
     assert (virtual.stack, real.stack) == ("true", "cat to cat")
     etosat = suite.load(suite.file_of("etosat"))
-    reasons = {case.id: clock_agreement._lacking(etosat, case, virtual, real) for case in etosat.cases}
+    reasons = {
+        case.id: clock_agreement._lacking(etosat, case, virtual, real) for case in etosat.cases
+    }
     assert [name for name, reason in reasons.items() if not reason] == [
-        "small-download", "medium", "medium-congested", "medium-variable", "large",
-    ]  # fmt: skip
+        "small-download",
+        "medium",
+        "medium-congested",
+        "medium-variable",
+        "large",
+    ]
     assert "uploads" in reasons["small-upload"] and "{state}" in reasons["medium-second"]
     resume = suite.load(suite.file_of("resume"))
     assert "options" in clock_agreement._lacking(resume, resume.case("same-cr"), virtual, real)
     with pytest.raises(ConfigError, match="nothing") as caught:
         clock_agreement.measure(
-            "etosat", ["small-upload,large-lossy"], 2, 1, Compared(programs=programs, pair=pair), LOG
+            "etosat",
+            ["small-upload,large-lossy"],
+            2,
+            1,
+            Compared(programs=programs, pair=pair),
+            LOG,
         )
     assert [fault.place for fault in caught.value.faults] == ["small-upload", "large-lossy"]
     with pytest.raises(ConfigError, match="nothing"):
@@ -129,7 +163,16 @@ def test_programs_of_a_stack_are_compared_on_both_clocks() -> None:
     [
         ["--virtual-client", "cat", "--virtual-server", "cat"],
         ["--client-cmd", "cat", "--server-cmd", "cat"],
-        ["--stack", "ngtcp2", "--client", "a=1", "--virtual-client", "cat", "--virtual-server", "cat"],
+        [
+            "--stack",
+            "ngtcp2",
+            "--client",
+            "a=1",
+            "--virtual-client",
+            "cat",
+            "--virtual-server",
+            "cat",
+        ],
         ["--client-env", "A=1"],
         ["--virtual-client", "cat", "--stack", "ngtcp2"],
     ],

@@ -22,8 +22,12 @@ def test_a_start_in_a_sandbox_is_short() -> None:
 
 
 @pytest.mark.net
-@pytest.mark.skipif(os.geteuid() != 0 or not paths.SATLINK.exists(), reason="needs root and the programs")
-def test_a_run_is_measured_with_and_without_sandboxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not paths.SATLINK.exists(), reason="needs root and the programs"
+)
+def test_a_run_is_measured_with_and_without_sandboxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     quic = {"QUIC": ("quic", {"pep": "none", "duration": "2"}, "goodput_bps")}
     monkeypatch.setattr(confinement, "RUNS", quic)
     found = confinement.measure(1, 2, tmp_path, ProgressLog(quiet=True))

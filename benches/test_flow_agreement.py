@@ -16,7 +16,9 @@ from satlab.flows import real_clock, satvirtual
 from satlab.flows.real_clock import RealRun
 
 
-def outcome(rates: list[float], jain: float, calibration: list[str] | None = None, failed: int = 0) -> dict[str, Any]:
+def outcome(
+    rates: list[float], jain: float, calibration: list[str] | None = None, failed: int = 0
+) -> dict[str, Any]:
     group = {"jain": jain, "utilisation": sum(rates) / 20, "failed": failed}
     flows = [{"goodput_mbps": rate} for rate in rates]
     return {"flows": flows, "groups": [group], "calibration": calibration or []}
@@ -39,19 +41,30 @@ def test_flows_are_compared_by_their_rank() -> None:
         (outcome([0, 0], 0.99), False, True),
     ],
 )
-def test_what_differs_does_not_agree(real: dict[str, Any], agrees: bool, is_measurable: bool) -> None:
+def test_what_differs_does_not_agree(
+    real: dict[str, Any], agrees: bool, is_measurable: bool
+) -> None:
     found = flow_agreement.compared([outcome([10, 8], 0.99)], [real])
     assert (found["agrees"], found["is_measurable"]) == (agrees, is_measurable)
 
 
 def test_runs_are_compared_by_their_medians() -> None:
     virtual = [outcome([8, 10], jain) for jain in (0.9, 0.95, 0.99)]
-    real = [outcome([8, 10], 0.95), outcome([2, 4], 0.7), outcome([10, 8], 0.96), outcome([1, 1], 1.0, ["rtt_ms"])]
+    real = [
+        outcome([8, 10], 0.95),
+        outcome([2, 4], 0.7),
+        outcome([10, 8], 0.96),
+        outcome([1, 1], 1.0, ["rtt_ms"]),
+    ]
     found = flow_agreement.compared(virtual, real)
     assert found["jain"]["deviation"] == 0
     assert found["jain"]["real"] == [0.95, 0.7, 0.96]
     assert found["goodput_mbps"] == {"virtual": [8, 10], "real": [8, 10]}
-    assert (found["agrees"], found["is_measurable"], found["out_of_calibration"]) == (True, True, ["rtt_ms"])
+    assert (found["agrees"], found["is_measurable"], found["out_of_calibration"]) == (
+        True,
+        True,
+        ["rtt_ms"],
+    )
     assert not flow_agreement.compared(virtual, real[2:])["is_measurable"]
 
 
@@ -63,13 +76,17 @@ def test_a_case_has_its_stacks_in_turn_and_its_step() -> None:
 
 
 def test_a_result_is_a_line_for_each_case() -> None:
-    case = {"scenario": "cubic", "flows": 2} | flow_agreement.compared(*[[outcome([8, 10], 0.99)]] * 2)
+    case = {"scenario": "cubic", "flows": 2} | flow_agreement.compared(
+        *[[outcome([8, 10], 0.99)]] * 2
+    )
     (line,) = flow_agreement.lines({"cases": [case]})
     assert "jain +0.0%" in line
     assert "OFF" not in line
 
 
-def test_chosen_scenarios_are_measured_in_several_labs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_scenarios_are_measured_in_several_labs_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     both = threading.Barrier(2, timeout=30)
 
     def lab(file: Path, *_: Any) -> RealRun:
@@ -80,7 +97,9 @@ def test_chosen_scenarios_are_measured_in_several_labs_at_once(monkeypatch: pyte
     monkeypatch.setattr(satvirtual, "simulated", lambda _: json.dumps(outcome([8, 10], 0.99)))
     asked = Compared(["bbr3"], [2], runs=4, parallel=2)
     found = flow_agreement.measure(asked, ProgressLog(quiet=True), threading.Event())
-    assert [(case["scenario"], len(case["jain"]["real"])) for case in found["cases"]] == [("bbr3", 4)]
+    assert [(case["scenario"], len(case["jain"]["real"])) for case in found["cases"]] == [
+        ("bbr3", 4)
+    ]
     assert (found["agree"], found["parallel"]) == (True, 2)
 
 
@@ -97,6 +116,8 @@ def test_a_lab_that_breaks_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(real_clock, "run", lab)
     monkeypatch.setattr(satvirtual, "simulated", lambda _: json.dumps(outcome([8, 10], 0.99)))
     with pytest.raises(HostError, match="broke"):
-        flow_agreement.measure(Compared(["cubic"], [2], runs=50, parallel=2), ProgressLog(quiet=True), stop)
+        flow_agreement.measure(
+            Compared(["cubic"], [2], runs=50, parallel=2), ProgressLog(quiet=True), stop
+        )
     assert stop.is_set()
     assert len(begun) < 50

@@ -21,7 +21,9 @@ def program(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "SATVIRTUAL", file)
 
 
-def test_packets_are_counted_per_second_of_cpu_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packets_are_counted_per_second_of_cpu_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     burn = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"
     program(tmp_path, f"{burn}; echo '{json.dumps(OUTCOME)}'", monkeypatch)
     result = flow_bench.measure((1, 2), ProgressLog(quiet=True))

@@ -36,13 +36,19 @@ def test_samples_that_are_off_and_not_marked_are_counted() -> None:
     assert "4 of 4 marked, 4 off, 0 of them not marked, 2 failed" in text
 
 
-def test_levels_of_an_earlier_result_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_of_an_earlier_result_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "earlier.json"
     file.write_text(json.dumps({"kind": "quic", **host_load.judged(FOUND, 4)}))
     earlier = host_load.earlier_levels(file, "quic")
     monkeypatch.setattr(host_load, "_transfers", lambda *_: samples(5200, 0.5))
     result = host_load.measure([2], 4, "quic", tmp_path, ProgressLog(quiet=True), earlier)
-    assert [(one["processes"], one["time_ms"]) for one in result["levels"]] == [(0, 2600), (2, 5200), (8, 6500)]
+    assert [(one["processes"], one["time_ms"]) for one in result["levels"]] == [
+        (0, 2600),
+        (2, 5200),
+        (8, 6500),
+    ]
     plot = tmp_path / "plot.html"
     host_load.plot(result, plot)
     assert "8 processes" in plot.read_text()
@@ -60,5 +66,7 @@ def test_burners_end_with_their_block() -> None:
     with host_load.burning(1) as (pid,):
         before = read_process(pid)
         assert before is not None and before.parent != os.getpid()
-        assert until(lambda: (now := read_process(pid)) is not None and now.cpu_ticks > before.cpu_ticks)
+        assert until(
+            lambda: (now := read_process(pid)) is not None and now.cpu_ticks > before.cpu_ticks
+        )
     assert until(lambda: read_process(pid) is None)

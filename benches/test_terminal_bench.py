@@ -15,7 +15,24 @@ def shared(
 ) -> dict[str, Any]:
     late = {"forward": ReleaseErrors(10.0, p99_us, 300.0)}
     part = received_bps / count
-    return asdict(Shared(count, 3.0, 1.0, 207e6, received_bps, part, part, 1.0, 5, 0, 0.4, 60.0, late, host_p99_us))
+    return asdict(
+        Shared(
+            count,
+            3.0,
+            1.0,
+            207e6,
+            received_bps,
+            part,
+            part,
+            1.0,
+            5,
+            0,
+            0.4,
+            60.0,
+            late,
+            host_p99_us,
+        )
+    )
 
 
 def test_p195_a_result_has_one_terminal_and_many() -> None:
@@ -29,7 +46,11 @@ def test_p195_a_result_has_one_terminal_and_many() -> None:
 
 
 def test_what_is_slower_or_lost_misses_its_promise_and_fewer_terminals_prove_nothing() -> None:
-    slow = shared(16, received_bps=199e6, p99_us=None) | {"counted_loss_packets": 1, "up_s": 6.1, "down_s": 3.1}
+    slow = shared(16, received_bps=199e6, p99_us=None) | {
+        "counted_loss_packets": 1,
+        "up_s": 6.1,
+        "down_s": 3.1,
+    }
     assert not any(promise.met for promise in terminal_bench.promises({"shared": slow}))
     assert len(terminal_bench.promises({"shared": slow})) == 5
     assert terminal_bench.promises({"shared": shared(15)}) == []
@@ -38,7 +59,9 @@ def test_what_is_slower_or_lost_misses_its_promise_and_fewer_terminals_prove_not
 
 def test_a_release_error_on_a_host_that_is_as_late_is_marked_not_missed() -> None:
     def released(p99_us: float | None, host_p99_us: float) -> tuple[bool, bool, str]:
-        made = terminal_bench.promises({"shared": shared(16, p99_us=p99_us, host_p99_us=host_p99_us)})
+        made = terminal_bench.promises(
+            {"shared": shared(16, p99_us=p99_us, host_p99_us=host_p99_us)}
+        )
         (one,) = (promise for promise in made if "p99" in promise.name)
         (line,) = link_bench.promise_lines({"promises": [asdict(one)]})
         return one.met, one.spoilt, line.split()[0]

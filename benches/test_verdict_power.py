@@ -39,7 +39,9 @@ def measure(
     return verdict_power.measure(4, slowdown, ProgressLog(quiet=True)), seeds
 
 
-def test_slowdowns_beyond_the_spread_are_found_and_equal_builds_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowdowns_beyond_the_spread_are_found_and_equal_builds_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     result, seeds = measure(monkeypatch, 0.1, {"clean": 0.005, "lossy": 0.005})
     assert (result["false_alarms"], result["caught"]) == (0, {"clean": 4, "lossy": 4})
     assert result["samples_each"] == {"clean": 10, "lossy": 10}

@@ -74,7 +74,11 @@ def tunnel(seconds: float, log: ProgressLog) -> dict[str, Any]:
     begun, cases = manifest.host(), []
     for case in CASES:
         # A lab for each: routes into a tunnel end with their lab.
-        with log.step(case.name), link_bench.scratch_folder() as folder, quic_bench.large(folder, 0.0) as lab:
+        with (
+            log.step(case.name),
+            link_bench.scratch_folder() as folder,
+            quic_bench.large(folder, 0.0) as lab,
+        ):
             try:
                 cases.append(_measured(lab, case, seconds, folder))
             except ProbeError as error:
@@ -95,7 +99,9 @@ def promises(cases: list[Carried]) -> list[Promise]:
     plain, without, two, fast = cases
     cores = None if two.sender_cores is None else two.sender_cores + (two.receiver_cores or 0.0)
     return [
-        link_bench.at_most("delay added without a code", DELAY_MS, "ms", without.rtt_ms - plain.rtt_ms),
+        link_bench.at_most(
+            "delay added without a code", DELAY_MS, "ms", without.rtt_ms - plain.rtt_ms
+        ),
         link_bench.at_most("S(2,100) at 12 Mbit/s: both ends", CORES, "cores", cores),
         link_bench.at_most("S(10,100) at 250 Mbit/s: lost", 0, "packets", fast.lost_packets),
     ]
@@ -118,9 +124,14 @@ def _measured(lab: Lab, case: Case, seconds: float, folder: Path) -> Carried:
     with ends.up() if ends else nullcontext():
         rtt_ms = _rtt_ms(lab, addresses["client"])
         bps = case.rate_mbps * 1e6 * DATAGRAM_BYTES / PACKET_BYTES
-        counts = link_bench.udp_counts(lab, NODES["server"], [NODES["client"]], DATAGRAM_BYTES, bps, seconds)
+        counts = link_bench.udp_counts(
+            lab, NODES["server"], [NODES["client"]], DATAGRAM_BYTES, bps, seconds
+        )
         (sent,), (got,) = counts
-    cores = {side: None if ends is None else _cpu_s(folder / f"tunnel-{side}.log") / seconds for side in NODES}
+    cores = {
+        side: None if ends is None else _cpu_s(folder / f"tunnel-{side}.log") / seconds
+        for side in NODES
+    }
     return Carried(
         name=case.name,
         code=case.code,

@@ -27,7 +27,9 @@ SILENCE_S = 2.0
 """A receiver ends after this time without a datagram, s; it waits longer for the first one."""
 
 
-def bursts(size: int, bps: float, seconds: float, flows: int = 1) -> Iterator[tuple[float, int, int]]:
+def bursts(
+    size: int, bps: float, seconds: float, flows: int = 1
+) -> Iterator[tuple[float, int, int]]:
     """Yield when to send, s from the start, for which of the flows, and how many datagrams of `size` bytes."""
     sent = 0
     for tick in range(1, round(seconds / TICK_S) + 1):
@@ -39,13 +41,17 @@ def bursts(size: int, bps: float, seconds: float, flows: int = 1) -> Iterator[tu
                 yield (tick + phase) * TICK_S, flow, owed
 
 
-def send(ends: Sequence[tuple[str, int]], size: int, bps: float, seconds: float) -> list[dict[str, float]]:
+def send(
+    ends: Sequence[tuple[str, int]], size: int, bps: float, seconds: float
+) -> list[dict[str, float]]:
     """Send a flow at a steady rate to each address; late bursts are made up for."""
     most = min(MOST_DATAGRAMS, MOST_BYTES // size)
     payload = memoryview(bytes(most * size))
     packets = [0] * len(ends)
     with contextlib.ExitStack() as stack:
-        senders = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in ends]
+        senders = [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in ends
+        ]
         for sender, end in zip(senders, ends, strict=True):
             sender.connect(end)
             sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)

@@ -31,7 +31,13 @@ SUITE = Suite.model_validate(
         "marks_mb": [1, 4],
         "cases": [
             {"id": "clean", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None, None]},
-            {"id": "lossy", "forward_mbps": 10, "return_mbps": 2, "loss": {"ratio": 0.0005}, "targets_s": [None, None]},
+            {
+                "id": "lossy",
+                "forward_mbps": 10,
+                "return_mbps": 2,
+                "loss": {"ratio": 0.0005},
+                "targets_s": [None, None],
+            },
         ],
     }
 )
@@ -41,15 +47,24 @@ TOLERANCE = 0.03
 def measure(comparisons: int, slowdown: float, log: ProgressLog) -> dict[str, Any]:
     """Compare equal builds, and a slower build with its baseline, `comparisons` times each."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="satlab-power-") as name, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="satlab-power-") as name,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
         equal = _Build(SUITE, Path(name) / "equal", pool)
         slower = _Build(_slower(slowdown), Path(name) / "slower", pool)
         seeds = itertools.count(1)
         runs = equal.planned_runs(seeds)
         with log.step(f"{comparisons} comparisons of equal builds"):
-            alarms = [_slow_cases(equal.samples(seeds, runs), equal.samples(seeds, runs)) for _ in range(comparisons)]
+            alarms = [
+                _slow_cases(equal.samples(seeds, runs), equal.samples(seeds, runs))
+                for _ in range(comparisons)
+            ]
         with log.step(f"{comparisons} comparisons with a build that is {slowdown:.0%} slower"):
-            caught = [_slow_cases(slower.samples(seeds, runs), equal.samples(seeds, runs)) for _ in range(comparisons)]
+            caught = [
+                _slow_cases(slower.samples(seeds, runs), equal.samples(seeds, runs))
+                for _ in range(comparisons)
+            ]
     return {
         "schema": "satlab/bench-check/1",
         "comparisons": comparisons,
@@ -66,7 +81,10 @@ def _slower(slowdown: float) -> Suite:
     factor = 1 + slowdown
     link = SUITE.link.model_copy(update={"rtt_ms": SUITE.link.rtt_ms * factor})
     rates = ("forward_mbps", "return_mbps")
-    cases = [case.model_copy(update={rate: getattr(case, rate) / factor for rate in rates}) for case in SUITE.cases]
+    cases = [
+        case.model_copy(update={rate: getattr(case, rate) / factor for rate in rates})
+        for case in SUITE.cases
+    ]
     return SUITE.model_copy(update={"link": link, "cases": tuple(cases)})
 
 
@@ -76,7 +94,9 @@ class _Build:
     def __init__(self, suite: Suite, folder: Path, pool: ThreadPoolExecutor) -> None:
         folder.mkdir()
         self._suite, self._folder, self._pool = suite, folder, pool
-        self._links = {case.id: case_link.build(suite, case, folder / "profiles") for case in suite.cases}
+        self._links = {
+            case.id: case_link.build(suite, case, folder / "profiles") for case in suite.cases
+        }
 
     def planned_runs(self, seeds: Iterator[int]) -> dict[str, int]:
         """Return how many samples each case needs, from a pilot, as `satlab check --baseline` does."""
@@ -85,17 +105,25 @@ class _Build:
         return {
             case: verdict.runs_for(
                 [verdict.sorted_times(samples, mark) for mark in marks],
-                COMPARED_RUNS, SLOWDOWN, len(pilot) * len(marks),
+                COMPARED_RUNS,
+                SLOWDOWN,
+                len(pilot) * len(marks),
             )
             for case, samples in pilot.items()
-        }  # fmt: skip
+        }
 
     def samples(self, seeds: Iterator[int], runs: Mapping[str, int]) -> dict[str, list[Sample]]:
         """Take fresh samples of every case."""
-        drawn = {case.id: list(itertools.islice(seeds, runs[case.id])) for case in self._suite.cases}
+        drawn = {
+            case.id: list(itertools.islice(seeds, runs[case.id])) for case in self._suite.cases
+        }
         with tempfile.TemporaryDirectory(dir=self._folder) as raw:
             return {
-                case.id: list(self._pool.map(lambda seed, case=case: self._one(case, seed, Path(raw)), drawn[case.id]))
+                case.id: list(
+                    self._pool.map(
+                        lambda seed, case=case: self._one(case, seed, Path(raw)), drawn[case.id]
+                    )
+                )
                 for case in self._suite.cases
             }
 

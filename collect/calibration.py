@@ -42,7 +42,9 @@ def records(calibration: Calibration) -> list[Record]:
         "calibration_ok",
         float(calibration.ok),
         {"checks": str(len(calibration.checks)), "held": str(held)},
-        reason="" if calibration.ok else f"{len(calibration.checks) - held} checks outside tolerance",
+        reason=""
+        if calibration.ok
+        else f"{len(calibration.checks) - held} checks outside tolerance",
     )
     return [summary, *map(_check, calibration.checks), *_rtt(calibration.checks)]
 
@@ -60,4 +62,9 @@ def _check(check: Check) -> Record:
     if check.measured is None:
         return failed("calibration_check_ok", labels, check.note or "not measured")
     labels["measured"] = f"{check.measured:.12g}"
-    return Record("calibration_check_ok", float(check.ok), labels, reason="" if check.ok else "outside tolerance")
+    return Record(
+        "calibration_check_ok",
+        float(check.ok),
+        labels,
+        reason="" if check.ok else "outside tolerance",
+    )

@@ -34,7 +34,9 @@ def records(fec: Fec, labels: Mapping[str, str]) -> list[Record]:
     An end that nothing came to is a failed sample: it was measured without.
     """
     own = {**labels, "code": fec.code, "version": fec.version}
-    counted = next((line for line in reversed(fec.report) if line.get("type") in ("counters", "summary")), None)
+    counted = next(
+        (line for line in reversed(fec.report) if line.get("type") in ("counters", "summary")), None
+    )
     if fec.fault or counted is None or not counted["sources_received"]:
         return [failed("fec_lost_packets", own, fec.fault or "no packet came through the tunnel")]
     return [

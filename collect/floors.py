@@ -75,7 +75,9 @@ class Floors:
     rates: Mapping[str, Rates]
     goodput_bps: Mapping[tuple[str, str], float]
 
-    def least_ms(self, round_trips: float, payload_bytes: float = 0, direction: str = "download") -> float:
+    def least_ms(
+        self, round_trips: float, payload_bytes: float = 0, direction: str = "download"
+    ) -> float:
         """Return the shortest time for round trips, and for payload that arrives after them."""
         t_ms, rest = round_trips * self.rtt_ms, payload_bytes * 8e3
         for (_, bps), (until_ms, _) in pairwise([*self.rates[direction], (math.inf, 0.0)]):
@@ -118,10 +120,14 @@ def _floors(link: _Link) -> Floors:
         (name, transport): side.rate_bps if side.demand else one
         for name, side in sides.items()
         for transport, one in (
-            ("TCP", side.tcp_goodput_bps), ("UDP", side.udp_goodput_bps), ("QUIC", side.udp_goodput_bps),
+            ("TCP", side.tcp_goodput_bps),
+            ("UDP", side.udp_goodput_bps),
+            ("QUIC", side.udp_goodput_bps),
         )
-    }  # fmt: skip
-    return Floors(link.rtt_ms.min, {name: ((0.0, goodput[name, "UDP"]),) for name in sides}, goodput)
+    }
+    return Floors(
+        link.rtt_ms.min, {name: ((0.0, goodput[name, "UDP"]),) for name in sides}, goodput
+    )
 
 
 def _has_changes(raw: Path) -> bool:
@@ -155,7 +161,9 @@ def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
         floors.time_fault("First Contentful Paint", load.first_contentful_paint_ms, first_ms),
         floors.time_fault("Largest Contentful Paint", load.largest_contentful_paint_ms, first_ms),
         floors.time_fault("Page Load Time", load.page_load_time_ms, whole_ms),
-        floors.time_fault("connection of the navigation, opened before it", connected_ms, floors.least_ms(before)),
+        floors.time_fault(
+            "connection of the navigation, opened before it", connected_ms, floors.least_ms(before)
+        ),
     )
     return next(filter(None, faults), "")
 
@@ -168,10 +176,16 @@ def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
     return floors.time_fault("Speed Index", load.speed_index_ms, floors.least_ms(before + 1))
 
 
-def judged(records: Iterable[Record], floors: Floors | None, peps: Mapping[str, str]) -> Iterator[Record]:
+def judged(
+    records: Iterable[Record], floors: Floors | None, peps: Mapping[str, str]
+) -> Iterator[Record]:
     """Yield the records of transfers; impossible ones as failed. `peps`: by job instance, as `pep.during`."""
     for record in records:
-        fault = "" if floors is None else _fault(record, floors, peps.get(record.labels.get("instance", ""), NONE))
+        fault = (
+            ""
+            if floors is None
+            else _fault(record, floors, peps.get(record.labels.get("instance", ""), NONE))
+        )
         yield replace(record, value=None, status="failed", reason=fault) if fault else record
 
 
@@ -185,5 +199,7 @@ def _fault(record: Record, floors: Floors, pep: str) -> str:
         case "ttfb_ms" if labels.get("direction", "download") == "download":
             return floors.time_fault("first byte", record.value, floors.least_ms(before + 1))
         case "goodput_bps" if "direction" in labels:
-            return floors.goodput_fault(labels["direction"], labels.get("transport", ""), record.value)
+            return floors.goodput_fault(
+                labels["direction"], labels.get("transport", ""), record.value
+            )
     return ""

@@ -36,9 +36,19 @@ def records(transfer: Transfer, labels: Mapping[str, str]) -> list[Record]:
 
     The bytes that were there when the receiver began to count are left out of the rate: their own time is unknown.
     """
-    about = {**labels, "direction": transfer.direction, "transport": "TCP", "congestion_control": ""}
+    about = {
+        **labels,
+        "direction": transfer.direction,
+        "transport": "TCP",
+        "congestion_control": "",
+    }
     counted = transfer.received_bytes - transfer.first_bytes
-    if transfer.error or transfer.received_bytes != transfer.size_bytes or counted < 0 or not transfer.transfer_time_s:
+    if (
+        transfer.error
+        or transfer.received_bytes != transfer.size_bytes
+        or counted < 0
+        or not transfer.transfer_time_s
+    ):
         reason = transfer.error or f"{transfer.received_bytes} of {transfer.size_bytes} bytes"
         return [failed("goodput_bps", about, reason)]
     return [

@@ -131,7 +131,9 @@ def _kind(document: object) -> str:
     return "broken" if isinstance(document, dict) and "error" in document else "transfer"
 
 
-_Either = Annotated[Annotated[Broken, Tag("broken")] | Annotated[Transfer, Tag("transfer")], Discriminator(_kind)]
+_Either = Annotated[
+    Annotated[Broken, Tag("broken")] | Annotated[Transfer, Tag("transfer")], Discriminator(_kind)
+]
 ADAPTER: TypeAdapter[Transfer | Broken] = TypeAdapter(_Either)
 
 
@@ -202,7 +204,9 @@ def _origins(documents: Sequence[Document]) -> dict[str, _Origin]:
     return origins
 
 
-def _transfer(transfer: Transfer, labels: Mapping[str, str], origin: _Origin, run_start_unix_s: float) -> list[Record]:
+def _transfer(
+    transfer: Transfer, labels: Mapping[str, str], origin: _Origin, run_start_unix_s: float
+) -> list[Record]:
     begin_s = origin.unix_s - run_start_unix_s
     intervals = [interval for interval in transfer.intervals if not interval.sum.omitted]
     found = _summaries(transfer, labels, origin) if transfer.at_client else []
@@ -223,16 +227,24 @@ def _summaries(transfer: Transfer, labels: Mapping[str, str], origin: _Origin) -
         return [failed("goodput_bps", labels, "no payload arrived")]
     complete = 1.0
     if request.bytes or request.duration:
-        complete = received.bytes / request.bytes if request.bytes else received.seconds / request.duration
+        complete = (
+            received.bytes / request.bytes if request.bytes else received.seconds / request.duration
+        )
     goodput = received.bytes * 8 / received.seconds
     broken_off = f"broken off after {received.seconds:.1f} s and {received.bytes} bytes"
     return [
-        Record("goodput_bps", goodput, labels) if complete >= COMPLETE else failed("goodput_bps", labels, broken_off),
+        Record("goodput_bps", goodput, labels)
+        if complete >= COMPLETE
+        else failed("goodput_bps", labels, broken_off),
         Record("received_bytes", received.bytes, labels),
         Record("transfer_time_s", received.seconds, labels),
         Record("completeness_ratio", min(complete, 1.0), labels),
         Record("series_clock_error_s", origin.error_s, labels),
-        *([] if sent.retransmits is None else [Record("retransmits_count", sent.retransmits, labels)]),
+        *(
+            []
+            if sent.retransmits is None
+            else [Record("retransmits_count", sent.retransmits, labels)]
+        ),
         *_datagrams(transfer.end.sum, labels),
     ]
 
@@ -257,11 +269,17 @@ def _steady(intervals: Sequence[Interval], labels: Mapping[str, str]) -> list[Re
     total_s = intervals[-1].sum.end if intervals else 0.0
     if total_s < STEADY_MIN_S - 0.5:
         return []
-    late = [bytes_ * 8 for second, bytes_ in windows.items() if second >= total_s / 2 and second + 1 <= total_s + 0.05]
+    late = [
+        bytes_ * 8
+        for second, bytes_ in windows.items()
+        if second >= total_s / 2 and second + 1 <= total_s + 0.05
+    ]
     return [Record("goodput_steady_bps", statistics.median(late), {**labels, "window_s": "1"})]
 
 
-def _receiver_series(intervals: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> list[Record]:
+def _receiver_series(
+    intervals: Sequence[Interval], labels: Mapping[str, str], begin_s: float
+) -> list[Record]:
     return [
         Record("goodput_bps", i.sum.bytes * 8 / i.sum.seconds, labels, t_s=begin_s + i.sum.end)
         for i in intervals
@@ -269,7 +287,9 @@ def _receiver_series(intervals: Sequence[Interval], labels: Mapping[str, str], b
     ]
 
 
-def _sender_series(intervals: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> list[Record]:
+def _sender_series(
+    intervals: Sequence[Interval], labels: Mapping[str, str], begin_s: float
+) -> list[Record]:
     found: list[Record] = []
     for interval in intervals:
         t_s = begin_s + interval.sum.end
@@ -293,5 +313,7 @@ def _window_summaries(intervals: Sequence[Interval], labels: Mapping[str, str]) 
         found.append(Record("cwnd_max_bytes", max(windows), labels))
     if rtts:
         figures = {"median": statistics.median(rtts), "min": min(rtts), "max": max(rtts)}
-        found += [Record("tcp_rtt_ms", value, {**labels, "stat": stat}) for stat, value in figures.items()]
+        found += [
+            Record("tcp_rtt_ms", value, {**labels, "stat": stat}) for stat, value in figures.items()
+        ]
     return found

@@ -8,7 +8,14 @@ from collect.raw import Model
 from collect.records import Record
 
 MEASURING = (
-    *("satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_ping", "satlab_satperf", "satlab_stream"),
+    *(
+        "satlab_curl",
+        "satlab_iperf3",
+        "satlab_page_load",
+        "satlab_ping",
+        "satlab_satperf",
+        "satlab_stream",
+    ),
     *("satlab_ftp", "satlab_load", "satlab_video"),
 )
 """Jobs whose files become figures. Other jobs (servers) are services: to be stopped is their ordinary end."""
@@ -31,7 +38,9 @@ class Job(Model):
     start_unix_s: float
     stop_unix_s: float
     exit_code: int | None
-    status: Literal["Not Running", "Error", "Stopped", "Agent Unreachable", "Not Scheduled", "Unknown"]
+    status: Literal[
+        "Not Running", "Error", "Stopped", "Agent Unreachable", "Not Scheduled", "Unknown"
+    ]
     log: str
     cpu_s: float | None = None
     waited_s: float | None = None
@@ -66,8 +75,12 @@ def _record(job: Job, origin: float) -> Record:
     if job.status == "Not Running" or (job.status == "Stopped" and job.job not in MEASURING):
         return Record("job_ok", 1.0, labels)
     if job.status == "Stopped":
-        return Record("job_ok", None, labels, status="censored", reason="stopped before it ended by itself")
-    ended = "without an exit status" if job.exit_code is None else f"ended with status {job.exit_code}"
+        return Record(
+            "job_ok", None, labels, status="censored", reason="stopped before it ended by itself"
+        )
+    ended = (
+        "without an exit status" if job.exit_code is None else f"ended with status {job.exit_code}"
+    )
     tail = job.log.strip()[-LOG_TAIL:]
     reason = f"{job.status}: {ended}" + (f": {tail}" if tail else "")
     return Record("job_ok", None, labels, status="failed", reason=reason)

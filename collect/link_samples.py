@@ -99,7 +99,9 @@ class Counters(Model):
     def all_waits_us(self) -> Waits:
         """Return the times in the queue, those of all terminals where several share the direction."""
         own = all_waits(self.waits_us, self.fifos)
-        return own + [waited for one in self.terminals for waited in all_waits(one.waits_us, one.fifos)]
+        return own + [
+            waited for one in self.terminals for waited in all_waits(one.waits_us, one.fifos)
+        ]
 
     @property
     def slots_used(self) -> int | None:
@@ -269,13 +271,20 @@ class _Direction:
             *self.fifos.records(labels),
             *self._slots(labels),
             *self._frames(labels),
-            *(record for number, one in sorted(self.terminals.items()) for record in one.records(number, labels)),
+            *(
+                record
+                for number, one in sorted(self.terminals.items())
+                for record in one.records(number, labels)
+            ),
         ]
 
     def _times(self, labels: Mapping[str, str]) -> list[Record]:
         """Return percentiles of the time in the queue, each a metric of its own, as in `SERIES`."""
         found = self.times.records("link_queue", labels)
-        return [replace(one, metric=f"link_queue_{one.labels['stat']}_ms", labels=labels) for one in found]
+        return [
+            replace(one, metric=f"link_queue_{one.labels['stat']}_ms", labels=labels)
+            for one in found
+        ]
 
     def _slots(self, labels: Mapping[str, str]) -> list[Record]:
         """Return means per superframe where slots are assigned on demand."""
@@ -285,18 +294,28 @@ class _Direction:
         counted = {name: self.sums[name] for name in ("slots_assigned", "slots_used", "slots_free")}
         if self.requested is not None:
             counted["slots_requested"] = self.requested
-        return [Record(f"link_{name}_mean", count / superframes, labels) for name, count in counted.items()]
+        return [
+            Record(f"link_{name}_mean", count / superframes, labels)
+            for name, count in counted.items()
+        ]
 
     def _frames(self, labels: Mapping[str, str]) -> list[Record]:
         """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
         if not self.has_frames:
             return []
-        sent = [Record("link_modcod_frames", count, {**labels, "modcod": m}) for m, count in self.by_modcod.items()]
+        sent = [
+            Record("link_modcod_frames", count, {**labels, "modcod": m})
+            for m, count in self.by_modcod.items()
+        ]
         return [Record("link_lost_frames", self.sums["lost_frames"], labels), *sent]
 
     def series(self, labels: Mapping[str, str]) -> Series:
         """Return the columns so far, in the order of `SERIES`, and begin new ones."""
-        made = Series(labels, self.t_s, {metric: self.columns[metric] for metric in SERIES if metric in self.columns})
+        made = Series(
+            labels,
+            self.t_s,
+            {metric: self.columns[metric] for metric in SERIES if metric in self.columns},
+        )
         self.t_s, self.columns = array("d"), {}
         return made
 
@@ -308,9 +327,18 @@ class Metrics:
     """
 
     def __init__(
-        self, lines: Iterable[AnyLine], run_start_unix_s: float, window: Window | None, names: Mapping[str, str]
+        self,
+        lines: Iterable[AnyLine],
+        run_start_unix_s: float,
+        window: Window | None,
+        names: Mapping[str, str],
     ) -> None:
-        self._lines, self._origin, self._window, self._names = lines, run_start_unix_s, window, names
+        self._lines, self._origin, self._window, self._names = (
+            lines,
+            run_start_unix_s,
+            window,
+            names,
+        )
         self._end: End | None = None
         self._limits: list[int] = []
         self._directions = {direction: _Direction() for direction in names}
@@ -338,7 +366,14 @@ class Metrics:
         """Return the records of the emulator itself, once all lines are read."""
         limits = [Record("link_late_limit_us", limit) for limit in self._limits]
         if self._end is None:
-            return [*limits, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
+            return [
+                *limits,
+                failed(
+                    "link_cpu_s",
+                    {},
+                    "the emulator's metrics have no end line: it died or was killed",
+                ),
+            ]
         return [*limits, Record("link_cpu_s", self._end.cpu_s)]
 
     def _labels(self, direction: str) -> dict[str, str]:
@@ -350,7 +385,9 @@ class Metrics:
             counters = sample.of(direction)
             if counters is not None:
                 seen.take(counters, sample.t_unix_s - self._origin)
-                if self._window is None or self._window.overlaps(self._sampled_until, sample.t_unix_s):
+                if self._window is None or self._window.overlaps(
+                    self._sampled_until, sample.t_unix_s
+                ):
                     seen.add(counters)
                 if len(seen.t_s) >= BLOCK:
                     yield seen.series(self._labels(direction))
@@ -359,7 +396,9 @@ class Metrics:
 
 def _lateness(end: End | None, direction: str, labels: Mapping[str, str]) -> list[Record]:
     if end is None:
-        return [failed("link_release_late_p99_us", labels, "the emulator's metrics have no end line")]
+        return [
+            failed("link_release_late_p99_us", labels, "the emulator's metrics have no end line")
+        ]
     figures = {
         "link_release_late_p50_us": end.late_p50_us.of(direction),
         "link_release_late_p99_us": end.late_p99_us.of(direction),

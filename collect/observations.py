@@ -78,7 +78,12 @@ class Load(Model):
 
     def labels(self, labels: Mapping[str, str], pep: str) -> dict[str, str]:
         """Return the labels of its records: those of its job, the proxy on its path, and its own (load: its index)."""
-        own = {"protocol": self.protocol, "page": self.page, "pep": pep, "load": str(self.load_index)}
+        own = {
+            "protocol": self.protocol,
+            "page": self.page,
+            "pep": pep,
+            "load": str(self.load_index),
+        }
         return {**labels, **own, "server": self.server, "browser": self.browser}
 
 
@@ -93,7 +98,11 @@ class PageObservation(Load):
     @property
     def speed_index_ms(self) -> float | None:
         """Return the Speed Index; None of a load that is not ok."""
-        return speed_index_ms([(f.t_ms, f.visual_completeness) for f in self.frames]) if self.status == "ok" else None
+        return (
+            speed_index_ms([(f.t_ms, f.visual_completeness) for f in self.frames])
+            if self.status == "ok"
+            else None
+        )
 
     @property
     def visually_complete_ms(self) -> float | None:
@@ -115,9 +124,15 @@ def speed_index_ms(progress: Sequence[tuple[float, float]]) -> float | None:
 def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[Record]:
     """Return the metrics of an observed load (label load: its index). A load that is not ok has failed ones."""
     own = load.labels(labels, pep)
-    values = {"speed_index_ms": load.speed_index_ms, "visually_complete_ms": load.visually_complete_ms}
+    values = {
+        "speed_index_ms": load.speed_index_ms,
+        "visually_complete_ms": load.visually_complete_ms,
+    }
     if load.status == "ok":
-        return [sample(metric, value, own, "the browser recorded no picture") for metric, value in values.items()]
+        return [
+            sample(metric, value, own, "the browser recorded no picture")
+            for metric, value in values.items()
+        ]
     reason = load.reason or "the load failed"
     return [Record(metric, None, own, status=load.status, reason=reason) for metric in values]
 
@@ -141,37 +156,58 @@ def har(loads: Sequence[tuple[str, PageObservation]], version: str) -> dict[str,
 
 def _page(name: str, load: PageObservation) -> dict[str, Any]:
     timings = {"onContentLoad": _UNKNOWN, "onLoad": _known(load.page_load_time_ms)}
-    own = {"_firstContentfulPaint": load.first_contentful_paint_ms, "_speedIndex": load.speed_index_ms}
+    own = {
+        "_firstContentfulPaint": load.first_contentful_paint_ms,
+        "_speedIndex": load.speed_index_ms,
+    }
     return {
-        "startedDateTime": _date(load.start_unix_s), "id": name, "title": f"{load.page} over {load.protocol}",
+        "startedDateTime": _date(load.start_unix_s),
+        "id": name,
+        "title": f"{load.page} over {load.protocol}",
         "pageTimings": timings | {key: value for key, value in own.items() if value is not None},
-    }  # fmt: skip
+    }
 
 
 def _entry(name: str, load: PageObservation, one: Request) -> dict[str, Any]:
     connect = None if one.connect_ms is None else one.connect_ms + (one.tls_ms or 0)
     optional = {"blocked": one.blocked_ms, "dns": one.dns_ms, "connect": connect, "ssl": one.tls_ms}
     needed = {"send": one.send_ms, "wait": one.wait_ms, "receive": one.receive_ms}
-    timings = {key: _known(value) for key, value in optional.items()} | {k: v or 0 for k, v in needed.items()}
+    timings = {key: _known(value) for key, value in optional.items()} | {
+        k: v or 0 for k, v in needed.items()
+    }
     return {
         "pageref": name,
         "startedDateTime": _date(load.start_unix_s + one.start_ms / 1000),
         "time": sum(value for key, value in timings.items() if key != "ssl" and value > 0),
         "request": {
-            "method": "GET", "url": one.url, "httpVersion": one.protocol, "cookies": [], "queryString": [],
-            "headers": _headers(one.request_headers), "headersSize": _UNKNOWN, "bodySize": 0,
+            "method": "GET",
+            "url": one.url,
+            "httpVersion": one.protocol,
+            "cookies": [],
+            "queryString": [],
+            "headers": _headers(one.request_headers),
+            "headersSize": _UNKNOWN,
+            "bodySize": 0,
         },
         "response": {
-            "status": one.status, "statusText": one.status_text, "httpVersion": one.protocol, "cookies": [],
-            "headers": _headers(one.response_headers), "redirectURL": "", "headersSize": _UNKNOWN,
+            "status": one.status,
+            "statusText": one.status_text,
+            "httpVersion": one.protocol,
+            "cookies": [],
+            "headers": _headers(one.response_headers),
+            "redirectURL": "",
+            "headersSize": _UNKNOWN,
             "bodySize": _known(one.body_bytes),
             "content": {"size": one.body_bytes or 0, "mimeType": one.mime_type},
-            "_transferSize": one.transfer_bytes, "_error": one.error,
+            "_transferSize": one.transfer_bytes,
+            "_error": one.error,
         },
         "cache": {},
         "timings": timings,
-        "serverIPAddress": one.address, "connection": one.connection, "_priority": one.priority,
-    }  # fmt: skip
+        "serverIPAddress": one.address,
+        "connection": one.connection,
+        "_priority": one.priority,
+    }
 
 
 def _known(value: float | None) -> float:

@@ -89,7 +89,10 @@ def all_losses(raw: Path) -> dict[str, int | None]:
         counts = [losses(raw, entity) for entity in entities(raw)]
     except (OSError, RefusedError):
         counts = []
-    return {loss.cause: sum(count[loss.cause] for count in counts) if counts else None for loss in LOSSES}
+    return {
+        loss.cause: sum(count[loss.cause] for count in counts) if counts else None
+        for loss in LOSSES
+    }
 
 
 def records(raw: Path, origin: float) -> Iterator[Record | Series]:
@@ -113,10 +116,15 @@ _COLUMN = re.compile(r"(?P<probe>.*?)(?: \((?P<unit>[^()]*)\))?")
 def _probes(raw: Path, name: PurePosixPath, origin: float) -> Iterator[Record | Series]:
     entity = name.parent.name
     try:
-        with open_plain(raw, str(name), CSV_BYTES) as file, io.TextIOWrapper(file, "utf-8", "replace") as text:
+        with (
+            open_plain(raw, str(name), CSV_BYTES) as file,
+            io.TextIOWrapper(file, "utf-8", "replace") as text,
+        ):
             columns, t_s = _columns(csv.reader(text, delimiter=";"), origin)
     except (OSError, RefusedError, ValueError, csv.Error) as error:
-        yield failed("opensand_probe", {"entity": entity, "file": str(name)}, f"{name.name}: {error}")
+        yield failed(
+            "opensand_probe", {"entity": entity, "file": str(name)}, f"{name.name}: {error}"
+        )
         return
     for header, values in columns.items():
         found = _COLUMN.fullmatch(header)
@@ -128,7 +136,9 @@ def _probes(raw: Path, name: PurePosixPath, origin: float) -> Iterator[Record | 
             yield Record("opensand_queue_lost_packets", lost, labels)
 
 
-def _columns(rows: Iterator[list[str]], origin: float) -> tuple[Mapping[str, "array[float]"], "array[float]"]:
+def _columns(
+    rows: Iterator[list[str]], origin: float
+) -> tuple[Mapping[str, "array[float]"], "array[float]"]:
     """Read columns and times, s since `origin`. A last row that is cut off is left out. Raises ValueError.
 
     Dates name no zone: taken is the one in which the first row is nearest `origin`, since OpenSAND starts with the run.
@@ -141,7 +151,10 @@ def _columns(rows: Iterator[list[str]], origin: float) -> tuple[Mapping[str, "ar
     for row in rows:
         if len(row) != len(header):
             break
-        at_s = datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp() - origin
+        at_s = (
+            datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
+            - origin
+        )
         if not t_s:
             zone_s = round(at_s / _ZONE_S) * _ZONE_S
         t_s.append(at_s - zone_s)

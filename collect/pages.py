@@ -83,7 +83,11 @@ def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]
     found.append(Record("objects_count", load.objects, own))
     if load.cpu_user_s is not None and load.cpu_system_s is not None:
         found.append(Record("cpu_s", load.cpu_user_s + load.cpu_system_s, own))
-    found += [Record(name, value, own) for name in HOST_METRICS if (value := getattr(load, name)) is not None]
+    found += [
+        Record(name, value, own)
+        for name in HOST_METRICS
+        if (value := getattr(load, name)) is not None
+    ]
     return found
 
 
@@ -106,12 +110,19 @@ def over_loads(per_load: Iterable[Record]) -> list[Record]:
     groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in per_load:
         if record.metric in SUMMARISED and "load" in record.labels:
-            key = record.metric, record.labels["protocol"], record.labels["page"], record.labels["pep"]
+            key = (
+                record.metric,
+                record.labels["protocol"],
+                record.labels["page"],
+                record.labels["pep"],
+            )
             groups.setdefault(key, []).append(record)
     return [row for key, group in groups.items() for row in _summary(*key, group)]
 
 
-def _summary(metric: str, protocol: str, page: str, pep: str, group: Sequence[Record]) -> list[Record]:
+def _summary(
+    metric: str, protocol: str, page: str, pep: str, group: Sequence[Record]
+) -> list[Record]:
     values = [r.value for r in group if r.value is not None]
     censored = sum(r.status == "censored" for r in group)
     labels = {
@@ -123,11 +134,15 @@ def _summary(metric: str, protocol: str, page: str, pep: str, group: Sequence[Re
         "failed": str(sum(r.status == "failed" for r in group)),
     }
     if not values and not censored:
-        return [failed(metric, {**labels, "stat": "median"}, f"none of {len(group)} loads succeeded")]
+        return [
+            failed(metric, {**labels, "stat": "median"}, f"none of {len(group)} loads succeeded")
+        ]
     median = statistics.median([*values, *[math.inf] * censored])
     if math.isinf(median):
         reason = f"{censored} of {len(values) + censored} loads were cut off by their deadline"
-        rows = [Record(metric, None, {**labels, "stat": "median"}, status="censored", reason=reason)]
+        rows = [
+            Record(metric, None, {**labels, "stat": "median"}, status="censored", reason=reason)
+        ]
     else:
         rows = [Record(metric, median, {**labels, "stat": "median"})]
     if values:

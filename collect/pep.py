@@ -38,7 +38,11 @@ def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
     """Return `pep_connections_count`; a proxy that nothing went through is a failed sample: it was measured without."""
     own = {**labels, "engine": pep.engine, "version": pep.version}
     if pep.fault or not pep.connections:
-        return [failed("pep_connections_count", own, pep.fault or "no connection went through the proxy")]
+        return [
+            failed(
+                "pep_connections_count", own, pep.fault or "no connection went through the proxy"
+            )
+        ]
     return [Record("pep_connections_count", pep.connections, own), *_quic_legs(pep, own)]
 
 
@@ -58,7 +62,9 @@ def _overlap(one: Job, other: Job) -> bool:
 
 def _engine(job: Job) -> str:
     """Return the word after the job's program."""
-    places = [at for at, word in enumerate(job.argv) if PurePath(word).name.startswith("satlab_pep")]
+    places = [
+        at for at, word in enumerate(job.argv) if PurePath(word).name.startswith("satlab_pep")
+    ]
     return job.argv[places[0] + 1] if places and places[0] + 1 < len(job.argv) else UNKNOWN
 
 
@@ -69,8 +75,23 @@ def _quic_legs(pep: Pep, labels: Mapping[str, str]) -> Iterator[Record]:
         in_force: dict[str, Any] = ready[f"{side}_side"]
         prefix = f"--{side}-side-"
         pairs = zip(pep.argv, pep.argv[1:], strict=False)
-        asked = {word.removeprefix(prefix).replace("-", "_"): value for word, value in pairs if word.startswith(prefix)}
-        wrong = [f"{name} is {in_force.get(name)}, not {value}" for name, value in asked.items()
-                 if str(in_force.get(name)) != value]  # fmt: skip
-        own = {**labels, "side": side, **{name: str(value) for name, value in in_force.items() if value is not None}}
-        yield failed("quic_leg_ok", own, "; ".join(wrong)) if wrong else Record("quic_leg_ok", 1.0, own)
+        asked = {
+            word.removeprefix(prefix).replace("-", "_"): value
+            for word, value in pairs
+            if word.startswith(prefix)
+        }
+        wrong = [
+            f"{name} is {in_force.get(name)}, not {value}"
+            for name, value in asked.items()
+            if str(in_force.get(name)) != value
+        ]
+        own = {
+            **labels,
+            "side": side,
+            **{name: str(value) for name, value in in_force.items() if value is not None},
+        }
+        yield (
+            failed("quic_leg_ok", own, "; ".join(wrong))
+            if wrong
+            else Record("quic_leg_ok", 1.0, own)
+        )

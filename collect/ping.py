@@ -36,10 +36,20 @@ def records(ping: Ping, labels: Mapping[str, str]) -> list[Record]:
         Record("ping_lost_packets", ping.sent - ping.received, labels),
     ]
     if not ping.rtt_ms:
-        return [failed("rtt_ms", {**labels, "stat": "median"}, f"none of {ping.sent} echoes came back"), *counts]
-    figures = {"median": statistics.median(ping.rtt_ms), "min": min(ping.rtt_ms), "max": max(ping.rtt_ms)}
+        return [
+            failed("rtt_ms", {**labels, "stat": "median"}, f"none of {ping.sent} echoes came back"),
+            *counts,
+        ]
+    figures = {
+        "median": statistics.median(ping.rtt_ms),
+        "min": min(ping.rtt_ms),
+        "max": max(ping.rtt_ms),
+    }
     n = str(len(ping.rtt_ms))
     return [
-        *(Record("rtt_ms", value, {**labels, "stat": stat, "n": n}) for stat, value in figures.items()),
+        *(
+            Record("rtt_ms", value, {**labels, "stat": stat, "n": n})
+            for stat, value in figures.items()
+        ),
         *counts,
     ]

@@ -20,7 +20,9 @@ _EXACT_BITS = 12
 """Times are kept within 2^-11 of themselves, so that as many as a file can name take bounded memory."""
 
 Waits = Annotated[
-    list[tuple[Annotated[int, Field(ge=0, le=LONGEST_US)], Annotated[int, Field(ge=0, le=1 << 40)]]],
+    list[
+        tuple[Annotated[int, Field(ge=0, le=LONGEST_US)], Annotated[int, Field(ge=0, le=1 << 40)]]
+    ],
     Field(max_length=4096),
 ]
 """Times in a queue, us, and the packets with each."""
@@ -77,7 +79,13 @@ class Times:
             if value is not None:
                 found.append(Record(metric, value, own))
             elif self.has_waited:
-                found.append(failed(metric, own, "packets waited in the queue, and none left it while the jobs ran"))
+                found.append(
+                    failed(
+                        metric,
+                        own,
+                        "packets waited in the queue, and none left it while the jobs ran",
+                    )
+                )
         return found
 
 
@@ -120,7 +128,11 @@ class Fifos:
 
     def records(self, labels: Mapping[str, str]) -> list[Record]:
         """Return the figures of each, with its name as label `fifo`."""
-        return [record for name, one in self.by_name.items() for record in one.records({**labels, "fifo": name})]
+        return [
+            record
+            for name, one in self.by_name.items()
+            for record in one.records({**labels, "fifo": name})
+        ]
 
 
 def together(fifos: Iterable[OfFifo]) -> list[OfFifo]:

@@ -173,7 +173,9 @@ def open_folder(root: Path, parts: Sequence[str]) -> int:
     at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for part in parts:
         try:
-            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            below = os.open(
+                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at
+            )
         finally:
             os.close(at)
         at = below
@@ -185,7 +187,9 @@ def open_in(folder: int, name: str, most: int) -> BufferedReader:
 
     The caller has looked at it: opening a device can have effects.
     """
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    handle = os.open(
+        name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+    )
     file = os.fdopen(handle, "rb")
     try:
         check_plain(os.fstat(handle), most)
@@ -234,4 +238,7 @@ def stored_files(raw: Path, folder: str, name: str) -> list[str]:
     pattern = re.compile(rf"{re.escape(name)}(?:-(\d+))?\.json")
     found = (pattern.fullmatch(each.removesuffix("/")) for each in names(raw, f"files/{folder}"))
     matches = [match for match in found if match]
-    return [f"files/{folder}/{match[0]}" for match in sorted(matches, key=lambda match: int(match[1] or 1))]
+    return [
+        f"files/{folder}/{match[0]}"
+        for match in sorted(matches, key=lambda match: int(match[1] or 1))
+    ]

@@ -98,7 +98,9 @@ def main() -> None:
     raw.read_from(Broker(socket.socket(fileno=0)))
     out = Path(sys.argv[1])
     if "stored" in sys.argv[2:]:
-        (out / STORED).write_text(run_folder.stored(RUN).model_dump_json(by_alias=True), encoding="utf-8")
+        (out / STORED).write_text(
+            run_folder.stored(RUN).model_dump_json(by_alias=True), encoding="utf-8"
+        )
     if "records" in sys.argv[2:]:
         run_folder.collect(RUN, out)
 

@@ -29,7 +29,9 @@ SCHEMA = pl.Schema(
         "labels": pl.String(),
     }
 )
-_OWN = pl.Schema({name: SCHEMA[name] for name in ("metric", "value", "t_s", "status", "reason", "labels")})
+_OWN = pl.Schema(
+    {name: SCHEMA[name] for name in ("metric", "value", "t_s", "status", "reason", "labels")}
+)
 """Columns of a record; the others are the run's."""
 _BLOCK = 50_000
 """Times of a series that become rows at once."""
@@ -93,7 +95,9 @@ def tables(identity: Identity, records: Iterable[Record | Series]) -> Iterator[p
             single.append(record)
         if isinstance(record, Series) or len(single) == _BLOCK:
             series = _long(record) if isinstance(record, Series) else ()
-            yield from (part.with_columns(shared).select(list(SCHEMA)) for part in (_rows(single), *series))
+            yield from (
+                part.with_columns(shared).select(list(SCHEMA)) for part in (_rows(single), *series)
+            )
             single = []
     yield _rows(single).with_columns(shared).select(list(SCHEMA))
 
@@ -117,8 +121,13 @@ def _long(series: Series) -> Iterator[pl.DataFrame]:
     fixed = {"status": pl.lit("ok"), "reason": pl.lit(""), "labels": pl.lit(_labels(series.labels))}
     for first in range(0, len(series.t_s), _BLOCK):
         block = slice(first, first + _BLOCK)
-        columns = {metric: pl.Series(values[block], dtype=pl.Float64) for metric, values in series.columns.items()}
-        wide = pl.DataFrame({"t_s": pl.Series(series.t_s[block], dtype=pl.Float64), **columns}).with_row_index("row")
+        columns = {
+            metric: pl.Series(values[block], dtype=pl.Float64)
+            for metric, values in series.columns.items()
+        }
+        wide = pl.DataFrame(
+            {"t_s": pl.Series(series.t_s[block], dtype=pl.Float64), **columns}
+        ).with_row_index("row")
         rows = wide.unpivot(index=["row", "t_s"], variable_name="metric", value_name="value")
         rows = rows.filter(pl.col("value").is_not_nan()).sort("row", maintain_order=True)
         yield rows.with_columns(**fixed).select(list(_OWN))
@@ -132,7 +141,9 @@ def write(parts: Iterator[pl.DataFrame], path: Path) -> None:
     """Write a table of `SCHEMA` as Parquet, part by part. A reader of the file sees the old table or the new one."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        register_io_source(lambda *_: parts, schema=SCHEMA).sink_parquet(scratch, engine="streaming")
+        register_io_source(lambda *_: parts, schema=SCHEMA).sink_parquet(
+            scratch, engine="streaming"
+        )
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)

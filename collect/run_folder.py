@@ -87,7 +87,9 @@ class _Reader:
 _READERS = (
     _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
     _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
-    _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
+    _Reader(
+        "satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records
+    ),
     _Reader("satlab_fec", fec.STAT, fec.ADAPTER, fec.MAIN_METRICS, fec.records),
     _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
     _Reader("satlab_load", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
@@ -96,7 +98,9 @@ _READERS = (
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
 """Jobs whose files are read one by one."""
-_LEG_READERS = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
+_LEG_READERS = [
+    reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}
+]
 _LEGS = {"tcp_leg_ok": "tcp", "quic_leg_ok": "quic"}
 """Metrics of a leg of a connection, and its protocol."""
 _OF_A_LEG = (
@@ -213,19 +217,28 @@ def stored(run_dir: Path) -> Stored:
     """Read what a run's jobs stored apart from figures."""
     raw = run_dir / "raw"
     ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
-    found = [record for reader in _LEG_READERS for record in _documents(raw, ended, reader) if record.metric in _LEGS]
+    found = [
+        record
+        for reader in _LEG_READERS
+        for record in _documents(raw, ended, reader)
+        if record.metric in _LEGS
+    ]
     seen = [
         StoredObservation(pep=pep.during(job, ended), load=load)
         for job, load in _observed(raw, ended)
         if not isinstance(load, Unreadable)
     ]
-    return Stored(loads=list(_loads(raw, ended)), legs=[_leg(record) for record in found], observations=seen)
+    return Stored(
+        loads=list(_loads(raw, ended)), legs=[_leg(record) for record in found], observations=seen
+    )
 
 
 def stores_more(run_dir: Path) -> bool:
     """Return whether there may be something to read: the runner's list of jobs names one that stores it."""
     ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
-    return bool({job.job for job in ended} & {"satlab_page_load", *(reader.job for reader in _LEG_READERS)})
+    return bool(
+        {job.job for job in ended} & {"satlab_page_load", *(reader.job for reader in _LEG_READERS)}
+    )
 
 
 def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:
@@ -236,7 +249,9 @@ def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:
                 yield StoredLoad(pep=pep.during(job, ended), load=content)
 
 
-def _observed(raw: Path, ended: Sequence[Job]) -> Iterator[tuple[Job, PageObservation | Unreadable]]:
+def _observed(
+    raw: Path, ended: Sequence[Job]
+) -> Iterator[tuple[Job, PageObservation | Unreadable]]:
     for job in (job for job in ended if job.job == "satlab_page_load"):
         for name in stored_files(raw, job.folder, observations.STAT):
             content: PageObservation | Unreadable = read_json(raw, name, observations.ADAPTER)
@@ -256,8 +271,16 @@ def _run(about: Manifest) -> Record:
     if about.status == "ok":
         return Record("run_ok", 1.0, labels)
     if about.status == "running":
-        return Record("run_ok", None, labels, status="censored", reason="the run has no end: still running or killed")
-    return failed("run_ok", labels, f"{about.status}: {about.reason}" if about.reason else about.status)
+        return Record(
+            "run_ok",
+            None,
+            labels,
+            status="censored",
+            reason="the run has no end: still running or killed",
+        )
+    return failed(
+        "run_ok", labels, f"{about.status}: {about.reason}" if about.reason else about.status
+    )
 
 
 def _note(name: str, note: str) -> list[Record]:
@@ -265,7 +288,15 @@ def _note(name: str, note: str) -> list[Record]:
     if not note:
         return []
     incomplete = note.endswith("the last line is incomplete and was left out")
-    return [Record("raw_file_ok", None, {"file": name}, status="censored" if incomplete else "failed", reason=note)]
+    return [
+        Record(
+            "raw_file_ok",
+            None,
+            {"file": name},
+            status="censored" if incomplete else "failed",
+            reason=note,
+        )
+    ]
 
 
 def _calibration(raw: Path) -> list[Record]:
@@ -284,13 +315,17 @@ def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
             content = read_json(raw, name, goodput.ADAPTER)
             document = goodput.Document(job, content)
             made = _sound(name, partial(goodput.records, [document], origin))
-            documents.append(goodput.Document(job, made) if isinstance(made, Unreadable) else document)
+            documents.append(
+                goodput.Document(job, made) if isinstance(made, Unreadable) else document
+            )
         if not files:
             missing += _nothing_stored(job, goodput.MAIN_METRICS, goodput.STAT)
     return [*goodput.records(documents, origin), *missing]
 
 
-def _pages(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping[str, str]) -> list[Record]:
+def _pages(
+    raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping[str, str]
+) -> list[Record]:
     def possible(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
         own = peps[labels["instance"]]
         fault = "" if limits is None else floors.load_fault(load, own, limits)
@@ -302,7 +337,9 @@ def _pages(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping
     return [*found, *pages.over_loads(found)]
 
 
-def _observations(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping[str, str]) -> Iterator[Record]:
+def _observations(
+    raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping[str, str]
+) -> Iterator[Record]:
     found: list[Record] = []
     for job in filter(_is_observed_alone, ended):
         if not stored_files(raw, job.folder, observations.STAT):
@@ -343,7 +380,9 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
             if not math.isfinite(record.value or 0) or not math.isfinite(record.t_s or 0):
                 raise ValueError(f"{record.metric} is not finite")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        return Unreadable(f"{Path(name).name}: its values make no sense: {type(error).__name__}: {str(error)[:200]}")
+        return Unreadable(
+            f"{Path(name).name}: its values make no sense: {type(error).__name__}: {str(error)[:200]}"
+        )
     return made
 
 
@@ -369,13 +408,19 @@ def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
     found = [name.removesuffix("/") for name in listing(raw, "files") if name.endswith("/")]
     folders = sorted(os.fsencode(name).decode(errors="replace") for name in found)
     reason = "raw/jobs.jsonl has no line for the job that stored this; its figures are left out"
-    return [failed("job_ok", {"file": f"raw/files/{name}"}, reason) for name in folders if name not in known]
+    return [
+        failed("job_ok", {"file": f"raw/files/{name}"}, reason)
+        for name in folders
+        if name not in known
+    ]
 
 
 def _link(raw: Path, ended: Sequence[Job], origin: float) -> Iterator[Record | Series]:
     window = None
     if ended:
-        window = link_samples.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
+        window = link_samples.Window(
+            min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended)
+        )
     names = {direction: direction for direction in link_samples.DIRECTIONS}
     lines = Lines(raw, "link.jsonl", link_samples.ADAPTER)
     metrics = link_samples.Metrics(lines, origin, window, names)

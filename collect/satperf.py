@@ -119,10 +119,18 @@ def records(run: Satperf, labels: Mapping[str, str], run_start_unix_s: float) ->
     return found
 
 
-def _summaries(sums: Mapping[Side, Summary], receiver: Side, labels: Mapping[str, str]) -> list[Record]:
+def _summaries(
+    sums: Mapping[Side, Summary], receiver: Side, labels: Mapping[str, str]
+) -> list[Record]:
     client, received = sums.get("client"), sums.get(receiver)
     if client is None or received is None:
-        return [failed("goodput_bps", labels, "the lines have no end: satperf was killed, or the server's are missing")]
+        return [
+            failed(
+                "goodput_bps",
+                labels,
+                "the lines have no end: satperf was killed, or the server's are missing",
+            )
+        ]
     if client.status == "failed":
         return [failed("goodput_bps", labels, client.reason), *_timing(client, received, labels)]
     if received.data_equal is False:
@@ -142,7 +150,11 @@ def _timing(client: Summary, received: Summary, labels: Mapping[str, str]) -> It
     """Yield connection establishment and first byte: at the client as the paper measures them."""
     times = {"connect_ms": client.handshake_ms, "ttfb_ms": received.time_to_first_byte_ms}
     for metric, value in times.items():
-        yield Record(metric, value, labels) if value is not None else failed(metric, labels, "never came")
+        yield (
+            Record(metric, value, labels)
+            if value is not None
+            else failed(metric, labels, "never came")
+        )
 
 
 def _leg(start: Start, total: Summary | None, labels: Mapping[str, str]) -> Iterator[Record]:
@@ -165,7 +177,9 @@ def _leg(start: Start, total: Summary | None, labels: Mapping[str, str]) -> Iter
 
 
 def _received(lines: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> list[Record]:
-    return [Record("goodput_bps", line.goodput_bps, labels, t_s=begin_s + line.t_s) for line in lines]
+    return [
+        Record("goodput_bps", line.goodput_bps, labels, t_s=begin_s + line.t_s) for line in lines
+    ]
 
 
 def _sent(lines: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> Iterator[Record]:

@@ -71,9 +71,18 @@ def records(stream: Stream, labels: Mapping[str, str]) -> list[Record]:
     `mos` and `mouth_to_ear_ms`; of a load `load_received_bps`.
     """
     if stream.role == "sender":
-        return [Record("stream_sent_packets", stream.sent, labels), *_rate("load_sent_bps", stream.load, labels)]
+        return [
+            Record("stream_sent_packets", stream.sent, labels),
+            *_rate("load_sent_bps", stream.load, labels),
+        ]
     if not stream.owd_ms or stream.received > stream.sent:
-        return [failed("one_way_delay_ms", {**labels, "stat": "median"}, f"{stream.received} of {stream.sent} packets")]
+        return [
+            failed(
+                "one_way_delay_ms",
+                {**labels, "stat": "median"},
+                f"{stream.received} of {stream.sent} packets",
+            )
+        ]
     ordered = sorted(stream.owd_ms)
     figures = {"median": statistics.median(ordered), "min": ordered[0], "max": ordered[-1]}
     figures["p95"] = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]

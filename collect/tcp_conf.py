@@ -57,11 +57,19 @@ ADAPTER: TypeAdapter[TcpConf] = TypeAdapter(TcpConf)
 
 def records(conf: TcpConf, labels: Mapping[str, str]) -> list[Record]:
     """Return `tcp_leg_ok` and `tcp_leg_cwnd_max_packets` of each interface that carried connections."""
-    buffers = {"preset": conf.preset, "rmem_max": str(conf.tcp_rmem[2]), "wmem_max": str(conf.tcp_wmem[2])}
+    buffers = {
+        "preset": conf.preset,
+        "rmem_max": str(conf.tcp_rmem[2]),
+        "wmem_max": str(conf.tcp_wmem[2]),
+    }
     legs: dict[str, list[Connection]] = {}
     for connection in conf.connections:
         legs.setdefault(connection.interface, []).append(connection)
-    return [record for leg in legs.values() for record in _leg(leg, conf.asked[leg[0].side], {**labels, **buffers})]
+    return [
+        record
+        for leg in legs.values()
+        for record in _leg(leg, conf.asked[leg[0].side], {**labels, **buffers})
+    ]
 
 
 def _leg(leg: Sequence[Connection], asked: Side, labels: Mapping[str, str]) -> Iterator[Record]:
@@ -71,7 +79,9 @@ def _leg(leg: Sequence[Connection], asked: Side, labels: Mapping[str, str]) -> I
         "connections": str(len(leg)),
         "congestion_control": _distinct(c.congestion_control for c in leg),
         "congestion_control_asked": asked.congestion_control or "",
-        "initial_window": _distinct(str(c.initial_window) for c in leg if c.initial_window is not None),
+        "initial_window": _distinct(
+            str(c.initial_window) for c in leg if c.initial_window is not None
+        ),
         "initial_window_asked": "" if asked.initial_window is None else str(asked.initial_window),
     }
     faults = [c.fault for c in leg if c.fault]

@@ -78,7 +78,14 @@ class Terminal:
 
     def add(self, counters: OfTerminal, superframes: int) -> None:
         """Add what was counted in an interval with so many superframes."""
-        for name in ("in_packets", "out_packets", "out_bytes", "dropped_packets", "lost_packets", "frames"):
+        for name in (
+            "in_packets",
+            "out_packets",
+            "out_bytes",
+            "dropped_packets",
+            "lost_packets",
+            "frames",
+        ):
             self.sums[name] += getattr(counters, name)
         self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
         if counters.modcod_id is not None and counters.frames:
@@ -117,23 +124,38 @@ class Terminal:
             for modcod, frames in sorted(self.modcods.items())
         ]
         if self.is_on_demand:
-            found += [Record(f"terminal_{name}", self.sums[name], own) for name in ("requests", "plans_lost")]
+            found += [
+                Record(f"terminal_{name}", self.sums[name], own)
+                for name in ("requests", "plans_lost")
+            ]
             superframes = self.sums["superframes"]
             slots = {"requested": "slots_requested", "assigned": "slots_assigned", "used": "frames"}
-            means = {name: self.sums[counter] / superframes for name, counter in slots.items()} if superframes else {}
-            found += [Record(f"terminal_slots_{name}_mean", mean, own) for name, mean in means.items()]
+            means = (
+                {name: self.sums[counter] / superframes for name, counter in slots.items()}
+                if superframes
+                else {}
+            )
+            found += [
+                Record(f"terminal_slots_{name}_mean", mean, own) for name, mean in means.items()
+            ]
         return found
 
     def _times(self, own: Mapping[str, str]) -> list[Record]:
         if self.times.is_measured:
             return self.times.records("terminal_queue_ms", own)
         return [
-            Record("terminal_queue_ms", self._wait_ms(quantile), {**own, "stat": f"p{quantile * 100:g}"})
+            Record(
+                "terminal_queue_ms",
+                self._wait_ms(quantile),
+                {**own, "stat": f"p{quantile * 100:g}"},
+            )
             for quantile in QUANTILES
         ]
 
     def _wait_ms(self, quantile: float) -> float:
-        waits = self.waits + Counter({QUEUE_STEPS: self.stuck} if self.stuck else {})  # until the end
+        waits = self.waits + Counter(
+            {QUEUE_STEPS: self.stuck} if self.stuck else {}
+        )  # until the end
         left = quantile * sum(waits.values())
         for step, count in sorted(waits.items()):
             left -= count
@@ -197,10 +219,16 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
     broken: list[Record] = []
     for record in transfers:
         labels = record.labels
-        if record.metric != "goodput_bps" or record.t_s is not None or not _CLIENT.fullmatch(labels.get("entity", "")):
+        if (
+            record.metric != "goodput_bps"
+            or record.t_s is not None
+            or not _CLIENT.fullmatch(labels.get("entity", ""))
+        ):
             continue
         if "direction" in labels:
-            groups.setdefault((labels["direction"], labels["transport"]), {})[labels["entity"]] = record
+            groups.setdefault((labels["direction"], labels["transport"]), {})[labels["entity"]] = (
+                record
+            )
         else:  # it left no result that says which way it went
             broken.append(record)
     found: list[Record] = []
@@ -212,7 +240,11 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
             if start < max(stop for _, stop in spans) and stop > min(start for start, _ in spans):
                 by_client.setdefault(record.labels["entity"], record)
         if len(by_client) > 1 and at_once:
-            labels = {"direction": direction, "transport": transport, "terminals": str(len(by_client))}
+            labels = {
+                "direction": direction,
+                "transport": transport,
+                "terminals": str(len(by_client)),
+            }
             found += [_index(by_client, labels), *_share(run_dir, labels)]
     return found
 
@@ -222,10 +254,16 @@ def _span(record: Record, times: Mapping[str, tuple[float, float]]) -> tuple[flo
 
 
 def _index(by_client: Mapping[str, Record], labels: Mapping[str, str]) -> Record:
-    bad = sorted(client for client, record in by_client.items() if record.value is None or record.status != "ok")
+    bad = sorted(
+        client
+        for client, record in by_client.items()
+        if record.value is None or record.status != "ok"
+    )
     if bad:
         return failed("fairness_jain_ratio", labels, f"no goodput of {', '.join(bad)}")
-    return Record("fairness_jain_ratio", jain([record.value or 0.0 for record in by_client.values()]), labels)
+    return Record(
+        "fairness_jain_ratio", jain([record.value or 0.0 for record in by_client.values()]), labels
+    )
 
 
 def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:

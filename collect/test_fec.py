@@ -15,7 +15,13 @@ COUNTERS = {
 
 def ended(**changes: Any) -> fec.Fec:
     content = {
-        **{"schema": "satlab/fec/1", "version": "0.1.0", "argv": ["satfec"], "peer": "198.18.4.2", "code": "5,100"},
+        **{
+            "schema": "satlab/fec/1",
+            "version": "0.1.0",
+            "argv": ["satfec"],
+            "peer": "198.18.4.2",
+            "code": "5,100",
+        },
         **{"report": [{"type": "ready"}, {**COUNTERS, "lost": 0}, COUNTERS], "fault": ""},
     }
     return fec.ADAPTER.validate_python(content | changes)
@@ -38,7 +44,9 @@ def test_the_last_counters_are_the_tunnel_s() -> None:
         ({"report": [{**COUNTERS, "sources_received": 0}]}, "no packet came"),
     ],
 )
-def test_a_tunnel_that_died_or_was_not_used_is_a_failed_sample(changes: dict[str, Any], said: str) -> None:
+def test_a_tunnel_that_died_or_was_not_used_is_a_failed_sample(
+    changes: dict[str, Any], said: str
+) -> None:
     (record,) = fec.records(ended(**changes), {})
     assert record.metric == "fec_lost_packets"
     assert record.value is None

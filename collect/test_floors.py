@@ -25,7 +25,8 @@ def load(protocol: str, **change: Any) -> PageLoad:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "pep", "round_trips"), [("h1", "none", 2), ("h2", "none", 3), ("h3", "none", 2), ("h1", "haproxy", 1)]
+    ("protocol", "pep", "round_trips"),
+    [("h1", "none", 2), ("h2", "none", 3), ("h3", "none", 2), ("h1", "haproxy", 1)],
 )
 def test_a_response_takes_its_round_trips(protocol: str, pep: str, round_trips: int) -> None:
     least = round_trips * RTT_MS
@@ -42,8 +43,14 @@ def test_a_response_takes_its_round_trips(protocol: str, pep: str, round_trips: 
         ({"page_load_time_ms": 3 * RTT_MS - 10}, "Page Load Time"),
         # 20 MB at 19.17 Mbit/s take 8.3 s
         ({"body_bytes": 20_000_000, "page_load_time_ms": 8000.0}, "Page Load Time"),
-        ({"connect_start_ms": 3.0, "connect_end_ms": 3.0}, "connection of the navigation, opened before it"),
-        ({"connect_start_ms": 3.0, "connect_end_ms": 450.0}, "connection of the navigation, opened before it"),
+        (
+            {"connect_start_ms": 3.0, "connect_end_ms": 3.0},
+            "connection of the navigation, opened before it",
+        ),
+        (
+            {"connect_start_ms": 3.0, "connect_end_ms": 450.0},
+            "connection of the navigation, opened before it",
+        ),
     ],
 )
 def test_every_metric_of_a_page_has_a_floor(change: dict[str, Any], name: str) -> None:
@@ -61,17 +68,27 @@ def test_every_metric_of_a_page_has_a_floor(change: dict[str, Any], name: str) -
         ("goodput_bps", 8.8e6, 8.9e6, {"direction": "upload", "transport": "TCP"}),
     ],
 )
-def test_transfers_have_floors(metric: str, possible: float, impossible: float, labels: dict[str, str]) -> None:
+def test_transfers_have_floors(
+    metric: str, possible: float, impossible: float, labels: dict[str, str]
+) -> None:
     good, bad = Record(metric, possible, labels), Record(metric, impossible, labels)
     found = list(floors.judged([good, bad], FLOORS, {}))
     assert found[0] == good
-    assert (found[1].value, found[1].status) == (None, "failed") and floors.BEFORE in found[1].reason
+    assert (found[1].value, found[1].status) == (None, "failed") and floors.BEFORE in found[
+        1
+    ].reason
     assert list(floors.judged([bad], None, {})) == [bad]
 
 
 def test_a_proxy_may_answer_a_handshake_and_not_a_request() -> None:
-    records = [Record("connect_ms", 2.0, {"instance": "3"}), Record("ttfb_ms", RTT_MS - 20, {"instance": "3"})]
-    assert [one.status for one in floors.judged(records, FLOORS, {"3": "haproxy"})] == ["ok", "failed"]
+    records = [
+        Record("connect_ms", 2.0, {"instance": "3"}),
+        Record("ttfb_ms", RTT_MS - 20, {"instance": "3"}),
+    ]
+    assert [one.status for one in floors.judged(records, FLOORS, {"3": "haproxy"})] == [
+        "ok",
+        "failed",
+    ]
 
 
 def test_an_impossible_load_fails_its_run(tmp_path: Path) -> None:
@@ -81,12 +98,22 @@ def test_an_impossible_load_fails_its_run(tmp_path: Path) -> None:
 
     def response_starts() -> dict[str, str]:
         rows = collect.summaries(collect.gather(run))
-        return {row["labels"]["load"]: row["status"] for row in rows
-                if row["metric"] == "response_start_ms" and "load" in row["labels"]}  # fmt: skip
+        return {
+            row["labels"]["load"]: row["status"]
+            for row in rows
+            if row["metric"] == "response_start_ms" and "load" in row["labels"]
+        }
 
     assert response_starts() == {"1": "failed", "2": "ok", "3": "ok"}
-    change = {"type": "change", "t_unix_s": example_run.START, "t_s": 0, "direction": "forward", "origin": "control",
-              "set": {"delay_ms": 16}, "error": None}  # fmt: skip
+    change = {
+        "type": "change",
+        "t_unix_s": example_run.START,
+        "t_s": 0,
+        "direction": "forward",
+        "origin": "control",
+        "set": {"delay_ms": 16},
+        "error": None,
+    }
     with (run / "raw/link.jsonl").open("a") as lines:
         lines.write(json.dumps(change) + "\n")
     assert set(response_starts().values()) == {"ok"}, "a link that changed has no known floor"

@@ -7,10 +7,17 @@ from collect import ftp
 from collect.records import Record
 
 DOCUMENT: dict[str, Any] = {
-    "schema": "satlab/ftp/1", "direction": "upload", "start_unix_s": 1.0, "size_bytes": 11_000,
-    "received_bytes": 11_000, "first_bytes": 1000, "transfer_time_s": 0.5, "interval_s": 1.0, "interval_bytes": [],
+    "schema": "satlab/ftp/1",
+    "direction": "upload",
+    "start_unix_s": 1.0,
+    "size_bytes": 11_000,
+    "received_bytes": 11_000,
+    "first_bytes": 1000,
+    "transfer_time_s": 0.5,
+    "interval_s": 1.0,
+    "interval_bytes": [],
     "error": "",
-}  # fmt: skip
+}
 
 
 def made(**changes: Any) -> list[Record]:

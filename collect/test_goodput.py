@@ -17,10 +17,20 @@ SERVER = json.loads((FIXTURES / "iperf3_server.json").read_text())
 
 def job(number: int, start: float = 100.0, stop: float = 106.0) -> Job:
     return Job(
-        job_instance_id=number, scenario_instance_id=1, owner_scenario_instance_id=1, function_id=1, label="bulk",
-        job="satlab_iperf3", entity="client", argv=[], start_unix_s=start, stop_unix_s=stop, exit_code=0,
-        status="Not Running", log="",
-    )  # fmt: skip
+        job_instance_id=number,
+        scenario_instance_id=1,
+        owner_scenario_instance_id=1,
+        function_id=1,
+        label="bulk",
+        job="satlab_iperf3",
+        entity="client",
+        argv=[],
+        start_unix_s=start,
+        stop_unix_s=stop,
+        exit_code=0,
+        status="Not Running",
+        log="",
+    )
 
 
 def document(content: dict[str, Any], number: int = 1, **times: float) -> goodput.Document:
@@ -82,7 +92,12 @@ def test_a_server_alone_is_dated_by_iperf3_s_own_seconds() -> None:
 
 def test_both_sides_of_a_transfer_carry_its_number() -> None:
     second = [side | {"start": {**side["start"], "cookie": "other"}} for side in (SERVER, CLIENT)]
-    sides = [document(SERVER, 1), document(second[0], 1), document(CLIENT, 2), document(second[1], 3)]
+    sides = [
+        document(SERVER, 1),
+        document(second[0], 1),
+        document(CLIENT, 2),
+        document(second[1], 3),
+    ]
     records = goodput.records(sides, 0)
     for number in ("1", "2"):
         mine = [r for r in records if r.labels["transfer"] == number]
@@ -98,11 +113,15 @@ def test_refused_connection_is_a_failed_sample() -> None:
 
 
 def test_an_error_wins_over_complete_figures() -> None:
-    (record,) = goodput.records([document(CLIENT | {"error": "interrupt - the server has terminated"})], 0)
+    (record,) = goodput.records(
+        [document(CLIENT | {"error": "interrupt - the server has terminated"})], 0
+    )
     assert record.status == "failed"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"start": 1}', b'{"start": {}, "intervals": [], "end": {}}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"start": 1}', b'{"start": {}, "intervals": [], "end": {}}']
+)
 def test_malformed_documents_are_failed_samples(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "iperf3_json.json"
     path.write_bytes(content)
@@ -122,12 +141,18 @@ def test_a_transfer_that_broke_off_has_no_goodput() -> None:
 
 @pytest.mark.parametrize(("share", "status"), [(0.951, "ok"), (0.949, "failed")])
 @pytest.mark.parametrize("unit", ["duration", "bytes"])
-def test_a_transfer_counts_from_95_percent_of_its_request_on(unit: str, share: float, status: str) -> None:
+def test_a_transfer_counts_from_95_percent_of_its_request_on(
+    unit: str, share: float, status: str
+) -> None:
     received = CLIENT["end"]["sum_received"]
     got = {"duration": received["seconds"], "bytes": received["bytes"]}[unit]
-    request = CLIENT["start"]["test_start"] | {"duration": 0, "bytes": 0} | {unit: round(got / share, 6)}
+    request = (
+        CLIENT["start"]["test_start"] | {"duration": 0, "bytes": 0} | {unit: round(got / share, 6)}
+    )
     request["bytes"] = round(request["bytes"])
-    records = goodput.records([document(CLIENT | {"start": CLIENT["start"] | {"test_start": request}})], 0)
+    records = goodput.records(
+        [document(CLIENT | {"start": CLIENT["start"] | {"test_start": request}})], 0
+    )
     assert only(records, "goodput_bps").status == status
     assert only(records, "completeness_ratio").value == pytest.approx(share, abs=1e-4)
 
@@ -148,7 +173,9 @@ def test_omitted_intervals_are_in_no_figure() -> None:
 def test_cpu_time_is_the_share_of_a_core_times_the_duration() -> None:
     end = CLIENT["end"] | {"cpu_utilization_percent": {"host_total": 150.0}}
     end["sum_sent"] = CLIENT["end"]["sum_sent"] | {"seconds": 4.0}
-    assert only(goodput.records([document(CLIENT | {"end": end})], 0), "cpu_s").value == pytest.approx(6.0)
+    assert only(
+        goodput.records([document(CLIENT | {"end": end})], 0), "cpu_s"
+    ).value == pytest.approx(6.0)
 
 
 def test_udp_counts_what_arrived_and_what_was_lost() -> None:
@@ -165,8 +192,13 @@ def test_udp_counts_what_arrived_and_what_was_lost() -> None:
 def stretched(seconds: int, mbits: list[float]) -> dict[str, Any]:
     intervals = []
     for step in range(seconds * 10):
-        span = {"start": step / 10, "end": (step + 1) / 10, "seconds": 0.1, "sender": False,
-                "bytes": round(mbits[step // 10] * 1e5 / 8)}  # fmt: skip
+        span = {
+            "start": step / 10,
+            "end": (step + 1) / 10,
+            "seconds": 0.1,
+            "sender": False,
+            "bytes": round(mbits[step // 10] * 1e5 / 8),
+        }
         intervals.append({"streams": [], "sum": span})
     return {**CLIENT, "intervals": intervals}
 

@@ -21,7 +21,9 @@ from collect.raw import LINES_BYTES
 def run(tmp_path: Path) -> Iterator[Path]:
     run = example_run.write(tmp_path, Example(duration_s=6.0))
     yield run
-    subprocess.run(["rm", "-rf", str(run)], check=True)  # pytest removes recursively, which a deep tree stops
+    subprocess.run(
+        ["rm", "-rf", str(run)], check=True
+    )  # pytest removes recursively, which a deep tree stops
 
 
 def seal(run: Path) -> dict[str, str]:
@@ -47,7 +49,10 @@ def make_deep(folder: Path, depth: int) -> None:
 def test_digests_are_those_of_the_manifest(run: Path) -> None:
     files, faults = collect.digests(run)
     assert files == collect.manifest(run).files
-    assert files["raw/link.jsonl"] == hashlib.sha256((run / "raw" / "link.jsonl").read_bytes()).hexdigest()
+    assert (
+        files["raw/link.jsonl"]
+        == hashlib.sha256((run / "raw" / "link.jsonl").read_bytes()).hexdigest()
+    )
     assert faults == {}
 
 
@@ -96,4 +101,6 @@ def test_t16_a_name_that_is_not_text_leaves_the_manifest_readable(run: Path) -> 
 def test_a_run_without_raw_files_misses_them(run: Path) -> None:
     (run / "raw").rename(run / "moved")
     assert collect.digests(run) == ({}, {})
-    assert collect.verify(run) == [f"{name}: missing" for name in sorted(collect.manifest(run).files)]
+    assert collect.verify(run) == [
+        f"{name}: missing" for name in sorted(collect.manifest(run).files)
+    ]

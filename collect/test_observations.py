@@ -27,12 +27,16 @@ def load(index: int = 0, **change: Any) -> PageObservation:
 
 def test_the_speed_index_is_the_area_above_the_visual_progress() -> None:
     assert speed_index_ms([(0, 0), (1000, 0.5), (3000, 1.0)]) == 1000 + 0.5 * 2000
-    assert speed_index_ms([(0, 0), (1000, 1.0), (2000, 0.9), (2500, 1.0)]) == pytest.approx(1000 + 0.1 * 500)
+    assert speed_index_ms([(0, 0), (1000, 1.0), (2000, 0.9), (2500, 1.0)]) == pytest.approx(
+        1000 + 0.1 * 500
+    )
     assert speed_index_ms([(0, 0)]) is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 1)), min_size=2, max_size=20))
-def test_the_speed_index_lies_between_0_and_the_last_change(progress: list[tuple[float, float]]) -> None:
+def test_the_speed_index_lies_between_0_and_the_last_change(
+    progress: list[tuple[float, float]],
+) -> None:
     ordered = sorted(progress)
     found = speed_index_ms(ordered)
     assert found is not None
@@ -44,7 +48,9 @@ def test_an_observed_load_has_its_metrics_and_one_that_failed_has_its_reason() -
     one = load(3)
     assert rows["visually_complete_ms"].value == one.page_load_time_ms
     assert rows["speed_index_ms"].value == one.speed_index_ms
-    assert {"protocol": "h3", "pep": "none", "load": "3"}.items() <= rows["speed_index_ms"].labels.items()
+    assert {"protocol": "h3", "pep": "none", "load": "3"}.items() <= rows[
+        "speed_index_ms"
+    ].labels.items()
     lost = observations.records(load(status="failed", reason="why", frames=[]), LABELS, "none")
     assert [(row.metric, row.value, row.status, row.reason) for row in lost] == [
         (metric, None, "failed", "why") for metric in observations.METRICS
@@ -55,10 +61,14 @@ def test_observed_loads_of_a_run_have_a_median_of_their_own(tmp_path: Path) -> N
     run = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 3}, observed=2))
     rows = gather(run).to_dicts()
     median = [
-        row for row in rows if row["metric"] == "speed_index_ms" and '"stat":"median"' in row["labels"].replace(" ", "")
+        row
+        for row in rows
+        if row["metric"] == "speed_index_ms" and '"stat":"median"' in row["labels"].replace(" ", "")
     ]
     assert [json.loads(row["labels"])["n"] for row in median] == ["2"]
-    times = [row for row in rows if row["metric"] == "page_load_time_ms" and '"load"' in row["labels"]]
+    times = [
+        row for row in rows if row["metric"] == "page_load_time_ms" and '"load"' in row["labels"]
+    ]
     assert len(times) == 3, "the times of observed loads do not count"
     assert [one.load.load_index for one in stored(run).observations] == [0, 1]
 
@@ -80,7 +90,11 @@ def test_a_speed_index_below_a_round_trip_is_a_failed_sample(tmp_path: Path) -> 
     for number, frame in enumerate(content["frames"]):
         frame["t_ms"] = number * 100.0
     path.write_text(json.dumps(content))
-    (row,) = [r for r in gather(run).to_dicts() if r["metric"] == "speed_index_ms" and '"load"' in r["labels"]]
+    (row,) = [
+        r
+        for r in gather(run).to_dicts()
+        if r["metric"] == "speed_index_ms" and '"load"' in r["labels"]
+    ]
     assert "better than physics" in row["reason"]
 
 
@@ -90,26 +104,47 @@ NEEDED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "log": {"version": str, "creator": dict, "entries": list},
     "page": {"startedDateTime": str, "id": str, "title": str, "pageTimings": dict},
     "entry": {
-        "startedDateTime": str, "time": (int, float), "request": dict, "response": dict, "cache": dict, "timings": dict,
+        "startedDateTime": str,
+        "time": (int, float),
+        "request": dict,
+        "response": dict,
+        "cache": dict,
+        "timings": dict,
     },
     "request": {
-        "method": str, "url": str, "httpVersion": str, "cookies": list, "headers": list, "queryString": list,
-        "headersSize": int, "bodySize": int,
+        "method": str,
+        "url": str,
+        "httpVersion": str,
+        "cookies": list,
+        "headers": list,
+        "queryString": list,
+        "headersSize": int,
+        "bodySize": int,
     },
     "response": {
-        "status": int, "statusText": str, "httpVersion": str, "cookies": list, "headers": list, "content": dict,
-        "redirectURL": str, "headersSize": int, "bodySize": int,
+        "status": int,
+        "statusText": str,
+        "httpVersion": str,
+        "cookies": list,
+        "headers": list,
+        "content": dict,
+        "redirectURL": str,
+        "headersSize": int,
+        "bodySize": int,
     },
     "content": {"size": int, "mimeType": str},
     "timings": {"send": (int, float), "wait": (int, float), "receive": (int, float)},
-}  # fmt: skip
+}
 """The fields that HAR 1.2 requires, with their types."""
 OPTIONAL = {
-    "log": {"browser", "pages", "comment"}, "page": {"comment"},
-    "entry": {"pageref", "serverIPAddress", "connection", "comment"}, "request": {"postData", "comment"},
-    "response": {"comment"}, "content": {"compression", "text", "encoding", "comment"},
+    "log": {"browser", "pages", "comment"},
+    "page": {"comment"},
+    "entry": {"pageref", "serverIPAddress", "connection", "comment"},
+    "request": {"postData", "comment"},
+    "response": {"comment"},
+    "content": {"compression", "text", "encoding", "comment"},
     "timings": {"blocked", "dns", "connect", "ssl", "comment"},
-}  # fmt: skip
+}
 """Those that it allows further; others begin with an underscore."""
 
 
@@ -122,26 +157,40 @@ def follows(kind: str, what: dict[str, Any]) -> None:
 
 def test_a_har_has_the_fields_of_version_1_2() -> None:
     one = load(4)
-    document = json.loads(json.dumps(observations.har([("run 1", one), ("run 2", load(5))], "0.1.0"), allow_nan=False))
+    document = json.loads(
+        json.dumps(observations.har([("run 1", one), ("run 2", load(5))], "0.1.0"), allow_nan=False)
+    )
     log = document["log"]
     follows("log", log)
     assert log["version"] == "1.2"
-    assert {entry["pageref"] for entry in log["entries"]} == {page["id"] for page in log["pages"]} == {"run 1", "run 2"}
+    assert (
+        {entry["pageref"] for entry in log["entries"]}
+        == {page["id"] for page in log["pages"]}
+        == {"run 1", "run 2"}
+    )
     assert len(log["entries"]) == 2 * len(one.requests)
     for page in log["pages"]:
         follows("page", page)
         assert datetime.fromisoformat(page["startedDateTime"]).tzinfo is not None
     for entry in log["entries"]:
-        for kind, what in (("entry", entry), ("request", entry["request"]), ("response", entry["response"])):
+        for kind, what in (
+            ("entry", entry),
+            ("request", entry["request"]),
+            ("response", entry["response"]),
+        ):
             follows(kind, what)
         follows("content", entry["response"]["content"])
         follows("timings", entry["timings"])
-        whole = sum(value for name, value in entry["timings"].items() if name != "ssl" and value >= 0)
+        whole = sum(
+            value for name, value in entry["timings"].items() if name != "ssl" and value >= 0
+        )
         assert entry["time"] == pytest.approx(whole)
         assert entry["timings"]["ssl"] <= entry["timings"]["connect"], "connect contains ssl"
 
 
-def test_a_job_with_observed_loads_alone_has_no_others_and_without_them_failed_samples(tmp_path: Path) -> None:
+def test_a_job_with_observed_loads_alone_has_no_others_and_without_them_failed_samples(
+    tmp_path: Path,
+) -> None:
     run = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 1}, observed=1))
     jobs = run / "raw" / "jobs.jsonl"
     lines = [json.loads(line) for line in jobs.read_text().splitlines()]

@@ -12,7 +12,9 @@ from collect.records import Series
 ORIGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize("hours", [0, 1, -8, 5.75, 13], ids=["UTC", "Berlin", "Los Angeles", "Kathmandu", "Auckland"])
+@pytest.mark.parametrize(
+    "hours", [0, 1, -8, 5.75, 13], ids=["UTC", "Berlin", "Los Angeles", "Kathmandu", "Auckland"]
+)
 def test_probes_are_read_in_the_time_zone_of_the_run(hours: float, tmp_path: Path) -> None:
     probes = tmp_path / "opensand" / "gw" / "gw0_0.csv"
     probes.parent.mkdir(parents=True)

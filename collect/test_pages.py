@@ -24,20 +24,27 @@ def broken(index: int, status: str, reason: str = "why", pep: str = "none") -> l
 
 
 def summary(rows: list[Record], metric: str, stat: str) -> Record:
-    (found,) = [r for r in pages.over_loads(rows) if r.metric == metric and r.labels["stat"] == stat]
+    (found,) = [
+        r for r in pages.over_loads(rows) if r.metric == metric and r.labels["stat"] == stat
+    ]
     return found
 
 
 def plt(*values: float) -> list[Record]:
-    return [row for index, value in enumerate(values) for row in load(index, page_load_time_ms=value)]
+    return [
+        row for index, value in enumerate(values) for row in load(index, page_load_time_ms=value)
+    ]
 
 
 def test_each_metric_of_a_load_is_one_row_that_names_protocol_load_server_browser() -> None:
     rows = {r.metric: r for r in load(3, response_start_ms=1314.0)}
     assert rows["response_start_ms"].value == 1314.0
-    assert {"protocol": "h3", "load": "3", "server": "h2o/2.2.5", "browser": "Chromium 150.0"}.items() <= rows[
-        "page_load_time_ms"
-    ].labels.items()
+    assert {
+        "protocol": "h3",
+        "load": "3",
+        "server": "h2o/2.2.5",
+        "browser": "Chromium 150.0",
+    }.items() <= rows["page_load_time_ms"].labels.items()
     assert rows["completeness_ratio"].value == 1.0
     assert rows["cpu_s"].value == pytest.approx(2.5)
 
@@ -46,12 +53,19 @@ def test_each_metric_of_a_load_is_one_row_that_names_protocol_load_server_browse
 def test_a_load_without_result_keeps_its_rows(status: str) -> None:
     rows = {r.metric: r for r in broken(1, status, "timeout 33 s")}
     for metric in pages.METRICS:
-        assert (rows[metric].value, rows[metric].status, rows[metric].reason) == (None, status, "timeout 33 s")
+        assert (rows[metric].value, rows[metric].status, rows[metric].reason) == (
+            None,
+            status,
+            "timeout 33 s",
+        )
     assert rows["completeness_ratio"].value == pytest.approx(402_113 / 815_804)
 
 
 def test_a_censored_load_keeps_what_came_before_the_deadline() -> None:
-    rows = {r.metric: r for r in load(1, status="censored", reason="timeout 33 s", page_load_time_ms=None)}
+    rows = {
+        r.metric: r
+        for r in load(1, status="censored", reason="timeout 33 s", page_load_time_ms=None)
+    }
     assert rows["response_start_ms"].status == "ok"
     assert rows["page_load_time_ms"].status == "censored"
 
@@ -90,21 +104,29 @@ def test_nothing_but_failures_is_a_failed_median() -> None:
 def test_percentiles_are_of_twenty_loads_or_more() -> None:
     times = [float(1000 + n) for n in range(20)]
     rows = pages.over_loads(plt(*times[::-1]))
-    found = {r.labels["stat"]: (r.value, r.labels["n"]) for r in rows if r.metric == "page_load_time_ms"}
+    found = {
+        r.labels["stat"]: (r.value, r.labels["n"]) for r in rows if r.metric == "page_load_time_ms"
+    }
     assert (found["p75"], found["p95"]) == ((1014.0, "20"), (1018.0, "20"))
     few = pages.over_loads(plt(*times[1:]))
     assert {r.labels["stat"] for r in few} == {"median", "min", "max"}
 
 
 def test_a_percentile_among_censored_loads_is_censored() -> None:
-    rows = [*plt(*(1000.0 + n for n in range(18))), *broken(18, "censored"), *broken(19, "censored")]
+    rows = [
+        *plt(*(1000.0 + n for n in range(18))),
+        *broken(18, "censored"),
+        *broken(19, "censored"),
+    ]
     assert summary(rows, "page_load_time_ms", "p75").value == 1014
     last = summary(rows, "page_load_time_ms", "p95")
     assert (last.value, last.status) == (None, "censored")
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300), st.sampled_from([1, 50, 75, 95, 100]))
-def test_a_percentile_is_the_least_sample_that_enough_samples_do_not_exceed(values: list[float], share: int) -> None:
+def test_a_percentile_is_the_least_sample_that_enough_samples_do_not_exceed(
+    values: list[float], share: int
+) -> None:
     found = pages.percentile(sorted(values), share)
     assert found in values
     assert 100 * sum(value <= found for value in values) >= share * len(values)
@@ -113,6 +135,9 @@ def test_a_percentile_is_the_least_sample_that_enough_samples_do_not_exceed(valu
 
 def test_loads_with_and_without_a_proxy_are_not_pooled() -> None:
     rows = [*load(1, page_load_time_ms=100.0), *load(1, pep="haproxy", page_load_time_ms=300.0)]
-    medians = {r.labels["pep"]: r.value for r in pages.over_loads(rows)
-               if (r.metric, r.labels["stat"]) == ("page_load_time_ms", "median")}  # fmt: skip
+    medians = {
+        r.labels["pep"]: r.value
+        for r in pages.over_loads(rows)
+        if (r.metric, r.labels["stat"]) == ("page_load_time_ms", "median")
+    }
     assert medians == {"none": 100.0, "haproxy": 300.0}

@@ -28,7 +28,12 @@ def made(*samples: tuple[dict[str, Any], dict[str, Any]]) -> list[Record | Serie
     wire = counters()
     lines = []
     for number, (forward, back) in enumerate(samples, start=1):
-        line = {"type": "sample", "t_unix_s": 100.0 + number / 10, "forward": forward, "return": back}
+        line = {
+            "type": "sample",
+            "t_unix_s": 100.0 + number / 10,
+            "forward": forward,
+            "return": back,
+        }
         terrestrial = {"terrestrial_down": wire, "terrestrial_up": wire}
         lines.append(link_samples.ADAPTER.validate_python({**line, **terrestrial}))
     return list(link_samples.Metrics(lines, 100.0, None, NAMES).each())
@@ -37,8 +42,10 @@ def made(*samples: tuple[dict[str, Any], dict[str, Any]]) -> list[Record | Serie
 def records(*samples: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, ...], float | None]:
     """Return the records by metric, direction, and further labels."""
     return {
-        (one.metric, *one.labels.values()): one.value for one in made(*samples) if isinstance(one, Record)
-    }  # fmt: skip
+        (one.metric, *one.labels.values()): one.value
+        for one in made(*samples)
+        if isinstance(one, Record)
+    }
 
 
 def test_p300_percentiles_are_of_all_packets_of_the_run_and_not_of_its_intervals() -> None:
@@ -47,24 +54,39 @@ def test_p300_percentiles_are_of_all_packets_of_the_run_and_not_of_its_intervals
     found = records((many, counters()), (few, counters()))
     assert found["link_queue_p50_ms", "forward"] == 1.0
     assert found["link_queue_p99_ms", "forward"] == 1.0
-    assert not [key for key in found if key[0].startswith("link_queue_p") and key[1] != "forward"], "no queue, no times"
+    assert not [
+        key for key in found if key[0].startswith("link_queue_p") and key[1] != "forward"
+    ], "no queue, no times"
     series = next(one for one in made((many, few), (few, few)) if isinstance(one, Series))
     assert list(series.columns["link_queue_p99_ms"]) == [1.0, 500.0]
 
 
 def test_p300_fifos_and_terminals_have_records_with_their_labels() -> None:
-    two = [fifo("EF", [(1000, 99), (5000, 1)]), fifo("BE", [(90_000, 1)], dropped_packets=3, queue_bytes=1500)]
-    down = counters(of(1, **TIMES, waits_us=[]), of(2, **TIMES, fifos=two, queue_bytes=1500), **TIMES)
-    up = counters(fifos=[fifo("EF", [(2000, 4)])], superframes=4, slots_requested=40, slots_assigned=60, **TIMES)
+    two = [
+        fifo("EF", [(1000, 99), (5000, 1)]),
+        fifo("BE", [(90_000, 1)], dropped_packets=3, queue_bytes=1500),
+    ]
+    down = counters(
+        of(1, **TIMES, waits_us=[]), of(2, **TIMES, fifos=two, queue_bytes=1500), **TIMES
+    )
+    up = counters(
+        fifos=[fifo("EF", [(2000, 4)])],
+        superframes=4,
+        slots_requested=40,
+        slots_assigned=60,
+        **TIMES,
+    )
     found = records((down, up), (down, up))
     own = ("forward", "2", "BE")
     assert [found[f"fifo_{name}", *own] for name in ("sent_packets", "dropped_packets")] == [2, 6]
     assert found["fifo_queue_max_bytes", *own] == 1500
-    assert [found["fifo_queue_ms", *own, stat] for stat in ("p50", "p99")] == pytest.approx([90.0, 90.0], rel=2**-11)
-    # 202 packets of 2 FIFOs, twice: 198 of 1 ms, 2 of 5 ms, 2 of 90 ms.
-    assert [found["terminal_queue_ms", "forward", "2", stat] for stat in ("p50", "p99")] == pytest.approx(
-        [1.0, 5.0], rel=2**-11
+    assert [found["fifo_queue_ms", *own, stat] for stat in ("p50", "p99")] == pytest.approx(
+        [90.0, 90.0], rel=2**-11
     )
+    # 202 packets of 2 FIFOs, twice: 198 of 1 ms, 2 of 5 ms, 2 of 90 ms.
+    assert [
+        found["terminal_queue_ms", "forward", "2", stat] for stat in ("p50", "p99")
+    ] == pytest.approx([1.0, 5.0], rel=2**-11)
     assert ("terminal_queue_ms", "forward", "1", "p50") not in found, "it had no packet"
     assert found["link_queue_p99_ms", "forward"] == pytest.approx(5.0, rel=2**-11)
     assert found["fifo_queue_ms", "return", "EF", "p95"] == 2.0
@@ -76,27 +98,41 @@ def test_p330_fifos_of_terminals_are_added_up_by_name() -> None:
     second = [fifo("EF", [(9000, 30)], queue_bytes=300, queue_packets=2)]
     down = counters(of(1, **TIMES, fifos=first), of(2, **TIMES, fifos=second), **TIMES)
     # The second terminal's queue is the longer one in the second interval, when the first's is empty.
-    later = counters(of(1, **TIMES, fifos=[]), of(2, **TIMES, fifos=[fifo("EF", [], queue_bytes=350)]), **TIMES)
+    later = counters(
+        of(1, **TIMES, fifos=[]), of(2, **TIMES, fifos=[fifo("EF", [], queue_bytes=350)]), **TIMES
+    )
     found = records((down, counters()), (later, counters()))
     assert found["fifo_sent_packets", "forward", "EF"] == 40
     assert found["fifo_sent_packets", "forward", "1", "EF"] == 10
-    assert [found[f"fifo_{name}", "forward", "BE"] for name in ("sent_packets", "dropped_packets")] == [1, 1]
+    assert [
+        found[f"fifo_{name}", "forward", "BE"] for name in ("sent_packets", "dropped_packets")
+    ] == [1, 1]
     assert found["fifo_queue_max_bytes", "forward", "EF"] == 400
-    assert [found["fifo_queue_ms", "forward", "EF", stat] for stat in ("p50", "p99")] == pytest.approx(
-        [9.0, 9.0], rel=2**-11
-    )
+    assert [
+        found["fifo_queue_ms", "forward", "EF", stat] for stat in ("p50", "p99")
+    ] == pytest.approx([9.0, 9.0], rel=2**-11)
     assert ("fifo_sent_packets", "return", "EF") not in found
 
 
 def test_p300_a_queue_that_nothing_leaves_is_a_failed_sample() -> None:
     stuck = counters(of(1, **TIMES, queue_bytes=3000), queue_bytes=3000, **TIMES)
-    lines = [one for one in made((stuck, counters())) if isinstance(one, Record) and one.status == "failed"]
-    failed = {(one.metric, one.labels.get("stat", "")) for one in lines if "none left it" in one.reason}
+    lines = [
+        one
+        for one in made((stuck, counters()))
+        if isinstance(one, Record) and one.status == "failed"
+    ]
+    failed = {
+        (one.metric, one.labels.get("stat", "")) for one in lines if "none left it" in one.reason
+    }
     stats = ("p50", "p95", "p99")
-    assert failed == {(f"link_queue_{stat}_ms", "") for stat in stats} | {("terminal_queue_ms", stat) for stat in stats}
+    assert failed == {(f"link_queue_{stat}_ms", "") for stat in stats} | {
+        ("terminal_queue_ms", stat) for stat in stats
+    }
 
 
-@given(st.lists(st.tuples(st.integers(0, 70_000_000), st.integers(1, 1000)), min_size=1, max_size=50))
+@given(
+    st.lists(st.tuples(st.integers(0, 70_000_000), st.integers(1, 1000)), min_size=1, max_size=50)
+)
 def test_p300_a_percentile_is_that_of_all_packets(waits: list[tuple[int, int]]) -> None:
     times = Times()
     times.add(waits, 0)

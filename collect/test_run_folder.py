@@ -24,7 +24,9 @@ SCHEMAS = Path(__file__).parents[1] / "schemas"
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return example_run.write(tmp_path, Example(duration_s=6.0, loads={"h1": 3, "h3": 3}, censored=1))
+    return example_run.write(
+        tmp_path, Example(duration_s=6.0, loads={"h1": 3, "h3": 3}, censored=1)
+    )
 
 
 def summary(frame: pl.DataFrame, metric: str, **labels: str) -> list[dict[str, Any]]:
@@ -55,7 +57,9 @@ def with_samples(run: Path, changes: Mapping[str, Mapping[str, float] | None]) -
     path = run / "raw" / "link.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for sample in (line for line in lines if line["type"] == "sample"):
-        sample.update({name: counters and sample[name] | counters for name, counters in changes.items()})
+        sample.update(
+            {name: counters and sample[name] | counters for name, counters in changes.items()}
+        )
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -65,7 +69,11 @@ def test_directions_of_another_emulator_have_no_records(run: Path) -> None:
     schema = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
     jsonschema.validate(json.loads(path.read_text().splitlines()[5]), schema)
     rows = [row for row in collect.gather(run).to_dicts() if row["metric"].startswith("link_")]
-    assert {json.loads(row["labels"]).get("direction") for row in rows} == {"terrestrial_down", "terrestrial_up", None}
+    assert {json.loads(row["labels"]).get("direction") for row in rows} == {
+        "terrestrial_down",
+        "terrestrial_up",
+        None,
+    }
     assert {row["status"] for row in rows} == {"ok"}
 
 
@@ -73,7 +81,12 @@ def test_parquet_holds_the_table_and_no_scratch_file_is_left(run: Path) -> None:
     frame = collect.collect(run).collect()
     assert frame.equals(collect.gather(run))
     assert pl.read_parquet(run / "records.parquet").equals(frame)
-    assert sorted(p.name for p in run.iterdir()) == ["manifest.json", "plan.json", "raw", "records.parquet"]
+    assert sorted(p.name for p in run.iterdir()) == [
+        "manifest.json",
+        "plan.json",
+        "raw",
+        "records.parquet",
+    ]
 
 
 def test_collecting_twice_results_in_the_same_bytes(run: Path) -> None:
@@ -85,7 +98,9 @@ def test_collecting_twice_results_in_the_same_bytes(run: Path) -> None:
 
 def test_all_records_follow_their_schema(run: Path) -> None:
     (run / "raw" / "link.jsonl").unlink()
-    validator = jsonschema.Draft202012Validator(json.loads((SCHEMAS / "records.schema.json").read_text()))
+    validator = jsonschema.Draft202012Validator(
+        json.loads((SCHEMAS / "records.schema.json").read_text())
+    )
     frame = collect.gather(run)
     for row in [*collect.summaries(frame), *series(frame)]:
         validator.validate(row)
@@ -99,12 +114,16 @@ def series(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
 def test_calibration_s_own_drops_are_not_counted(run: Path) -> None:
     frame = collect.gather(run)
     in_series = sum(
-        row["value"] for row in series(frame) if row["metric"] == "link_dropped_packets" and row["t_s"] < 12
+        row["value"]
+        for row in series(frame)
+        if row["metric"] == "link_dropped_packets" and row["t_s"] < 12
     )
     assert in_series == 30 * 30
     lines = (run / "raw" / "link.jsonl").read_text().splitlines()
     samples = [json.loads(line) for line in lines if '"sample"' in line]
-    later = sum(s["forward"]["dropped_packets"] for s in samples if s["t_unix_s"] >= example_run.START + 12)
+    later = sum(
+        s["forward"]["dropped_packets"] for s in samples if s["t_unix_s"] >= example_run.START + 12
+    )
     assert value(frame, "link_dropped_packets", direction="forward") == later
 
 
@@ -114,8 +133,15 @@ def test_jobs_that_run_between_two_samples_have_the_counters_of_that_interval(ru
     short = {"start_unix_s": example_run.START + 12.02, "stop_unix_s": example_run.START + 12.04}
     path.write_text("".join(json.dumps(job | short) + "\n" for job in jobs))
     lines = [json.loads(line) for line in (run / "raw" / "link.jsonl").read_text().splitlines()]
-    (sample,) = (x for x in lines if x["type"] == "sample" and abs(x["t_unix_s"] - example_run.START - 12.1) < 0.01)
-    assert value(collect.gather(run), "link_in_packets", direction="forward") == sample["forward"]["in_packets"]
+    (sample,) = (
+        x
+        for x in lines
+        if x["type"] == "sample" and abs(x["t_unix_s"] - example_run.START - 12.1) < 0.01
+    )
+    assert (
+        value(collect.gather(run), "link_in_packets", direction="forward")
+        == sample["forward"]["in_packets"]
+    )
 
 
 COUNTED = {
@@ -127,43 +153,71 @@ COUNTED = {
 }
 
 
-def planted(run: Path, source: str = "link.jsonl", target: str = "link.jsonl") -> dict[str, dict[str, int]]:
+def planted(
+    run: Path, source: str = "link.jsonl", target: str = "link.jsonl"
+) -> dict[str, dict[str, int]]:
     """Write three samples while the jobs run, each counter of each direction with its own value; return the sums."""
     lines = [json.loads(line) for line in (run / "raw" / source).read_text().splitlines()]
-    during = [line for line in lines if line["type"] == "sample" and line["t_unix_s"] > example_run.START + 12.5][:3]
+    during = [
+        line
+        for line in lines
+        if line["type"] == "sample" and line["t_unix_s"] > example_run.START + 12.5
+    ][:3]
     numbers = itertools.count(1)
-    chosen = {d: {name: 1000 * next(numbers) for name in COUNTED.values()} for d in example_run.DIRECTIONS}
+    chosen = {
+        d: {name: 1000 * next(numbers) for name in COUNTED.values()} for d in example_run.DIRECTIONS
+    }
     for line in lines:
         for direction, values in chosen.items() if line["type"] == "sample" else ():
             line[direction] |= values if line in during else dict.fromkeys(values, 0)
     (run / "raw" / target).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return {direction: {name: 3 * value for name, value in values.items()} for direction, values in chosen.items()}
+    return {
+        direction: {name: 3 * value for name, value in values.items()}
+        for direction, values in chosen.items()
+    }
 
 
 def test_each_counter_of_each_direction_is_summed_as_itself(run: Path) -> None:
     sums, frame = planted(run), collect.gather(run)
     for direction, values in sums.items():
-        found = {counter: value(frame, metric, direction=direction) for metric, counter in COUNTED.items()}
+        found = {
+            counter: value(frame, metric, direction=direction)
+            for metric, counter in COUNTED.items()
+        }
         assert found == values, direction
     assert value(frame, "link_cpu_s") == 4.2
 
 
 def test_each_series_is_of_the_counter_that_it_is_named_after(run: Path) -> None:
-    counters = {metric: metric.removeprefix("link_").removeprefix("release_") for metric in link_samples.SERIES}
+    counters = {
+        metric: metric.removeprefix("link_").removeprefix("release_")
+        for metric in link_samples.SERIES
+    }
     counters["link_slots_used"] = "frames"
-    values = {counter: number for number, counter in enumerate(counters.values(), 1)} | {"frame_fill_ratio": 0.5}
+    values = {counter: number for number, counter in enumerate(counters.values(), 1)} | {
+        "frame_fill_ratio": 0.5
+    }
     with_samples(run, {"return": values})
-    rows = [row for row in series(collect.gather(run)) if row["labels"].get("direction") == "return"]
-    assert {(row["metric"], row["value"]) for row in rows} == {(m, values[c]) for m, c in counters.items()}
+    rows = [
+        row for row in series(collect.gather(run)) if row["labels"].get("direction") == "return"
+    ]
+    assert {(row["metric"], row["value"]) for row in rows} == {
+        (m, values[c]) for m, c in counters.items()
+    }
 
 
 def test_the_lan_s_directions_are_those_of_its_own_emulator(run: Path) -> None:
     """Down is towards the client; the LAN's satlink carries it as its terrestrial segment."""
     sums, frame = planted(run, target="lan.jsonl"), collect.gather(run)
     for way in ("down", "up"):
-        found = {counter: value(frame, metric, direction=f"lan_{way}") for metric, counter in COUNTED.items()}
+        found = {
+            counter: value(frame, metric, direction=f"lan_{way}")
+            for metric, counter in COUNTED.items()
+        }
         assert found == sums[f"terrestrial_{way}"], way
-    lan = {row["labels"]["direction"] for row in summary(frame, "link_in_packets")} - {*example_run.DIRECTIONS}
+    lan = {row["labels"]["direction"] for row in summary(frame, "link_in_packets")} - {
+        *example_run.DIRECTIONS
+    }
     assert lan == {"lan_down", "lan_up"}
 
 
@@ -177,7 +231,9 @@ RAW_FILES = [
 
 
 @pytest.mark.parametrize(("name", "metric"), RAW_FILES)
-@pytest.mark.parametrize("damage", [Path.unlink, lambda p: p.write_bytes(b"\xff\x00{"), lambda p: p.write_text("[]\n")])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda p: p.write_bytes(b"\xff\x00{"), lambda p: p.write_text("[]\n")]
+)
 def test_any_damaged_raw_file_is_a_failed_sample(
     run: Path, name: str, metric: str, damage: Callable[[Path], None]
 ) -> None:
@@ -186,7 +242,9 @@ def test_any_damaged_raw_file_is_a_failed_sample(
     if "page_load" in name and not (run / name).exists():
         shutil.rmtree(folder)
     frame = collect.gather(run)
-    assert [row for row in summary(frame, metric) if row["status"] == "failed" and row["reason"]], name
+    assert [row for row in summary(frame, metric) if row["status"] == "failed" and row["reason"]], (
+        name
+    )
 
 
 @pytest.mark.parametrize("name", ["raw/link.jsonl", "raw/jobs.jsonl"])
@@ -206,8 +264,12 @@ def test_a_job_that_did_not_end_normally_is_a_failed_sample(run: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("job", "status"), [("satlab_web_server", "ok"), ("satlab_iperf3", "censored")])
-def test_to_be_stopped_is_the_ordinary_end_of_servers_only(run: Path, job: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("job", "status"), [("satlab_web_server", "ok"), ("satlab_iperf3", "censored")]
+)
+def test_to_be_stopped_is_the_ordinary_end_of_servers_only(
+    run: Path, job: str, status: str
+) -> None:
     change_job(run, 2, status="Stopped", exit_code=None, job=job)
     (row,) = summary(collect.gather(run), "job_ok", instance="2")
     assert row["status"] == status
@@ -220,10 +282,14 @@ def test_results_without_a_job_line_are_named(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"), [("failed", "failed"), ("interrupted", "failed"), ("running", "censored")]
+    ("status", "expected"),
+    [("failed", "failed"), ("interrupted", "failed"), ("running", "censored")],
 )
 def test_how_the_run_ended_is_a_record(run: Path, status: str, expected: str) -> None:
-    about = json.loads((run / "manifest.json").read_text()) | {"status": status, "reason": "out of disk"}
+    about = json.loads((run / "manifest.json").read_text()) | {
+        "status": status,
+        "reason": "out of disk",
+    }
     (run / "manifest.json").write_text(json.dumps(about))
     (row,) = summary(collect.gather(run), "run_ok")
     assert row["status"] == expected
@@ -237,8 +303,14 @@ def test_a_folder_without_manifest_is_not_a_run(run: Path, text: str | None) -> 
 
 
 def test_ping_results_in_median_and_losses(run: Path) -> None:
-    content = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 3,
-               "rtt_ms": [583.0, 581.0, 590.0], "start_unix_s": 1.0}  # fmt: skip
+    content = {
+        "schema": "satlab/ping/1",
+        "destination": "198.18.4.2",
+        "sent": 4,
+        "received": 3,
+        "rtt_ms": [583.0, 581.0, 590.0],
+        "start_unix_s": 1.0,
+    }
     add_ping(run, content)
     frame = collect.gather(run)
     assert value(frame, "rtt_ms", stat="median") == 583.0
@@ -246,8 +318,17 @@ def test_ping_results_in_median_and_losses(run: Path) -> None:
 
 
 def test_ping_without_replies_is_a_failed_sample(run: Path) -> None:
-    add_ping(run, {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 0,
-                   "rtt_ms": [], "start_unix_s": 1.0})  # fmt: skip
+    add_ping(
+        run,
+        {
+            "schema": "satlab/ping/1",
+            "destination": "198.18.4.2",
+            "sent": 4,
+            "received": 0,
+            "rtt_ms": [],
+            "start_unix_s": 1.0,
+        },
+    )
     calibrated, echoed = summary(collect.gather(run), "rtt_ms")
     assert (calibrated["labels"]["source"], calibrated["status"]) == ("calibration", "ok")
     assert (echoed["status"], echoed["reason"]) == ("failed", "none of 4 echoes came back")
@@ -262,7 +343,10 @@ def change_job(run: Path, instance: int, **change: Any) -> None:
 
 def add_ping(run: Path, content: dict[str, Any]) -> None:
     path = run / "raw" / "jobs.jsonl"
-    job = json.loads(path.read_text().splitlines()[0]) | {"job": "satlab_ping", "job_instance_id": 50}
+    job = json.loads(path.read_text().splitlines()[0]) | {
+        "job": "satlab_ping",
+        "job_instance_id": 50,
+    }
     path.write_text(path.read_text() + json.dumps(job) + "\n")
     folder = run / "raw" / "files" / "satlab_ping-50"
     folder.mkdir()
@@ -272,9 +356,14 @@ def add_ping(run: Path, content: dict[str, Any]) -> None:
 # --- the interface: models and schemas agree ----------------------------------------------------------------------
 
 MODELS: dict[str, TypeAdapter[Any]] = {
-    "manifest": MANIFEST, "jobs": JOB, "calibration": calibration.ADAPTER, "page-load": pages.ADAPTER,
-    "ping": ping.ADAPTER, "fec": fec.ADAPTER, "ftp": ftp.ADAPTER,
-}  # fmt: skip
+    "manifest": MANIFEST,
+    "jobs": JOB,
+    "calibration": calibration.ADAPTER,
+    "page-load": pages.ADAPTER,
+    "ping": ping.ADAPTER,
+    "fec": fec.ADAPTER,
+    "ftp": ftp.ADAPTER,
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -288,15 +377,24 @@ def test_models_have_the_fields_of_their_schemas(name: str) -> None:
 def test_link_models_have_the_fields_of_their_schema() -> None:
     schema = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
     kinds = schema["oneOf"]
-    models: list[type[BaseModel]] = [link_samples.Header, link_samples.Sample, link_samples.End, link_samples.Change]
+    models: list[type[BaseModel]] = [
+        link_samples.Header,
+        link_samples.Sample,
+        link_samples.End,
+        link_samples.Change,
+    ]
     for model, kind in zip(models, kinds, strict=True):
         assert set(model.model_json_schema()["properties"]) == set(kind["properties"])
-    assert set(link_samples.Counters.model_json_schema()["required"]) == set(schema["$defs"]["direction"]["required"])
+    assert set(link_samples.Counters.model_json_schema()["required"]) == set(
+        schema["$defs"]["direction"]["required"]
+    )
 
 
 def test_example_runs_follow_the_schemas(run: Path) -> None:
     def check(name: str, *documents: Any) -> None:
-        validator = jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+        validator = jsonschema.Draft202012Validator(
+            json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+        )
         for document in documents:
             validator.validate(document)
 

@@ -11,8 +11,19 @@ from collect.records import Record
 from satlab.common.paths import SCHEMAS
 
 OPTIONS = {
-    **{"congestion_control": "cubic", "initial_window": 10, "ack_threshold": None, "max_ack_delay_ms": None},
-    **{"receive_window": 1, "stream_receive_window": 1, "send_window": 1, "initial_rtt_ms": 333, "max_idle_ms": 1},
+    **{
+        "congestion_control": "cubic",
+        "initial_window": 10,
+        "ack_threshold": None,
+        "max_ack_delay_ms": None,
+    },
+    **{
+        "receive_window": 1,
+        "stream_receive_window": 1,
+        "send_window": 1,
+        "initial_rtt_ms": 333,
+        "max_idle_ms": 1,
+    },
 }
 
 
@@ -20,33 +31,78 @@ def start(side: str, role: str, t_unix_s: float, **options: Any) -> dict[str, An
     request = {"direction": "download", "bytes": None, "duration_ms": 1000, "streams": 1}
     socket = {"send_buffer_bytes": 1, "receive_buffer_bytes": 1, "gso_segments": 1}
     return {
-        **{"type": "start", "schema": "satlab/satperf/1", "side": side, "role": role, "version": "0", "stack": "quinn"},
-        **{"t_unix_s": t_unix_s, "peer": "1.2.3.4:5", "request": request, "options": OPTIONS | options},
+        **{
+            "type": "start",
+            "schema": "satlab/satperf/1",
+            "side": side,
+            "role": role,
+            "version": "0",
+            "stack": "quinn",
+        },
+        **{
+            "t_unix_s": t_unix_s,
+            "peer": "1.2.3.4:5",
+            "request": request,
+            "options": OPTIONS | options,
+        },
         "socket": socket,
     }
 
 
 def interval(side: str, t_s: float, goodput_bps: float) -> dict[str, Any]:
-    counts = dict.fromkeys(("sent_packets", "received_packets", "lost_packets", "acks_sent", "acks_received"), 1)
-    figures = {"bytes": round(goodput_bps / 80), "goodput_bps": goodput_bps, "cwnd_bytes": 12000, "rtt_ms": 600.0}
+    counts = dict.fromkeys(
+        ("sent_packets", "received_packets", "lost_packets", "acks_sent", "acks_received"), 1
+    )
+    figures = {
+        "bytes": round(goodput_bps / 80),
+        "goodput_bps": goodput_bps,
+        "cwnd_bytes": 12000,
+        "rtt_ms": 600.0,
+    }
     return {"type": "interval", "side": side, "t_s": t_s, "interval_s": 0.1, **figures, **counts}
 
 
 def summary(side: str, **changed: Any) -> dict[str, Any]:
-    counts = dict.fromkeys(("sent_packets", "received_packets", "lost_packets", "acks_sent", "acks_received"), 7)
+    counts = dict.fromkeys(
+        ("sent_packets", "received_packets", "lost_packets", "acks_sent", "acks_received"), 7
+    )
     return {
-        **{"type": "summary", "side": side, "status": "ok", "reason": "done", "t_s": 1.0, "handshake_ms": 608.0},
-        **{"zero_rtt": "not_asked", "time_to_first_byte_ms": 1210.0, "bytes": 1000, "goodput_bps": 8000.0},
-        **{"reached_2mb_s": None, "reached_10mb_s": None, "reached_100mb_s": None, "data_equal": True, **counts},
+        **{
+            "type": "summary",
+            "side": side,
+            "status": "ok",
+            "reason": "done",
+            "t_s": 1.0,
+            "handshake_ms": 608.0,
+        },
+        **{
+            "zero_rtt": "not_asked",
+            "time_to_first_byte_ms": 1210.0,
+            "bytes": 1000,
+            "goodput_bps": 8000.0,
+        },
+        **{
+            "reached_2mb_s": None,
+            "reached_10mb_s": None,
+            "reached_100mb_s": None,
+            "data_equal": True,
+            **counts,
+        },
         **{"sent_bytes": 1, "lost_bytes": 0, "retransmitted_share": 0.0, "cpu_s": 0.1, **changed},
     }
 
 
 def lines(**client: Any) -> list[dict[str, Any]]:
     return [
-        *(start("client", "receiver", 1000.0), start("server", "sender", 1000.3, congestion_control="reno")),
+        *(
+            start("client", "receiver", 1000.0),
+            start("server", "sender", 1000.3, congestion_control="reno"),
+        ),
         *(interval("client", 0.1, 0.0), interval("client", 0.2, 8e6), interval("server", 0.1, 0.0)),
-        *(summary("client", **client), summary("server", data_equal=None, time_to_first_byte_ms=None)),
+        *(
+            summary("client", **client),
+            summary("server", data_equal=None, time_to_first_byte_ms=None),
+        ),
     ]
 
 
@@ -102,7 +158,13 @@ def test_a_server_s_own_file_counts_nothing_twice() -> None:
 def tcp_document() -> dict[str, Any]:
     """A node that was to use Reno on both sides, with a connection that did and one that did not."""
     side = {"congestion_control": "reno", "initial_window": 100, "initial_receive_window": None}
-    common = {"interface": "lan0", "side": "client", "cwnd_max": 240, "rtt_min_ms": 0.1, "bytes_acked": 1}
+    common = {
+        "interface": "lan0",
+        "side": "client",
+        "cwnd_max": 240,
+        "rtt_min_ms": 0.1,
+        "bytes_acked": 1,
+    }
     more = {"bytes_received": 1, "retransmits": 0, "samples": 3}
     connections = [
         {
@@ -117,7 +179,12 @@ def tcp_document() -> dict[str, Any]:
         for name, fault in (("reno", ""), ("cubic", "a:1 to b:2 uses cubic, not reno"))
     ]
     return {
-        **{"schema": "satlab/tcp-conf/1", "preset": "none", "asked": {"client": side, "server": side}, "routes": []},
+        **{
+            "schema": "satlab/tcp-conf/1",
+            "preset": "none",
+            "asked": {"client": side, "server": side},
+            "routes": [],
+        },
         **{"tcp_rmem": [1, 2, 3], "tcp_wmem": [1, 2, 3], "samples": 3, "connections": connections},
     }
 
@@ -136,31 +203,72 @@ def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
 def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None:
     legs = {"congestion_control": "bbr", "initial_window": 100}
     quic = {
-        **{"schema": "satlab/pep/1", "engine": "satpep", "version": "0", "argv": ["satpep"], "client": "a"},
-        **{"server": "b", "connections": 1, "report": [{"type": "ready", "client_side": legs, "server_side": legs}]},
+        **{
+            "schema": "satlab/pep/1",
+            "engine": "satpep",
+            "version": "0",
+            "argv": ["satpep"],
+            "client": "a",
+        },
+        **{
+            "server": "b",
+            "connections": 1,
+            "report": [{"type": "ready", "client_side": legs, "server_side": legs}],
+        },
         **{"fault": ""},
     }
     jobs = []
     for number, (job, name, document) in enumerate(
-        [("satlab_tcp_conf", tcp_conf.STAT, tcp_document()), ("satlab_pep", pep.STAT, quic)], start=1
+        [("satlab_tcp_conf", tcp_conf.STAT, tcp_document()), ("satlab_pep", pep.STAT, quic)],
+        start=1,
     ):
         folder = tmp_path / "raw" / "files" / f"{job}-{number}"
         folder.mkdir(parents=True)
         (folder / f"{name}.json").write_text(json.dumps(document))
         jobs.append(
             {
-                **{"job_instance_id": number, "scenario_instance_id": 1, "owner_scenario_instance_id": 1},
-                **{"function_id": number, "label": "l", "job": job, "entity": "proxy-gw", "argv": [], "log": ""},
-                **{"start_unix_s": 1.0, "stop_unix_s": 2.0, "exit_code": 0, "status": "Not Running"},
+                **{
+                    "job_instance_id": number,
+                    "scenario_instance_id": 1,
+                    "owner_scenario_instance_id": 1,
+                },
+                **{
+                    "function_id": number,
+                    "label": "l",
+                    "job": job,
+                    "entity": "proxy-gw",
+                    "argv": [],
+                    "log": "",
+                },
+                **{
+                    "start_unix_s": 1.0,
+                    "stop_unix_s": 2.0,
+                    "exit_code": 0,
+                    "status": "Not Running",
+                },
             }
         )
     (tmp_path / "raw" / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
     returned = stored(tmp_path).legs
-    about = {"node": "proxy-gw", "protocol": "quic", "congestion_control": "bbr", "initial_window": "100"}
+    about = {
+        "node": "proxy-gw",
+        "protocol": "quic",
+        "congestion_control": "bbr",
+        "initial_window": "100",
+    }
     assert returned == [
         {
-            **{"node": "proxy-gw", "protocol": "tcp", "leg": "lan0", "congestion_control": "cubic, reno"},
-            **{"congestion_control_asked": "reno", "initial_window": "100", "initial_window_asked": "100"},
+            **{
+                "node": "proxy-gw",
+                "protocol": "tcp",
+                "leg": "lan0",
+                "congestion_control": "cubic, reno",
+            },
+            **{
+                "congestion_control_asked": "reno",
+                "initial_window": "100",
+                "initial_window_asked": "100",
+            },
             **{"fault": "a:1 to b:2 uses cubic, not reno"},
         },
         about | {"leg": "client"},
@@ -173,7 +281,14 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
 
 def test_a_proxy_that_nothing_went_through_is_a_failed_sample() -> None:
     document = {
-        **{"schema": "satlab/pep/1", "engine": "haproxy", "version": "2", "argv": [], "client": "a", "server": "b"},
+        **{
+            "schema": "satlab/pep/1",
+            "engine": "haproxy",
+            "version": "2",
+            "argv": [],
+            "client": "a",
+            "server": "b",
+        },
         **{"connections": 0, "report": [], "fault": ""},
     }
     (record,) = pep.records(pep.ADAPTER.validate_python(document), {})
@@ -182,19 +297,51 @@ def test_a_proxy_that_nothing_went_through_is_a_failed_sample() -> None:
 
 def test_what_satpep_has_in_force_is_compared_with_what_was_asked_for() -> None:
     legs = {"congestion_control": "reno", "initial_window": 100, "ack_threshold": None}
-    asked = ["satpep", "quic", "--client-side-initial-window", "100", "--server-side-congestion-control", "cubic"]
+    asked = [
+        "satpep",
+        "quic",
+        "--client-side-initial-window",
+        "100",
+        "--server-side-congestion-control",
+        "cubic",
+    ]
     document = {
-        **{"schema": "satlab/pep/1", "engine": "satpep", "version": "0", "argv": asked, "client": "a", "server": "b"},
-        **{"connections": 1, "report": [{"type": "ready", "client_side": legs, "server_side": legs}], "fault": ""},
+        **{
+            "schema": "satlab/pep/1",
+            "engine": "satpep",
+            "version": "0",
+            "argv": asked,
+            "client": "a",
+            "server": "b",
+        },
+        **{
+            "connections": 1,
+            "report": [{"type": "ready", "client_side": legs, "server_side": legs}],
+            "fault": "",
+        },
     }
-    found = {r.labels["side"]: r for r in pep.records(pep.ADAPTER.validate_python(document), {}) if "side" in r.labels}
+    found = {
+        r.labels["side"]: r
+        for r in pep.records(pep.ADAPTER.validate_python(document), {})
+        if "side" in r.labels
+    }
     assert (found["client"].status, found["client"].labels["initial_window"]) == ("ok", "100")
-    assert (found["server"].status, found["server"].reason) == ("failed", "congestion_control is reno, not cubic")
+    assert (found["server"].status, found["server"].reason) == (
+        "failed",
+        "congestion_control is reno, not cubic",
+    )
 
 
 def test_a_proxy_that_died_is_named_whoever_ended_first() -> None:
     document = {
-        **{"schema": "satlab/pep/1", "engine": "haproxy", "version": "2", "argv": [], "client": "a", "server": "b"},
+        **{
+            "schema": "satlab/pep/1",
+            "engine": "haproxy",
+            "version": "2",
+            "argv": [],
+            "client": "a",
+            "server": "b",
+        },
         **{"connections": 3, "report": [], "fault": "haproxy ended with status -9: no output"},
     }
     (record,) = pep.records(pep.ADAPTER.validate_python(document), {})

@@ -13,26 +13,52 @@ from collect.records import Record, failed
 
 
 def of(number: int, **changed: Any) -> dict[str, Any]:
-    names = ("queue_bytes", "queue_packets", "in_packets", "in_bytes", "out_packets", "out_bytes", "dropped_packets")
+    names = (
+        "queue_bytes",
+        "queue_packets",
+        "in_packets",
+        "in_bytes",
+        "out_packets",
+        "out_bytes",
+        "dropped_packets",
+    )
     own = dict.fromkeys((*names, "lost_packets", "frames", "lost_frames"), 0)
-    nothing = dict.fromkeys(("modcod_id", "es_n0_db", "slots_assigned", "requests", "slots_requested", "plans_lost"))
+    nothing = dict.fromkeys(
+        ("modcod_id", "es_n0_db", "slots_assigned", "requests", "slots_requested", "plans_lost")
+    )
     return {"terminal": number, **own, "rate_bps": 0.0, "sent_bps": 0.0, **nothing, **changed}
 
 
 def counters(*shared: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    names = ("queue_bytes", "queue_packets", "in_packets", "in_bytes", "out_packets", "out_bytes", "dropped_packets")
+    names = (
+        "queue_bytes",
+        "queue_packets",
+        "in_packets",
+        "in_bytes",
+        "out_packets",
+        "out_bytes",
+        "dropped_packets",
+    )
     own = dict.fromkeys((*names, "lost_packets", "frames", "late_packets"), 0)
     late = dict.fromkeys(("late_p50_us", "late_p99_us", "late_max_us", "frame_fill_ratio"))
     return {**own, "rate_bps": 0.0, **late, "terminals": list(shared), **changed}
 
 
-def records(*samples: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, str, str, str], float | None]:
+def records(
+    *samples: tuple[dict[str, Any], dict[str, Any]],
+) -> dict[tuple[str, str, str, str], float | None]:
     """Return the records of terminals by metric, direction, terminal and detail."""
     wire = counters()
     lines = []
     for number, (forward, back) in enumerate(samples, start=1):
         terrestrial = {"terrestrial_down": wire, "terrestrial_up": wire}
-        sample = {"type": "sample", "t_unix_s": 100.0 + number / 10, "forward": forward, "return": back, **terrestrial}
+        sample = {
+            "type": "sample",
+            "t_unix_s": 100.0 + number / 10,
+            "forward": forward,
+            "return": back,
+            **terrestrial,
+        }
         lines.append(link_samples.ADAPTER.validate_python(sample))
     names = {direction: direction for direction in link_samples.DIRECTIONS}
     made = {}
@@ -44,9 +70,13 @@ def records(*samples: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, 
 
 
 def test_p192_each_terminal_has_its_records() -> None:
-    fast = of(2, out_bytes=1000, in_packets=2, queue_bytes=3000, sent_bps=80e3, frames=4, modcod_id=12)
+    fast = of(
+        2, out_bytes=1000, in_packets=2, queue_bytes=3000, sent_bps=80e3, frames=4, modcod_id=12
+    )
     stuck = of(2, queue_bytes=3000, dropped_packets=7)
-    asked = of(1, slots_assigned=20, slots_requested=8, requests=1, plans_lost=0, frames=15, modcod_id=13)
+    asked = of(
+        1, slots_assigned=20, slots_requested=8, requests=1, plans_lost=0, frames=15, modcod_id=13
+    )
     found = records(
         (counters(of(1), fast), counters(asked, superframes=4)),
         (counters(of(1), fast), counters(asked, superframes=4)),
@@ -61,14 +91,20 @@ def test_p192_each_terminal_has_its_records() -> None:
     assert found["terminal_queue_ms", "forward", "2", "p50"] == 300
     assert found["terminal_queue_ms", "forward", "2", "p99"] == terminals.QUEUE_STEPS
     assert found["terminal_queue_ms", "forward", "1", "p99"] == 0
-    slots = [found[f"terminal_slots_{name}_mean", "return", "1", ""] for name in ("requested", "assigned", "used")]
+    slots = [
+        found[f"terminal_slots_{name}_mean", "return", "1", ""]
+        for name in ("requested", "assigned", "used")
+    ]
     assert slots == [2.0, 5.0, 3.75]
     assert found["terminal_requests", "return", "1", ""] == 2
     assert not [key for key in found if key[0].startswith("terminal_slots") and key[1] == "forward"]
 
 
 def test_intervals_in_which_nothing_leaves_count_with_the_next_in_which_something_does() -> None:
-    waiting, leaving = counters(of(1, queue_bytes=1000)), counters(of(1, queue_bytes=1000, sent_bps=80e3))
+    waiting, leaving = (
+        counters(of(1, queue_bytes=1000)),
+        counters(of(1, queue_bytes=1000, sent_bps=80e3)),
+    )
     nothing = counters(of(1))
     found = records((nothing, nothing), (waiting, nothing), (waiting, nothing), (leaving, nothing))
     # 1000 bytes at a third of 80 kbit/s, three intervals of four.
@@ -89,15 +125,29 @@ def test_jain_s_index() -> None:
 
 def job(number: int, entity: str, start_s: float, stop_s: float) -> Job:
     return Job(
-        job_instance_id=number, scenario_instance_id=1, owner_scenario_instance_id=1, function_id=number,
-        label="x", job="satlab_iperf3", entity=entity, argv=[], start_unix_s=start_s, stop_unix_s=stop_s,
-        exit_code=0, status="Not Running", log="",
-    )  # fmt: skip
+        job_instance_id=number,
+        scenario_instance_id=1,
+        owner_scenario_instance_id=1,
+        function_id=number,
+        label="x",
+        job="satlab_iperf3",
+        entity=entity,
+        argv=[],
+        start_unix_s=start_s,
+        stop_unix_s=stop_s,
+        exit_code=0,
+        status="Not Running",
+        log="",
+    )
 
 
 def transfer(of_job: Job, bps: float | None, direction: str = "download") -> Record:
     labels = {**of_job.labels, "direction": direction, "transport": "TCP"}
-    return failed("goodput_bps", labels, "iperf3: x") if bps is None else Record("goodput_bps", bps, labels)
+    return (
+        failed("goodput_bps", labels, "iperf3: x")
+        if bps is None
+        else Record("goodput_bps", bps, labels)
+    )
 
 
 def plan(folder: Path, demand: dict[str, int] | None = None) -> Path:
@@ -143,11 +193,16 @@ def test_a_transfer_that_left_nothing_fails_the_index_of_its_time(tmp_path: Path
     broken = failed("goodput_bps", JOBS[1].labels, "iperf3: x")
     later = job(5, "client", 50, 60)
     found = terminals.fairness(tmp_path, [transfer(JOBS[0], 4e6), broken], JOBS)
-    assert [(record.metric, record.status) for record in found] == [("fairness_jain_ratio", "failed")]
+    assert [(record.metric, record.status) for record in found] == [
+        ("fairness_jain_ratio", "failed")
+    ]
     assert terminals.fairness(tmp_path, [transfer(later, 4e6), broken], [*JOBS, later]) == []
 
 
 def test_one_client_or_transfers_one_after_the_other_have_no_index(tmp_path: Path) -> None:
     later = job(4, "client-2", 30, 40)
     assert terminals.fairness(tmp_path, [transfer(JOBS[0], 4e6)], JOBS) == []
-    assert terminals.fairness(tmp_path, [transfer(JOBS[0], 4e6), transfer(later, 4e6)], [*JOBS, later]) == []
+    assert (
+        terminals.fairness(tmp_path, [transfer(JOBS[0], 4e6), transfer(later, 4e6)], [*JOBS, later])
+        == []
+    )

@@ -11,25 +11,45 @@ from satlab.common import paths
 LABELS = {"entity": "client"}
 
 
-def segment(index: int, bitrate_bps: float, stalls: int = 0, stalled_s: float = 0.0) -> dict[str, Any]:
+def segment(
+    index: int, bitrate_bps: float, stalls: int = 0, stalled_s: float = 0.0
+) -> dict[str, Any]:
     return {
-        "index": index, "bitrate_bps": bitrate_bps, "bytes": round(bitrate_bps / 2),
-        "requested_s": index + 0.5, "finished_s": index + 1.25, "buffer_s": 4.0,
-        "stalls": stalls, "stalled_s": stalled_s,
-    }  # fmt: skip
+        "index": index,
+        "bitrate_bps": bitrate_bps,
+        "bytes": round(bitrate_bps / 2),
+        "requested_s": index + 0.5,
+        "finished_s": index + 1.25,
+        "buffer_s": 4.0,
+        "stalls": stalls,
+        "stalled_s": stalled_s,
+    }
 
 
 def played(**changes: Any) -> dict[str, Any]:
     segments = [segment(0, 4e5), segment(1, 16e5, 1, 0.5), segment(2, 16e5, 1, 0.5)]
     return {
-        "schema": "satlab/video/1", "start_unix_s": 1.0, "page": "video", "protocol": "h3", "segment_s": 4.0,
-        "buffer_s": 20.0, "bitrates_bps": [4e5, 16e5], "requested_segments": 3, "fault": "", "segments": segments,
-    } | changes  # fmt: skip
+        "schema": "satlab/video/1",
+        "start_unix_s": 1.0,
+        "page": "video",
+        "protocol": "h3",
+        "segment_s": 4.0,
+        "buffer_s": 20.0,
+        "bitrates_bps": [4e5, 16e5],
+        "requested_segments": 3,
+        "fault": "",
+        "segments": segments,
+    } | changes
 
 
 def test_bitrate_start_stalls_and_switches() -> None:
-    jsonschema.validate(played(), json.loads((paths.ROOT / "schemas/video.schema.json").read_text()))
-    found = {record.metric: record.value for record in video.records(video.ADAPTER.validate_python(played()), LABELS)}
+    jsonschema.validate(
+        played(), json.loads((paths.ROOT / "schemas/video.schema.json").read_text())
+    )
+    found = {
+        record.metric: record.value
+        for record in video.records(video.ADAPTER.validate_python(played()), LABELS)
+    }
     assert found == {
         **{"video_bitrate_bps": pytest.approx(12e5), "video_startup_ms": pytest.approx(750)},
         **{"video_stalls_count": 1, "video_stalled_s": 0.5, "video_switches_count": 1},

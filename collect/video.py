@@ -51,7 +51,12 @@ def records(video: Video, labels: Mapping[str, str]) -> list[Record]:
     `video_bitrate_bps` (mean over the video), `video_startup_ms` (from the first request to the first segment's end),
     `video_stalls_count`, `video_stalled_s`, `video_switches_count`.
     """
-    about = {**labels, "page": video.page, "protocol": video.protocol, "n": str(len(video.segments))}
+    about = {
+        **labels,
+        "page": video.page,
+        "protocol": video.protocol,
+        "n": str(len(video.segments)),
+    }
     if video.fault or len(video.segments) != video.requested_segments:
         reason = video.fault or f"{len(video.segments)} of {video.requested_segments} segments"
         return [failed("video_bitrate_bps", about, reason)]

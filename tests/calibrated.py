@@ -25,7 +25,9 @@ def faults(folder: Path) -> list[str]:
     checks = {check["name"]: check for check in json.loads(path.read_text())["checks"]}
     plan = folder / "plan.json"
     is_opensand = plan.exists() and json.loads(plan.read_text())["emulator"] == "opensand"
-    needed = {"rtt_ms", "forward_udp_goodput_bps"} | (set() if is_opensand else {"forward_loss_ratio"})
+    needed = {"rtt_ms", "forward_udp_goodput_bps"} | (
+        set() if is_opensand else {"forward_loss_ratio"}
+    )
     missing = [f"{name} is missing" for name in sorted(needed - checks.keys())]
     return missing + [
         f"{name} {check['measured']}, not {check['low']} to {check['high']}: {check['note']}"

@@ -29,34 +29,62 @@ DEADLINE_S = 600.0
 
 def flows(seed: int) -> dict[str, Any]:
     """Return two seconds of one QUIC connection over 10 Mbit/s."""
-    half = {"rate_mbps": 10, "delay_ms": 50, "queue": {"bytes": 125_000}, "loss": {"ratio": 0.01, "unit": "packet"}}
-    flow = {"id": "flow", "group": "all", "from": "server1", "to": "client1", "stack": "quinn", "start_s": 0}
+    half = {
+        "rate_mbps": 10,
+        "delay_ms": 50,
+        "queue": {"bytes": 125_000},
+        "loss": {"ratio": 0.01, "unit": "packet"},
+    }
+    flow = {
+        "id": "flow",
+        "group": "all",
+        "from": "server1",
+        "to": "client1",
+        "stack": "quinn",
+        "start_s": 0,
+    }
     return {
-        "schema": "satlab/virtual-flows/1", "seed": seed, "duration_s": 2, "bin_ms": 100, "phases_s": [],
+        "schema": "satlab/virtual-flows/1",
+        "seed": seed,
+        "duration_s": 2,
+        "bin_ms": 100,
+        "phases_s": [],
         "wire": {"forward": half, "return": half, "timeline": []},
         "flows": [flow | {"congestion_control": "cubic", "datagram_bytes": 1200}],
-    }  # fmt: skip
+    }
 
 
 def plan(count: int, deadline_s: float = 600, argv: tuple[str, ...] = ("flows.json",)) -> Plan:
     """Return a plan of so many tasks in CELLS cells."""
     factors = {"paper": "seed-003", "clock": "virtual", "cell": "test4/newreno"}
-    cells = tuple(Cell(id=f"cell-{n}", factors=factors | {"n": n}) for n in range(min(CELLS, count)))
+    cells = tuple(
+        Cell(id=f"cell-{n}", factors=factors | {"n": n}) for n in range(min(CELLS, count))
+    )
     tasks = tuple(
         Task(
-            id=f"cell-{n % CELLS}.{n // CELLS + 1}", cell=f"cell-{n % CELLS}", number=n // CELLS + 1, rule="flows",
-            lab="virtual", seed=n, argv=("satvirtual", "flows", *argv), files={"flows.json": flows(n)},
-            estimate_s=1, cores=1,
+            id=f"cell-{n % CELLS}.{n // CELLS + 1}",
+            cell=f"cell-{n % CELLS}",
+            number=n // CELLS + 1,
+            rule="flows",
+            lab="virtual",
+            seed=n,
+            argv=("satvirtual", "flows", *argv),
+            files={"flows.json": flows(n)},
+            estimate_s=1,
+            cores=1,
         )
         for n in range(count)
-    )  # fmt: skip
+    )
     return Plan(name="short", deadline_s=deadline_s, cells=cells, tasks=tasks)
 
 
 def start(folder: Path, count: int) -> "subprocess.Popen[bytes]":
     """Start the campaign as a process of its own."""
     argv = [sys.executable, __file__, str(folder), str(count)]
-    variables = os.environ | {"PYTHONPATH": paths.PYTHONPATH, paths.PROGRAMS_VARIABLE: str(paths.PROGRAMS)}
+    variables = os.environ | {
+        "PYTHONPATH": paths.PYTHONPATH,
+        paths.PROGRAMS_VARIABLE: str(paths.PROGRAMS),
+    }
     return subprocess.Popen(argv, env=variables, start_new_session=True, stderr=subprocess.DEVNULL)
 
 
@@ -87,7 +115,9 @@ def _ancestors() -> set[int]:
 
 def workers(folder: Path) -> list[int]:
     """Return the processes that do a batch of the campaign's. Snakemake's own command line has their words, too."""
-    return sorted(set(of_campaign(folder, "campaign batch")) - set(of_campaign(folder, "snakemake")))
+    return sorted(
+        set(of_campaign(folder, "campaign batch")) - set(of_campaign(folder, "snakemake"))
+    )
 
 
 def kill(what: str, child: "subprocess.Popen[bytes]", folder: Path, source: random.Random) -> int:
@@ -143,11 +173,18 @@ def main() -> int:
         log = interrupted(folder, count, int(more[1]))
         ends = Counter(rows_of_tasks(folder, count).values())
         attempts = Counter(len(CampaignFolder(folder).attempts(task)) for task in plan(count).tasks)
-        print(json.dumps({"killed": log, "tasks by number of rows": ends, "by number of attempts": attempts}, indent=1))
+        print(
+            json.dumps(
+                {"killed": log, "tasks by number of rows": ends, "by number of attempts": attempts},
+                indent=1,
+            )
+        )
         return 0
     executor: Any = more[0] if more else "local"
     options = engine.Options(executor, 2, 1, more[1] if len(more) > 1 else None)
-    return engine.choose(plan(count), folder, options).run(ProgressLog(), processes.stop_on_signal())
+    return engine.choose(plan(count), folder, options).run(
+        ProgressLog(), processes.stop_on_signal()
+    )
 
 
 if __name__ == "__main__":

@@ -10,19 +10,32 @@ from pathlib import Path
 from satlab.common import paths
 
 FILES = (
-    "infrastructure_sat.xml", "infrastructure_gw.xml", "infrastructure_st.xml",
-    "topology.xml", "profile_gw.xml", "profile_st.xml",
-)  # fmt: skip
+    "infrastructure_sat.xml",
+    "infrastructure_gw.xml",
+    "infrastructure_st.xml",
+    "topology.xml",
+    "profile_gw.xml",
+    "profile_st.xml",
+)
 _BY_ROLE = ("sat/infrastructure.xml", "gw/infrastructure.xml", "st/infrastructure.xml")
 LAYOUTS = {
     "one-folder": FILES,
     "by-role": (*_BY_ROLE, "topology.xml", "gw/profile.xml", "st/profile.xml"),
-    "by-role-with-topology-inside": (*_BY_ROLE, "st/topology.xml", "gw/profile.xml", "st/profile.xml"),
-    "entities": (
-        "entities/sat/infrastructure.xml", "entities/gw0/infrastructure.xml", "entities/st1/infrastructure.xml",
-        "topology.xml", "entities/gw0/profile.xml", "entities/st1/profile.xml",
+    "by-role-with-topology-inside": (
+        *_BY_ROLE,
+        "st/topology.xml",
+        "gw/profile.xml",
+        "st/profile.xml",
     ),
-}  # fmt: skip
+    "entities": (
+        "entities/sat/infrastructure.xml",
+        "entities/gw0/infrastructure.xml",
+        "entities/st1/infrastructure.xml",
+        "topology.xml",
+        "entities/gw0/profile.xml",
+        "entities/st1/profile.xml",
+    ),
+}
 Edits = tuple[tuple[str, str, str], ...]
 """File (by its name in one folder, or `*`: every infrastructure file), text, its replacement."""
 
@@ -62,10 +75,17 @@ SEVERAL = "geo-terminals"
 _FURTHER = (4, 5)
 _FOLDERS = {
     "by-role": {"sat": "sat", "gw": "gw", "st": "st", "st4": "st4", "st5": "st5"},
-    "entities": {name: f"entities/{folder}" for name, folder in (
-        ("sat", "sat"), ("gw", "gw0"), ("st", "st1"), ("st4", "st4"), ("st5", "st5"),
-    )},
-}  # fmt: skip
+    "entities": {
+        name: f"entities/{folder}"
+        for name, folder in (
+            ("sat", "sat"),
+            ("gw", "gw0"),
+            ("st", "st1"),
+            ("st4", "st4"),
+            ("st5", "st5"),
+        )
+    },
+}
 SEVERAL_LAYOUTS = ("one-folder", *_FOLDERS)
 
 
@@ -79,7 +99,11 @@ def write_several(folder: Path, layout: str) -> Path:
     texts = {file.name: file.read_text() for file in source.glob("*.xml")}
     if folders:
         first = texts["infrastructure_st.xml"]
-        own = "<entity_id>1</entity_id>", "<emu_address>10.77.0.3<", "<mac_address>00:00:00:00:00:02<"
+        own = (
+            "<entity_id>1</entity_id>",
+            "<emu_address>10.77.0.3<",
+            "<mac_address>00:00:00:00:00:02<",
+        )
         for number in _FURTHER:
             of_entity, rest = first.partition("<logs>")[::2]
             new = (
@@ -94,6 +118,8 @@ def write_several(folder: Path, layout: str) -> Path:
         kind, _, entity = name.removesuffix(".xml").partition("_")
         place = folder / (f"{folders[entity]}/{kind}.xml" if entity and folders else name)
         place.parent.mkdir(parents=True, exist_ok=True)
-        kept = text.replace("<ra_enabled>false</ra_enabled>", "").replace("<default_gw>0</default_gw>", "")
+        kept = text.replace("<ra_enabled>false</ra_enabled>", "").replace(
+            "<default_gw>0</default_gw>", ""
+        )
         place.write_text(kept)
     return folder

@@ -92,7 +92,9 @@ class Chain:
         inside = ["ip", "netns", "exec", self.node(role), *argv]
         return subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def satpep(self, role: str, *argv: str, listen: tuple[str, ...] = ("0.0.0.0:443", "0.0.0.0:4433")) -> Satpep:
+    def satpep(
+        self, role: str, *argv: str, listen: tuple[str, ...] = ("0.0.0.0:443", "0.0.0.0:4433")
+    ) -> Satpep:
         """Start a proxy and wait until it listens."""
         proxy = self.spawn(role, *argv, listen=listen)
         until(lambda: proxy.lines("ready") or proxy.process.poll() is not None, "readiness")
@@ -105,7 +107,11 @@ class Chain:
         number = len(self.started)
         out, errors = (self.folder / f"satpep-{role}-{number}.{end}" for end in ("out", "err"))
         listens = [part for address in listen for part in ("--listen", address)]
-        files = [f"--cert={self.pki}/server.crt", f"--key={self.pki}/server.key", f"--ca={self.pki}/ca.crt"]
+        files = [
+            f"--cert={self.pki}/server.crt",
+            f"--key={self.pki}/server.key",
+            f"--ca={self.pki}/ca.crt",
+        ]
         command = [str(paths.SATPEP), "quic", "--outside-a-lab", *listens, *files, *argv]
         inside = ["ip", "netns", "exec", self.node(role), *command]
         with out.open("wb") as out_file, errors.open("wb") as error_file:
@@ -146,7 +152,9 @@ def chain(folder: Path, pki: Path) -> Iterator[Chain]:
         made.end()
         shutil.rmtree(homes, ignore_errors=True)
         for role in NODES:
-            subprocess.run(["ip", "netns", "delete", made.node(role)], check=False, capture_output=True)
+            subprocess.run(
+                ["ip", "netns", "delete", made.node(role)], check=False, capture_output=True
+            )
 
 
 def _node(name: str) -> None:
@@ -159,7 +167,21 @@ def _node(name: str) -> None:
 
 def _wire(west: str, east: str, prefix: str) -> None:
     """Join two nodes; each interface is named after where it leads. Proxies have .1 towards client and server."""
-    run("ip", "link", "add", "east", "netns", west, "type", "veth", "peer", "name", "west", "netns", east)
+    run(
+        "ip",
+        "link",
+        "add",
+        "east",
+        "netns",
+        west,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "west",
+        "netns",
+        east,
+    )
     last = east.endswith("-server")
     ends = ((west, "east", 1 if last else 2), (east, "west", 2 if last else 1))
     for node, interface, host in ends:

@@ -65,7 +65,9 @@ def own_run_folder() -> None:
         raise OSError(ctypes.get_errno(), "unshare")
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     # Mounts that only we still had would keep other people's namespaces alive.
-    subprocess.run(["umount", "--recursive", "--lazy", "/run/netns"], check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        ["umount", "--recursive", "--lazy", "/run/netns"], check=False, stderr=subprocess.DEVNULL
+    )
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "satlab-test", "/run"], check=True)
     Path("/run/lock").mkdir(mode=0o1777)
 
@@ -156,7 +158,11 @@ PHASES = ("setup", "call", "teardown")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--costs", type=Path, help="append when each phase of a test ran, and its CPU time, to this CSV")
+    parser.addoption(
+        "--costs",
+        type=Path,
+        help="append when each phase of a test ran, and its CPU time, to this CSV",
+    )
 
 
 def cpu_s() -> float:
@@ -213,11 +219,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
         crash = getattr(report.longrepr, "reprcrash", None)
         reason = crash.message if crash else "no reason is known"
-        reason = reason if len(reason) <= 2 * SHOWN_REASON else f"{reason[:SHOWN_REASON]} ... {reason[-SHOWN_REASON:]}"
+        reason = (
+            reason
+            if len(reason) <= 2 * SHOWN_REASON
+            else f"{reason[:SHOWN_REASON]} ... {reason[-SHOWN_REASON:]}"
+        )
         terminalreporter.line(f"repeated: {report.nodeid}: {' '.join(reason.split())}")
     for command in left_processes:
         terminalreporter.line(f"left by tests: {command[:SHOWN_REASON]}", red=True)
-    every = [r for kind in terminalreporter.stats.values() for r in kind if isinstance(r, pytest.TestReport)]
+    every = [
+        r
+        for kind in terminalreporter.stats.values()
+        for r in kind
+        if isinstance(r, pytest.TestReport)
+    ]
     # A report of a phase is in one list; that of a test which was repeated is there for each time.
     costs = sorted(((cost_s(report), report) for report in every), key=lambda cost: -cost[0])
     if len(costs) <= len(PHASES) * SHOWN_TESTS:
@@ -226,7 +241,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     total = ", ".join(f"{phase} {sums[phase]:.0f} s" for phase in PHASES)
     terminalreporter.section(f"CPU time: {total}; the largest")
     for cost, report in costs[:SHOWN_TESTS]:
-        terminalreporter.line(f"{cost:.1f} s of CPU, {report.duration:.1f} s: {report.when} of {report.nodeid}")
+        terminalreporter.line(
+            f"{cost:.1f} s of CPU, {report.duration:.1f} s: {report.when} of {report.nodeid}"
+        )
 
 
 # --- what tests leave -----------------------------------------------------------------------------------------------
@@ -266,8 +283,12 @@ def children() -> dict[int, str]:
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"SATLAB_STARTED_BY={STARTED_BY}".encode() in (place / "environ").read_bytes().split(b"\0"):
-                found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if f"SATLAB_STARTED_BY={STARTED_BY}".encode() in (place / "environ").read_bytes().split(
+                b"\0"
+            ):
+                found[int(place.name)] = (
+                    (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
     return {pid: command for pid, command in found.items() if ENDS_BY_ITSELF not in command}
 
 

@@ -55,13 +55,18 @@ class Replayed:
     def answer(self, method: str, path: str, body: Any) -> Answer:
         """Answer one request: status, and JSON or bytes."""
         self.asked.append(f"{method} {path}")
-        place, query = urlsplit(path).path, dict(parse_qsl(urlsplit(path).query, keep_blank_values=True))
+        place, query = (
+            urlsplit(path).path,
+            dict(parse_qsl(urlsplit(path).query, keep_blank_values=True)),
+        )
         match [method, *place.strip("/").split("/")]:
             case ["POST", "login"]:
                 return 200, {"username": body["login"]}
             case ["GET", "agent"]:
                 time.sleep(self.update_s if "update" in query else 0.0)
-                return 200, [{"name": n, "address": a, "available": True} for n, a in self.agents.items()]
+                return 200, [
+                    {"name": n, "address": a, "available": True} for n, a in self.agents.items()
+                ]
             case [_, "project", *rest]:
                 return self._project(method, rest, body)
             case [_, "job", *rest]:
@@ -86,15 +91,26 @@ class Replayed:
                 answer = self.scenarios[body["name"]] = body
             case ["POST", _, "scenario", name, "scenario_instance"]:
                 return self._launch(name)
-        return (404, {"error": "The requested Project is not in the database"}) if answer is None else (200, answer)
+        return (
+            (404, {"error": "The requested Project is not in the database"})
+            if answer is None
+            else (200, answer)
+        )
 
     def _job(self, method: str, rest: list[str], query: dict[str, str], body: Any) -> Answer:
         if rest[1:] == ["state"]:
             pending = self.installed.get((rest[0], query["address"]))
-            state = None if pending is None else {"response": None, "returncode": 204, "last_operation_date": "2026"}
+            state = (
+                None
+                if pending is None
+                else {"response": None, "returncode": 204, "last_operation_date": "2026"}
+            )
             return 200, {"install": state}
         if method == "GET" and "address" in query:
-            return 200, {"agent": query["address"], "installed_jobs": self._listed(query["address"])}
+            return 200, {
+                "agent": query["address"],
+                "installed_jobs": self._listed(query["address"]),
+            }
         if method == "GET":
             return 200, [{"general": {"name": name}} for name in sorted(self.jobs)]
         if isinstance(body, bytes):
@@ -108,7 +124,11 @@ class Replayed:
     def _listed(self, address: str) -> list[dict[str, str]]:
         for key in self.installed:
             self.installed[key] += key[1] == address
-        return [{"name": job} for (job, at), asks in self.installed.items() if at == address and self._is_there(asks)]
+        return [
+            {"name": job}
+            for (job, at), asks in self.installed.items()
+            if at == address and self._is_there(asks)
+        ]
 
     def _is_there(self, asks: int) -> bool:
         return asks > self.asks_before_listed
@@ -123,7 +143,9 @@ class Replayed:
             entity, job = _started(start)
             if not self._is_there(self.installed.get((job, self.agents[entity]), 0)):
                 lacking = {"entities": {entity: {"agent": {}, "jobs": [job]}}}
-                return 422, lacking | {"error": f"Cannot start scenario {name}: some jobs are missing on agents."}
+                return 422, lacking | {
+                    "error": f"Cannot start scenario {name}: some jobs are missing on agents."
+                }
         return 200, {"scenario_instance_id": 3}
 
     def _instance(self, rest: list[str], query: dict[str, str]) -> Answer:
@@ -158,13 +180,26 @@ class Replayed:
 
     def _names(self) -> dict[int, tuple[str, str]]:
         """Return entity and job of each job instance."""
-        return {number: _started(each) for number, each in enumerate(self._starts(), self.first_job)}
+        return {
+            number: _started(each) for number, each in enumerate(self._starts(), self.first_job)
+        }
 
     def _csv(self) -> str:
         statistics = sorted({statistic for _, statistic, _ in self.stored})
         columns = [
-            *("@agent_name", "@job_instance_id", "@job_instance_start_date", "@job_instance_stop_date", "@job_name"),
-            *("@owner_scenario_instance_id", "@scenario_instance_id", "@scenario_start_date", "@scenario_stop_date"),
+            *(
+                "@agent_name",
+                "@job_instance_id",
+                "@job_instance_start_date",
+                "@job_instance_stop_date",
+                "@job_name",
+            ),
+            *(
+                "@owner_scenario_instance_id",
+                "@scenario_instance_id",
+                "@scenario_start_date",
+                "@scenario_stop_date",
+            ),
             *("@stored_file", "@suffix", *statistics, "time"),
         ]
         text = io.StringIO()
@@ -173,11 +208,18 @@ class Replayed:
         for number, statistic, path in self.stored:
             entity, job = self._names()[number]
             kept = f"/opt/openbach/agent/collect_agent/{job}/{number}/1795331980771/{path.name}"
-            row = {"@agent_name": entity, "@job_instance_id": number, "@job_name": job, "@stored_file": "true"}
+            row = {
+                "@agent_name": entity,
+                "@job_instance_id": number,
+                "@job_name": job,
+                "@stored_file": "true",
+            }
             row |= {"@owner_scenario_instance_id": 3, "@scenario_instance_id": 3, statistic: kept}
             row |= {"@job_instance_start_date": _utc(1), "@job_instance_stop_date": _utc(18)}
             row |= {"@scenario_start_date": _utc(0), "@scenario_stop_date": _utc(20)}
-            writer.writerow(row | {"time": datetime.fromtimestamp(BEGAN + 18, _PARIS).isoformat(" ")})
+            writer.writerow(
+                row | {"time": datetime.fromtimestamp(BEGAN + 18, _PARIS).isoformat(" ")}
+            )
         return text.getvalue()
 
     def _archive(self, query: dict[str, str]) -> bytes:
@@ -186,13 +228,17 @@ class Replayed:
             entity, job = self._names()[number]
             if query.get(job) == statistic:
                 inner = archive({f"{statistic.removesuffix('_json')}.json": path.read_bytes()})
-                members[f"{entity}.{job}_({number}).{statistic}.m0krqcl{len(members)}.tar.gz"] = inner
+                members[f"{entity}.{job}_({number}).{statistic}.m0krqcl{len(members)}.tar.gz"] = (
+                    inner
+                )
         return archive(members)
 
 
 def _started(function: dict[str, Any]) -> tuple[str, str]:
     start = function["start_job_instance"]
-    return start["entity_name"], next(key for key in start if key not in ("entity_name", "offset", "interval"))
+    return start["entity_name"], next(
+        key for key in start if key not in ("entity_name", "offset", "interval")
+    )
 
 
 def _utc(after_s: float) -> str:

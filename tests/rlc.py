@@ -98,7 +98,11 @@ class Decoder:
             return
         if frame[0] != 1:
             raise MalformedError(frame)
-        key, spread, first = int.from_bytes(frame[1:3]), int.from_bytes(frame[3:5]), int.from_bytes(frame[5:9])
+        key, spread, first = (
+            int.from_bytes(frame[1:3]),
+            int.from_bytes(frame[3:5]),
+            int.from_bytes(frame[5:9]),
+        )
         values = coefficients(key, spread >> 12, spread & 0xFFF)
         numbers = ((first + place) & MASK for place in range(len(values)))
         factors = {number: value for number, value in zip(numbers, values, strict=True) if value}

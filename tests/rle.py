@@ -103,10 +103,14 @@ def _packet(alpdu: bytes, suppressed: bool) -> bytes:
     """Take the protocol type off, which must be the packet's own."""
     if suppressed:
         return alpdu
-    size, kind = (3, int.from_bytes(alpdu[1:3], "big")) if alpdu[0] == FALLBACK else (1, TYPES.get(alpdu[0]))
+    size, kind = (
+        (3, int.from_bytes(alpdu[1:3], "big")) if alpdu[0] == FALLBACK else (1, TYPES.get(alpdu[0]))
+    )
     packet = alpdu[size:]
     if kind != _type_of(packet):
-        raise MalformedError(f"protocol type {alpdu[:size].hex()} before a packet that begins with {packet[:1].hex()}")
+        raise MalformedError(
+            f"protocol type {alpdu[:size].hex()} before a packet that begins with {packet[:1].hex()}"
+        )
     return packet
 
 

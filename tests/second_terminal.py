@@ -15,7 +15,9 @@ DOCUMENT = paths.ROOT / "docs" / "how-to" / "terminals.md"
 def data() -> dict[str, Any]:
     """Return the content of such a lab.yml."""
     (block,) = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    merged: dict[str, Any] = _merged(yaml.safe_load(paths.LAB_FILE.read_text()), yaml.safe_load(block))
+    merged: dict[str, Any] = _merged(
+        yaml.safe_load(paths.LAB_FILE.read_text()), yaml.safe_load(block)
+    )
     return merged
 
 

@@ -61,7 +61,9 @@ class Client:
         connection = self.connect()
         with contextlib.closing(connection):
             headers = {"content-type": "application/json", "cookie": self.cookie}
-            connection.request(method, path, None if method == "GET" else json.dumps(body or {}), headers)
+            connection.request(
+                method, path, None if method == "GET" else json.dumps(body or {}), headers
+            )
             answer = connection.getresponse()
             text = answer.read().decode()
             if given := answer.headers["set-cookie"]:
@@ -73,7 +75,9 @@ class Client:
         """Upload a job as a browser does; return the status."""
         parts = {"name": name.encode(), 'file"; filename="job.tar.gz': archive(files)}
         head = '--limit\r\ncontent-disposition: form-data; name="{}"\r\n\r\n'
-        body = b"".join(head.format(part).encode() + content + b"\r\n" for part, content in parts.items())
+        body = b"".join(
+            head.format(part).encode() + content + b"\r\n" for part, content in parts.items()
+        )
         headers = {"content-type": "multipart/form-data; boundary=limit", "cookie": self.cookie}
         headers["origin"] = f"http://127.0.0.1:{self.port}"
         with contextlib.closing(self.connect()) as connection:
@@ -105,7 +109,12 @@ class Service:
     """A server in processes of its own; `state` outlives it. `log`: what it writes to stderr is appended there."""
 
     def __init__(
-        self, state: Path, *, standin: bool = False, tls: Pki | None = None, log: Path = Path("/dev/stderr")
+        self,
+        state: Path,
+        *,
+        standin: bool = False,
+        tls: Pki | None = None,
+        log: Path = Path("/dev/stderr"),
     ) -> None:
         self.state, self.standin, self.tls, self.log = state, standin, tls, log
         self.port = free_port()

@@ -102,7 +102,10 @@ def program(name: str) -> str:
 def environment(folder: Path) -> dict[str, str]:
     """Return the variables with which programs find Slurm, its libraries and this cluster."""
     known = [PACKAGES / name for name in NAMES]
-    libraries = [str(SLURM), *(str(place / LIBRARIES) for place in known if (place / LIBRARIES).is_dir())]
+    libraries = [
+        str(SLURM),
+        *(str(place / LIBRARIES) for place in known if (place / LIBRARIES).is_dir()),
+    ]
     binaries = [str(place / "usr" / part) for place in known for part in ("bin", "sbin")]
     return {
         "LD_LIBRARY_PATH": ":".join(libraries),
@@ -133,14 +136,18 @@ class Cluster:
         for place in (self.folder, self.folder / "state", self.folder / "home"):
             place.mkdir(mode=0o755, exist_ok=True)
         port, *ports = free_ports(1 + len(NODES))
-        text = CONFIG.format(controller=CONTROLLER, port=port, folder=self.folder, plugins=SLURM, lost=LOST_S)
+        text = CONFIG.format(
+            controller=CONTROLLER, port=port, folder=self.folder, plugins=SLURM, lost=LOST_S
+        )
         for name, its_port in zip(NODES, ports, strict=True):
             text += f"NodeName={name} NodeAddr=127.0.0.1 Port={its_port} CPUs=2 RealMemory=2000 State=UNKNOWN\n"
         text += f"PartitionName={PARTITION} Nodes={','.join(NODES)} Default=YES OverSubscribe=EXCLUSIVE State=UP\n"
         (self.folder / "slurm.conf").write_text(text)
         self._srun()
         self._munge()
-        self._start("slurmctld", [program("slurmctld"), "-D", "-f", str(self.folder / "slurm.conf")])
+        self._start(
+            "slurmctld", [program("slurmctld"), "-D", "-f", str(self.folder / "slurm.conf")]
+        )
         for name in NODES:
             self._node(name)
         if not processes.wait(lambda: self.states() == dict.fromkeys(NODES, "idle"), READY_S):
@@ -168,13 +175,26 @@ class Cluster:
     def _node(self, name: str) -> None:
         spool = self.folder / name
         spool.mkdir(exist_ok=True)
-        own = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "--"]
+        own = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--",
+        ]
         words = [name, program("slurmd"), str(self.folder / "slurm.conf"), program("slurmstepd")]
-        self._start(name, [*own, "sh", "-c", ON_NODE, "sh", *words, str(self.folder / f"{name}.log")])
+        self._start(
+            name, [*own, "sh", "-c", ON_NODE, "sh", *words, str(self.folder / f"{name}.log")]
+        )
 
     def _start(self, name: str, argv: list[str]) -> None:
         with (self.folder / f"{name}.out").open("wb") as log:
-            self.daemons[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.daemons[name] = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def states(self) -> dict[str, str]:
         """Return the state of each node as slurmctld sees it."""
@@ -195,13 +215,23 @@ class Cluster:
 
 def in_progress(folder: CampaignFolder, node: str) -> bool:
     """Return whether a node has a job while an attempt has begun that has not ended."""
-    argv = [program("squeue"), "--noheader", "--states=running", f"--nodelist={node}", "--format=%i"]
+    argv = [
+        program("squeue"),
+        "--noheader",
+        "--states=running",
+        f"--nodelist={node}",
+        "--format=%i",
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     begun = folder.path.glob("tasks/*/*/attempt-*")
-    return bool(done.stdout.strip()) and any(not (place / "attempt.json").exists() for place in begun)
+    return bool(done.stdout.strip()) and any(
+        not (place / "attempt.json").exists() for place in begun
+    )
 
 
-def campaign(folder: Path, what: str, jobs: int, retries: int, kill_after: int | None) -> dict[str, Any]:
+def campaign(
+    folder: Path, what: str, jobs: int, retries: int, kill_after: int | None
+) -> dict[str, Any]:
     """Run a campaign over the nodes, kill node-b in the middle, and return what became of every task."""
     plan = campaigns.plan(int(what)) if what.isdecimal() else planning.plan(Path(what))
     cluster = Cluster(folder / "slurm")
@@ -219,7 +249,11 @@ def campaign(folder: Path, what: str, jobs: int, retries: int, kill_after: int |
         is_due = kill_after is not None and killed is None and ended >= kill_after
         if is_due and in_progress(where, NODES[1]):
             cluster.kill(NODES[1])
-            killed = {"node": NODES[1], "tasks_done": ended, "at_s": round(time.monotonic() - began, 1)}
+            killed = {
+                "node": NODES[1],
+                "tasks_done": ended,
+                "at_s": round(time.monotonic() - began, 1),
+            }
     return outcome(plan, where) | {
         "status": str(done[0]),
         "took_s": round(time.monotonic() - began, 1),
@@ -246,7 +280,9 @@ def outcome(plan: Plan, where: CampaignFolder) -> dict[str, Any]:
         "by_status": dict(Counter(frame["status"].to_list())),
         "by_node": dict(Counter(record.last.host.name for record in records)),
         "by_attempts": dict(Counter(len(record.attempts) for record in records)),
-        "reasons": sorted({attempt.reason for record in records for attempt in record.attempts if attempt.reason}),
+        "reasons": sorted(
+            {attempt.reason for record in records for attempt in record.attempts if attempt.reason}
+        ),
     }
 
 
@@ -262,9 +298,29 @@ def main() -> int:
     folder = given.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if not given.inside:
-        own = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "--"]
-        argv = ["setpriv", "--pdeathsig", "KILL", *own, sys.executable, __file__, *sys.argv[1:], "--inside"]
-        return subprocess.run(argv, env=os.environ | environment(folder / "slurm"), check=False).returncode
+        own = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--",
+        ]
+        argv = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            *own,
+            sys.executable,
+            __file__,
+            *sys.argv[1:],
+            "--inside",
+        ]
+        return subprocess.run(
+            argv, env=os.environ | environment(folder / "slurm"), check=False
+        ).returncode
     socket.sethostname(CONTROLLER)
     names = folder / "hosts"
     names.write_text(f"127.0.0.1 localhost {CONTROLLER} {' '.join(NODES)}\n")

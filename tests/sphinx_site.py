@@ -10,5 +10,15 @@ from satlab.common import paths
 
 def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
     """Write the site of the pages in `source` to `out`; what is wrong with them is on stderr, and fails."""
-    argv = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", str(paths.ROOT / "docs/site"), str(source), str(out)]
+    argv = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "-c",
+        str(paths.ROOT / "docs/site"),
+        str(source),
+        str(out),
+    ]
     return subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -59,15 +59,25 @@ class Node:
             paths.PROGRAMS_VARIABLE: str(paths.PROGRAMS),
             "XDG_STATE_HOME": str(self.folder / "state"),
         }
-        words = ["env", *(f"{name}={value}" for name, value in variables.items()), sys.executable, "-m", "satlab"]
+        words = [
+            "env",
+            *(f"{name}={value}" for name, value in variables.items()),
+            sys.executable,
+            "-m",
+            "satlab",
+        ]
         public = client.with_suffix(".pub").read_text()
         self.command = shlex.join([*words, "campaign", "attempt"])
         (self.folder / "authorized_keys").write_text(
             public if not limited else f'restrict,command="{self.command}" {public}'
         )
         root = "prohibit-password" if not limited else "forced-commands-only"
-        (self.folder / "config").write_text(CONFIG.format(port=self.port, folder=self.folder, root=root))
-        passwd = Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n"
+        (self.folder / "config").write_text(
+            CONFIG.format(port=self.port, folder=self.folder, root=root)
+        )
+        passwd = (
+            Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n"
+        )
         (self.folder / "passwd").write_text(passwd)
         script = (
             f"mount --bind {self.folder}/passwd /etc/passwd && mkdir -p /run/sshd && "
@@ -77,11 +87,23 @@ class Node:
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"),
+                    *(
+                        "setpriv",
+                        "--pdeathsig",
+                        "KILL",
+                        "unshare",
+                        "--mount",
+                        "--pid",
+                        "--fork",
+                        "--kill-child",
+                    ),
                     *("--mount-proc", "--", "sh", "-c", script),
                 ],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"LD_LIBRARY_PATH": str(libraries)},
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"LD_LIBRARY_PATH": str(libraries)},
+            )
         if not processes.wait(self._answers, 20):
             raise RuntimeError((self.folder / "log").read_text())
 
@@ -120,7 +142,14 @@ class Nodes:
             self.nodes.append(node)
             node.start(client, limited=limited)
             known.append(f"[127.0.0.1]:{node.port} {(node.folder / 'host_key.pub').read_text()}")
-            hosts.append({"name": name, "address": "127.0.0.1", "port": node.port, "satlab": "/usr/bin/satlab"})
+            hosts.append(
+                {
+                    "name": name,
+                    "address": "127.0.0.1",
+                    "port": node.port,
+                    "satlab": "/usr/bin/satlab",
+                }
+            )
         (self.folder / "known_hosts").write_text("".join(known))
         content = {"known_hosts": "known_hosts", "identity": "client", "hosts": hosts}
         self.file.write_text(yaml.safe_dump(content))

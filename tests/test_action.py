@@ -34,7 +34,11 @@ COMPOSITE = {
                 "type": "object",
                 "required": ["description", "default"],
                 "additionalProperties": False,
-                "properties": {"description": TEXT, "default": {"type": "string"}, "required": {"type": "boolean"}},
+                "properties": {
+                    "description": TEXT,
+                    "default": {"type": "string"},
+                    "required": {"type": "boolean"},
+                },
             },
         },
         "outputs": {
@@ -58,7 +62,12 @@ COMPOSITE = {
                         "type": "object",
                         "additionalProperties": False,
                         "properties": {
-                            "id": TEXT, "name": TEXT, "if": TEXT, "run": TEXT, "shell": TEXT, "uses": TEXT,
+                            "id": TEXT,
+                            "name": TEXT,
+                            "if": TEXT,
+                            "run": TEXT,
+                            "shell": TEXT,
+                            "uses": TEXT,
                             "env": {"type": "object", "additionalProperties": {"type": "string"}},
                             "with": {"type": "object", "additionalProperties": {"type": "string"}},
                         },
@@ -68,7 +77,7 @@ COMPOSITE = {
             },
         },
     },
-}  # fmt: skip
+}
 """Composite actions, after GitHub's "Metadata syntax reference" for actions; expressions are texts."""
 
 
@@ -80,7 +89,11 @@ def step() -> dict[str, Any]:
 
 def test_p370_the_action_has_the_form_of_composite_actions() -> None:
     jsonschema.Draft202012Validator(COMPOSITE).validate(ACTION)
-    assert all(re.fullmatch(r"[\w-]+/[\w-]+@v?\w+", each["uses"]) for each in ACTION["runs"]["steps"] if "uses" in each)
+    assert all(
+        re.fullmatch(r"[\w-]+/[\w-]+@v?\w+", each["uses"])
+        for each in ACTION["runs"]["steps"]
+        if "uses" in each
+    )
 
 
 def test_p370_every_input_and_output_is_used_and_none_is_unknown() -> None:
@@ -98,7 +111,11 @@ def test_p370_every_input_and_output_is_used_and_none_is_unknown() -> None:
     command: Any = typer.main.get_command(app)
     known = {option for parameter in command.commands["check"].params for option in parameter.opts}
     words = "\n".join(line for line in SCRIPT.splitlines() if "words" in line)
-    assert {"--suite", "--virtual-client", "--client-cmd"} <= set(re.findall(r"--[a-z-]+", words)) <= known
+    assert (
+        {"--suite", "--virtual-client", "--client-cmd"}
+        <= set(re.findall(r"--[a-z-]+", words))
+        <= known
+    )
 
 
 def test_t35_no_input_is_part_of_a_command_s_text() -> None:
@@ -124,11 +141,19 @@ def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], st
     script = hosted_runner.action_script(
         {name.replace("_", "-"): text for name, text in inputs.items()}, str(paths.ROOT)
     )
-    environment = {**os.environ, "PATH": f"{place / 'tools'}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": "summary.md"}
+    environment = {
+        **os.environ,
+        "PATH": f"{place / 'tools'}:{os.environ['PATH']}",
+        "GITHUB_STEP_SUMMARY": "summary.md",
+    }
     environment |= {"GITHUB_OUTPUT": "outputs", "STATUS": "0"}
-    (place / "tools" / "satlab").write_text(f'#!/bin/sh\necho "satlab $*" >>{place}/calls\nexit {status}\n')
+    (place / "tools" / "satlab").write_text(
+        f'#!/bin/sh\necho "satlab $*" >>{place}/calls\nexit {status}\n'
+    )
     argv = ["bash", "-eo", "pipefail", "-c", script]
-    done = subprocess.run(argv, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
     calls = (place / "calls").read_text().splitlines() if (place / "calls").exists() else []
     return done.returncode, calls, done.stdout + done.stderr
 
@@ -138,7 +163,11 @@ def test_p371_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
     deb.write_bytes(b"package")
     digest = hashlib.sha256(b"package").hexdigest()
     status, calls, _ = act(
-        place, package="satlab.deb", package_sha256=digest, virtual_client="./a b", virtual_server="./c"
+        place,
+        package="satlab.deb",
+        package_sha256=digest,
+        virtual_client="./a b",
+        virtual_server="./c",
     )
     assert status == 0
     called = [line for line in calls if not line.startswith("sudo")]
@@ -169,4 +198,6 @@ def test_p371_the_status_of_the_check_is_that_of_the_step(place: Path) -> None:
     status, calls, said = act(place, 0, package="satlab.deb", baseline="baseline/check.json")
     assert "--baseline" not in calls[-1] and "is missing" in said
     (place / "check.json").write_text("{}")
-    assert "--baseline check.json" in act(place, 0, package="satlab.deb", baseline="check.json")[1][-1]
+    assert (
+        "--baseline check.json" in act(place, 0, package="satlab.deb", baseline="check.json")[1][-1]
+    )

@@ -12,11 +12,14 @@ from tests.calibrated import calibrated, faults
 NAMES = ("rtt_ms", "forward_udp_goodput_bps", "forward_loss_ratio", "late_packet_ratio.forward")
 
 
-def write(folder: Path, *bad: str, names: tuple[str, ...] = NAMES, emulator: str = "satlink") -> Path:
+def write(
+    folder: Path, *bad: str, names: tuple[str, ...] = NAMES, emulator: str = "satlink"
+) -> Path:
     (folder / "raw").mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(json.dumps({"emulator": emulator}))
     checks: list[dict[str, Any]] = [
-        {"name": name, "measured": 1.0, "low": 2.0, "high": 3.0, "note": "", "ok": name not in bad} for name in names
+        {"name": name, "measured": 1.0, "low": 2.0, "high": 3.0, "note": "", "ok": name not in bad}
+        for name in names
     ]
     (folder / "raw" / "calibration.json").write_text(json.dumps({"checks": checks}))
     return folder
@@ -45,7 +48,9 @@ def test_a_run_that_ended_before_its_calibration_fails_with_its_reason(tmp_path:
         calibrated(lambda: tmp_path)
 
 
-@pytest.mark.parametrize("name", ["late_packet_ratio.forward", "browser_wait_ratio", "cpu_wait_ratio.client"])
+@pytest.mark.parametrize(
+    "name", ["late_packet_ratio.forward", "browser_wait_ratio", "cpu_wait_ratio.client"]
+)
 def test_a_busy_host_is_excused(name: str, tmp_path: Path) -> None:
     assert calibrated(lambda: write(tmp_path, name, names=(*NAMES, name))) == tmp_path
 

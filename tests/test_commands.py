@@ -18,7 +18,11 @@ from satlab.papers import paper
 from satlab.run import shipped
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "openbach-scenarios/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "openbach-scenarios/README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 LAUNCHER_ONLY = {"test", "--install"}
 PRINTED = re.compile(r"\./satlab ((?:[^\n\\]|\\.|\\\n)*)")
 
@@ -30,7 +34,9 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
-def test_every_help_is_printed_and_builds_nothing(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_help_is_printed_and_builds_nothing(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("--help installs or builds")
 
@@ -42,7 +48,9 @@ def test_every_help_is_printed_and_builds_nothing(words: tuple[str, ...], monkey
 
 def printed(document: Path) -> Iterator[list[str]]:
     """Return the words of each command line of satlab that a document's code blocks have, without launcher verbs."""
-    for block in re.findall(r"^```(?:sh|bash|console)?\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL):
+    for block in re.findall(
+        r"^```(?:sh|bash|console)?\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
+    ):
         for line in PRINTED.findall(block):
             for part in line.replace("\\\n", " ").split("&& ./satlab "):
                 words = shlex.split(re.sub(r"\s#.*|\s&&.*|\s[|>].*", "", part), comments=False)
@@ -80,7 +88,9 @@ def test_p353_papers_are_those_that_can_be_repeated() -> None:
     assert shipped.shipped("papers").keys() == paper.CLOCKS.keys()
 
 
-def test_a_shipped_scenario_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipped_scenario_is_known_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert shipped.scenario_file(Path("bulk_tcp")).name == "bulk_tcp.json"
     assert shipped.scenario_file(Path("elsewhere/bulk_tcp")) == Path("elsewhere/bulk_tcp")
     monkeypatch.chdir(tmp_path)
@@ -90,10 +100,16 @@ def test_a_shipped_scenario_is_known_by_its_name(tmp_path: Path, monkeypatch: py
     assert result.exit_code == 2
 
 
-SAID = re.compile(r"\bsatlab ((?:[\w-]+|--[\w-]+|[A-Z<{][\w./<>{}-]*)(?: (?:--?[\w-]+(?:=\S+)?|[\w./<>{}=-]+))*)")
+SAID = re.compile(
+    r"\bsatlab ((?:[\w-]+|--[\w-]+|[A-Z<{][\w./<>{}-]*)(?: (?:--?[\w-]+(?:=\S+)?|[\w./<>{}=-]+))*)"
+)
 """What hints and pages say to type, up to the end of the phrase."""
 SOURCES = [
-    *(path for path in (ROOT / "src").rglob("*.py") if not path.name.startswith(("test_", "conftest"))),
+    *(
+        path
+        for path in (ROOT / "src").rglob("*.py")
+        if not path.name.startswith(("test_", "conftest"))
+    ),
     *(ROOT / "src/satlab/service/pages/templates").glob("*.html"),
     *(ROOT / "src/satlab/report").rglob("*.html"),
 ]
@@ -106,7 +122,9 @@ def said(path: Path) -> Iterator[str]:
         return
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values
+            )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
@@ -119,7 +137,11 @@ def unknown_options(words: list[str]) -> list[str]:
     if hasattr(command, "commands"):
         return []
     known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
-    return [word for word in words if word.startswith("-") and word.partition("=")[0] not in known and word != "--"]
+    return [
+        word
+        for word in words
+        if word.startswith("-") and word.partition("=")[0] not in known and word != "--"
+    ]
 
 
 def test_p226_hints_and_pages_name_options_that_their_commands_have() -> None:

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SPECIFICATION = (ROOT / "docs/specification.md").read_text()
 PROMISES = re.findall(r"^\| ([PT]\d+) \| .+ \|$", SPECIFICATION, re.MULTILINE)
 FILES: dict[str, dict[str, list[str]]] = {
-    file.stem: yaml.safe_load(file.read_text()) for file in sorted((ROOT / "tests" / "promises").glob("*.yml"))
+    file.stem: yaml.safe_load(file.read_text())
+    for file in sorted((ROOT / "tests" / "promises").glob("*.yml"))
 }
 """The tests of each promise, path::name, in a file for each section of the specification."""
 TESTS = {number: names for file in FILES.values() for number, names in file.items()}
@@ -67,7 +68,11 @@ ARCHITECTURE_ROOTS = (".", "src/satlab")
 def test_documents_name_existing_files(name: str) -> None:
     paths = re.findall(r"`([\w-]+(?:/[\w.-]+)+(?:\.\w+|/))`", (ROOT / name).read_text())
     written = {path for path in paths if not path.startswith(("raw/", "report/"))}
-    assert not [path for path in written if not any((ROOT / root / path).exists() for root in ARCHITECTURE_ROOTS)]
+    assert not [
+        path
+        for path in written
+        if not any((ROOT / root / path).exists() for root in ARCHITECTURE_ROOTS)
+    ]
 
 
 def test_readme_is_short_and_names_existing_places() -> None:
@@ -81,11 +86,17 @@ def test_readme_is_short_and_names_existing_places() -> None:
 
 def test_scenario_addresses_are_the_topology_s() -> None:
     topology = yaml.safe_load((ROOT / "vagrant" / "lab.yml").read_text())
-    known = {i["address"] for node in topology["nodes"].values() for i in node["interfaces"].values()}
+    known = {
+        i["address"] for node in topology["nodes"].values() for i in node["interfaces"].values()
+    }
     for path in sorted((ROOT / "openbach-scenarios" / "scenarios").glob("*.json")):
         for address in re.findall(r"\b\d+\.\d+\.\d+\.\d+\b", path.read_text()):
-            is_tunnel = address.startswith("198.19.")  # the other half of the benchmarking addresses (RFC 2544)
-            assert address in known or is_tunnel, f"{path.name}: {address} is not an address of vagrant/lab.yml"
+            is_tunnel = address.startswith(
+                "198.19."
+            )  # the other half of the benchmarking addresses (RFC 2544)
+            assert address in known or is_tunnel, (
+                f"{path.name}: {address} is not an address of vagrant/lab.yml"
+            )
 
 
 def test_profile_addresses_are_the_topology_s() -> None:
@@ -99,14 +110,24 @@ def test_profile_addresses_are_the_topology_s() -> None:
     for path in sorted((ROOT / "opensand-profiles").glob("*/infrastructure_*.xml")):
         text = path.read_text()
         for node, address in emulation.items():
-            assert f"<emu_address>{address}</emu_address>" in text, f"{path}: {node} has another address"
+            assert f"<emu_address>{address}</emu_address>" in text, (
+                f"{path}: {node} has another address"
+            )
 
 
 def test_no_path_or_registry_of_a_build_machine_is_in_the_tree() -> None:
-    tracked = [p for folder in ("lab", "collect", "crates", "docs", "tests") for p in (ROOT / folder).rglob("*")]
+    tracked = [
+        p
+        for folder in ("lab", "collect", "crates", "docs", "tests")
+        for p in (ROOT / folder).rglob("*")
+    ]
     tracked += [p for p in ROOT.glob("*") if p.is_file() and p.name != ".git"]
     needle = re.compile("/wo" + r"rk/(main|shared)|index-" + "url|find-" + "links")
-    offenders = [p for p in tracked if p.suffix in {".py", ".rs", ".md", ".toml", ".lock", ".yml", ""} and p.is_file()]
+    offenders = [
+        p
+        for p in tracked
+        if p.suffix in {".py", ".rs", ".md", ".toml", ".lock", ".yml", ""} and p.is_file()
+    ]
     assert not [p for p in offenders if needle.search(p.read_text(errors="replace"))]
 
 

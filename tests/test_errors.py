@@ -28,7 +28,9 @@ class Done:
 
 def satlab(*arguments: str | Path) -> Done:
     """Run a command in this process: a Python that is started anew takes longer than most commands."""
-    found = CliRunner().invoke(cli.app, list(map(str, arguments)), prog_name="satlab", env={"COLUMNS": "200"})
+    found = CliRunner().invoke(
+        cli.app, list(map(str, arguments)), prog_name="satlab", env={"COLUMNS": "200"}
+    )
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     return Done(found.exit_code, found.stdout, found.stderr)
 
@@ -36,7 +38,9 @@ def satlab(*arguments: str | Path) -> Done:
 def process(*arguments: str | Path) -> Done:
     environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH, "COLUMNS": "200"}
     argv = [sys.executable, "-m", "satlab", *map(str, arguments)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -69,10 +73,19 @@ def dry_run(path: Path, *more: str | Path) -> Done:
 
 def test_what_opensand_takes_although_it_is_wrong(tmp_path: Path) -> None:
     """A slip is a fault, and with --lenient a warning: of `validate`, and in the advice of a run's plan."""
-    folder = profile(tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<"))
+    folder = profile(
+        tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<")
+    )
     said = "topology.xml"
     expect(satlab("validate", folder), 2, said, "is not allowed, OpenSAND reads 50000")
-    expect(satlab("validate", "--lenient", folder), 0, "warning: ", said, "OpenSAND reads 50000", ": ok")
+    expect(
+        satlab("validate", "--lenient", folder),
+        0,
+        "warning: ",
+        said,
+        "OpenSAND reads 50000",
+        ": ok",
+    )
     assert dry_run(BULK, "--profile", folder).returncode == 2
     done = dry_run(BULK, "--profile", folder, "--lenient")
     assert done.returncode == 0, done.stderr
@@ -82,9 +95,16 @@ def test_what_opensand_takes_although_it_is_wrong(tmp_path: Path) -> None:
 def test_opensand_itself_gets_what_it_takes_although_it_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = profile(tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<"))
+    folder = profile(
+        tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<")
+    )
     monkeypatch.setenv("SATLAB_OPENSAND", "/bin/true")
-    expect(dry_run(BULK, "--profile", folder), 2, "topology.xml", "is not allowed, OpenSAND reads 50000")
+    expect(
+        dry_run(BULK, "--profile", folder),
+        2,
+        "topology.xml",
+        "is not allowed, OpenSAND reads 50000",
+    )
     done = dry_run(BULK, "--profile", folder, "--emulator", "opensand")
     assert done.returncode == 0, done.stderr
     assert "OpenSAND reads 50000" in done.stdout
@@ -97,7 +117,9 @@ def test_malformed_xml(tmp_path: Path) -> None:
 
 def test_unknown_modcod_id(tmp_path: Path) -> None:
     folder = profile(
-        tmp_path, "topology.xml", lambda t: t.replace("<wave_form>1</wave_form>", "<wave_form>99</wave_form>")
+        tmp_path,
+        "topology.xml",
+        lambda t: t.replace("<wave_form>1</wave_form>", "<wave_form>99</wave_form>"),
     )
     expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "wave_form", "99")
 
@@ -106,7 +128,11 @@ def test_three_faults_of_a_profile_are_reported_at_once(tmp_path: Path) -> None:
     folder = profile(
         tmp_path,
         "profile_gw.xml",
-        lambda t: t.replace("ConstantDelay", "NoDelay").replace(">20.0<", ">warm<", 1).replace("Gate", "Door"),
+        lambda t: (
+            t.replace("ConstantDelay", "NoDelay")
+            .replace(">20.0<", ">warm<", 1)
+            .replace("Gate", "Door")
+        ),
     )
     expect(dry_run(BULK, "--profile", folder), 2, "NoDelay", "warm", "Door")
 

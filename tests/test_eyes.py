@@ -16,9 +16,20 @@ from tests import rle
 
 ON_AIR = paths.PROGRAMS / "examples" / "on_air"
 DISSECT = [
-    "tshark", "-n", "-T", "json", "-J", "dvb-s2_modeadapt dvb-s2_bb dvb-s2_gse", "--enable-heuristic", "dvb_s2_udp",
-    "-o", "dvb-s2_modeadapt.decode_df:TRUE", "-o", "dvb-s2_modeadapt.full_decode:FALSE", "-r",
-]  # fmt: skip
+    "tshark",
+    "-n",
+    "-T",
+    "json",
+    "-J",
+    "dvb-s2_modeadapt dvb-s2_bb dvb-s2_gse",
+    "--enable-heuristic",
+    "dvb_s2_udp",
+    "-o",
+    "dvb-s2_modeadapt.decode_df:TRUE",
+    "-o",
+    "dvb-s2_modeadapt.full_decode:FALSE",
+    "-r",
+]
 Fields = list[tuple[str, Any]]
 """An object of JSON as its pairs: tshark repeats keys."""
 
@@ -33,7 +44,9 @@ def packets(file: Path) -> list[bytes]:
 
 
 def dissected(capture: Path) -> list[Fields]:
-    done = subprocess.run([*DISSECT, capture], check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*DISSECT, capture], check=True, capture_output=True, text=True, timeout=120
+    )
     frames = json.loads(done.stdout, object_pairs_hook=list)
     return [dict(dict(frame)["_source"])["layers"] for frame in frames]
 
@@ -71,7 +84,9 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_p288_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: int, tmp_path: Path) -> None:
+def test_p288_tshark_finds_every_packet_under_the_label_of_its_terminal(
+    seed: int, tmp_path: Path
+) -> None:
     on_air("shared", seed, tmp_path)
     got: dict[str, list[bytes]] = {}
     label_of: dict[str, str] = {}
@@ -91,7 +106,10 @@ def test_p288_tshark_finds_every_packet_under_the_label_of_its_terminal(seed: in
             got.setdefault(label, []).extend([] if whole is None else [whole])
         frames_of_several += len(labels) > 1
     assert frames_of_several
-    sent = {f"02:00:00:00:00:{int(file.stem[5:]):02x}": packets(file) for file in tmp_path.glob("sent-*.txt")}
+    sent = {
+        f"02:00:00:00:00:{int(file.stem[5:]):02x}": packets(file)
+        for file in tmp_path.glob("sent-*.txt")
+    }
     assert got == {label: of for label, of in sent.items() if of}
 
 
@@ -108,10 +126,23 @@ def tables(capture: Path, *named: str) -> list[list[str]]:
 def test_tshark_reads_every_field_of_a_plan(seed: int, tmp_path: Path) -> None:
     on_air("tables", seed, tmp_path)
     constant = {
-        "id": 0xAD, "network_interactive_id": 0, "version_number": 0, "current_next_indicator": 1, "group_id": 0,
-        "sf.sequence": 0, "assign_context": 0, "assign_format": 1, "frame_loop_count": 0, "frame.number": 0,
-    }  # fmt: skip
-    varied = ("superframe_count", "frame.assign_offset", "frame.assign_loop_count", "frame.assign_id8")
+        "id": 0xAD,
+        "network_interactive_id": 0,
+        "version_number": 0,
+        "current_next_indicator": 1,
+        "group_id": 0,
+        "sf.sequence": 0,
+        "assign_context": 0,
+        "assign_format": 1,
+        "frame_loop_count": 0,
+        "frame.number": 0,
+    }
+    varied = (
+        "superframe_count",
+        "frame.assign_offset",
+        "frame.assign_loop_count",
+        "frame.assign_id8",
+    )
     said = [line.split() for line in (tmp_path / "said.txt").read_text().splitlines()]
     found = tables(tmp_path / "frames.pcap", *constant, *varied)
     assert len(found) == len(said) == 60
@@ -121,7 +152,9 @@ def test_tshark_reads_every_field_of_a_plan(seed: int, tmp_path: Path) -> None:
         expected = [*constant.values(), int(superframe) % 256, int(first), len(assigned) - 1]
         assert [int(number, 0) for number in numbers] == expected
         assert [int(number, 0) for number in terminals.split(",")] == assigned
-    assert any(len(set(of_slots.split(","))) > 2 for *_, of_slots in said), "slots of several terminals"
+    assert any(len(set(of_slots.split(","))) > 2 for *_, of_slots in said), (
+        "slots of several terminals"
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -135,24 +168,32 @@ def test_tshark_reads_the_plans_between_the_packets(seed: int, tmp_path: Path) -
     assert len(slots) > 180
     for parts in slots.values():
         # Each slot of the superframe is named once, in order.
-        assert [first for first, _ in parts] == [sum(count for _, count in parts[:i]) for i in range(len(parts))]
+        assert [first for first, _ in parts] == [
+            sum(count for _, count in parts[:i]) for i in range(len(parts))
+        ]
         assert sum(count for _, count in parts) == 791
     assert packets(tmp_path / "received.txt") == packets(tmp_path / "sent.txt")
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_p322_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(seed: int, tmp_path: Path) -> None:
+def test_p322_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(
+    seed: int, tmp_path: Path
+) -> None:
     on_air("network", seed, tmp_path)
     plans: dict[int, dict[int, int]] = {}
     named = ("superframe_count", "frame.assign_offset", "frame.assign_id8")
     for superframe, first, of_slots in tables(tmp_path / "frames.pcap", *named):
         numbers = (int(number, 0) for number in of_slots.split(","))
         plans.setdefault(int(superframe), {}).update(enumerate(numbers, int(first)))
-    bursts = [tuple(map(int, line.split())) for line in (tmp_path / "bursts.txt").read_text().splitlines()]
+    bursts = [
+        tuple(map(int, line.split())) for line in (tmp_path / "bursts.txt").read_text().splitlines()
+    ]
     # What was planned before the start was not on air.
     on_air_at_all = [burst for burst in bursts if burst[1] >= min(plans)]
     assert {terminal for terminal, *_ in on_air_at_all} == {1, 2, 3}
-    assert [plans[superframe][slot] for _, superframe, slot in on_air_at_all] == [burst[0] for burst in on_air_at_all]
+    assert [plans[superframe][slot] for _, superframe, slot in on_air_at_all] == [
+        burst[0] for burst in on_air_at_all
+    ]
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -160,7 +201,9 @@ def test_a_second_decoder_reads_every_burst_of_the_return_link(seed: int, tmp_pa
     on_air("return", seed, tmp_path)
     bursts = [line.split() for line in (tmp_path / "bursts.txt").read_text().splitlines()]
     receiver, knowing = rle.Receiver(), rle.Receiver()
-    everything = [packet for _, payload in bursts for packet in receiver.burst(bytes.fromhex(payload))]
+    everything = [
+        packet for _, payload in bursts for packet in receiver.burst(bytes.fromhex(payload))
+    ]
     assert everything == packets(tmp_path / "sent.txt")
     got = []
     for fate, payload in bursts:

@@ -21,7 +21,9 @@ def test_p351_installation_and_demo_are_timed_apart() -> None:
     found = first_figure.measure(run, lambda: now[0])
     assert (found, found.total_s, ran) == (Round(30.0, 70.0, 0), 100.0, [INSTALL, DEMO])
     failed = first_figure.measure(lambda _: 100, lambda: now[0])
-    assert (failed.demo_s, failed.is_measured) == (None, False), "without the package there is no demo"
+    assert (failed.demo_s, failed.is_measured) == (None, False), (
+        "without the package there is no demo"
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,9 @@ def test_p351_installation_and_demo_are_timed_apart() -> None:
     ],
     ids=["in time", "out of calibration", "too late", "failed"],
 )
-def test_p351_the_median_counts_and_a_round_that_failed_fails_all(demos: list[tuple[float, int]], status: int) -> None:
+def test_p351_the_median_counts_and_a_round_that_failed_fails_all(
+    demos: list[tuple[float, int]], status: int
+) -> None:
     found = first_figure.summary([Round(20.0, demo_s, code) for demo_s, code in demos])
     assert found["status"] == status
     assert (found["median"] is None) == (1 in [code for _, code in demos])

@@ -22,11 +22,20 @@ def _needs_satvirtual() -> None:
 
 
 def flows_file(folder: Path, *changes: dict[str, Any]) -> Path:
-    usual = {"stack": "quinn", "congestion_control": "cubic", "from": "server1", "to": "client1", "start_s": 0}
+    usual = {
+        "stack": "quinn",
+        "congestion_control": "cubic",
+        "from": "server1",
+        "to": "client1",
+        "start_s": 0,
+    }
     request = {
-        "schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": 5, "wire": {"forward": HALF, "return": HALF},
+        "schema": "satlab/virtual-flows/1",
+        "seed": 1,
+        "duration_s": 5,
+        "wire": {"forward": HALF, "return": HALF},
         "flows": [usual | {"id": str(number)} | change for number, change in enumerate(changes)],
-    }  # fmt: skip
+    }
     file = folder / "flows.json"
     file.write_text(json.dumps(request))
     return file
@@ -36,7 +45,10 @@ def flows_file(folder: Path, *changes: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ([{"congestion_control": "bbr2"}], "flows[0].congestion_control: bbr2 is not offered with quinn"),
+        (
+            [{"congestion_control": "bbr2"}],
+            "flows[0].congestion_control: bbr2 is not offered with quinn",
+        ),
         ([{}] * 65, "flows[64].from: server1 has no port left for its flow 65"),
         ([{"start_s": 3, "stop_s": 2}], "flows[0].start_s: 3 is not before the end at 2 s"),
         ([{"from": "server3"}], 'flows[0].from: "server3" is an unknown node'),

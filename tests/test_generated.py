@@ -15,7 +15,11 @@ from tools import generate
 
 def test_generated_files_are_up_to_date() -> None:
     made = dict(generate.files())
-    old = [path.relative_to(ROOT) for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    old = [
+        path.relative_to(ROOT)
+        for path, text in made.items()
+        if not path.is_file() or path.read_text() != text
+    ]
     assert old == [], "make generate"
     shipped = {path for name in shipped_profiles() for path in (PROFILES / name).iterdir()}
     assert shipped == {path for path in made if path.is_relative_to(PROFILES)}
@@ -25,12 +29,24 @@ MAKERS = ("Record", "failed", "sample")
 
 
 def test_each_metric_that_collect_makes_is_in_the_reference() -> None:
-    known = {name for group in yaml.safe_load((ROOT / "collect/metrics.yml").read_text()).values() for name in group}
-    for path in (path for path in (ROOT / "collect").glob("*.py") if not path.name.startswith("test_")):
+    known = {
+        name
+        for group in yaml.safe_load((ROOT / "collect/metrics.yml").read_text()).values()
+        for name in group
+    }
+    for path in (
+        path for path in (ROOT / "collect").glob("*.py") if not path.name.startswith("test_")
+    ):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in MAKERS
+            ):
                 named = node.args[0]
-                assert not isinstance(named, ast.Constant) or named.value in known, f"{path.name}: {ast.unparse(node)}"
+                assert not isinstance(named, ast.Constant) or named.value in known, (
+                    f"{path.name}: {ast.unparse(node)}"
+                )
     assert set(link_samples.SERIES) | set(pages.METRICS) | set(pages.HOST_METRICS) <= known
 
 

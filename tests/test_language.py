@@ -14,7 +14,17 @@ ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLACES = (
     *("README.md", "ARCHITECTURE.md", "docs/specification.md", "docs", "schemas"),
-    *("ansible", "benches", "collect", "crates", "papers", "src", "suites", "openbach-scenarios", "opensand-profiles"),
+    *(
+        "ansible",
+        "benches",
+        "collect",
+        "crates",
+        "papers",
+        "src",
+        "suites",
+        "openbach-scenarios",
+        "opensand-profiles",
+    ),
     *("tests", "tools", "vagrant", "web-targets"),
 )
 """What is checked: files and folders. Of code, all text is: names, comments, docstrings, messages and help texts."""
@@ -28,7 +38,9 @@ ORDINARY = re.compile(r"\bthere is no\b|\bis no longer\b|WantedBy=|\.tell\(", re
 @functools.cache
 def retired() -> list[str]:
     """Return the words of the glossary's last column, as they stand there in code type."""
-    rows = [line.split(" | ") for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
+    rows = [
+        line.split(" | ") for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")
+    ]
     return list(dict.fromkeys(word for row in rows for word in re.findall(r"`([^`]+)`", row[-1])))
 
 
@@ -61,7 +73,9 @@ def texts(place: str) -> Iterator[tuple[Path, str]]:
     """Yield the files of a place, the glossary without the words that it retires."""
     tops = sorted(ROOT.glob(place))
     assert tops, f"{place} does not exist"
-    for file in (file for top in tops for file in ([top] if top.is_file() else sorted(top.rglob("*")))):
+    for file in (
+        file for top in tops for file in ([top] if top.is_file() else sorted(top.rglob("*")))
+    ):
         if file == GLOSSARY:
             yield file, re.sub(r"\| [^|\n]*\|$", "|", file.read_text(), flags=re.MULTILINE)
         elif file.is_file() and file.name.endswith(SUFFIXES) and file.name != SELF:
@@ -100,7 +114,12 @@ def test_a_retired_word_is_found(text: str, word: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "word"),
-    [("intellect", "tell"), ("stalks", "talk"), ("it is no longer; there is no file", "is no"), ("given", "give")],
+    [
+        ("intellect", "tell"),
+        ("stalks", "talk"),
+        ("it is no longer; there is no file", "is no"),
+        ("given", "give"),
+    ],
 )
 def test_other_words_are_not(text: str, word: str) -> None:
     assert not list(uses(text, word))
@@ -112,6 +131,8 @@ def test_the_glossary_retires_words() -> None:
 
 def test_the_same_seed_prints_the_same_sentences() -> None:
     command = [sys.executable, str(ROOT / "tools" / "phrases.py"), "--seed", "7", "--count", "4"]
-    first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
     assert first == second
     assert first.count("\n\n") == 4

@@ -32,7 +32,10 @@ vm-nspawn:
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """Return a folder with the launcher and all that it would install, as if it had."""
-    packages = (f".satlab/packages/{name}" for name in ("influxdb", "openssh-server", "libwrap0", *slurm.NAMES))
+    packages = (
+        f".satlab/packages/{name}"
+        for name in ("influxdb", "openssh-server", "libwrap0", *slurm.NAMES)
+    )
     for name in ("crates", *packages, ".satlab/snakemake/bin", ".venv/bin", "target/ci"):
         (tmp_path / name).mkdir(parents=True)
     locks = (f"requirements-{which}.lock" for which in ("dev", "build", "campaign", "picoquic"))
@@ -47,8 +50,12 @@ def clone(tmp_path: Path) -> Path:
     lock = hashlib.sha256((tmp_path / "requirements-dev.lock").read_bytes()).hexdigest()
     (tmp_path / ".satlab/requirements-dev.lock.sha256").write_text(f"{lock}  -\n")
     for installed, own in (("snakemake", "campaign"), ("picoquic", "picoquic")):
-        pins = b"".join((tmp_path / f"requirements-{which}.lock").read_bytes() for which in ("build", own))
-        (tmp_path / f".satlab/{installed}.sha256").write_text(f"{hashlib.sha256(pins).hexdigest()}  -\n")
+        pins = b"".join(
+            (tmp_path / f"requirements-{which}.lock").read_bytes() for which in ("build", own)
+        )
+        (tmp_path / f".satlab/{installed}.sha256").write_text(
+            f"{hashlib.sha256(pins).hexdigest()}  -\n"
+        )
     (tmp_path / ".satlab/picoquic").mkdir()
     others = (".venv/bin/python", ".satlab/snakemake/bin/python", ".satlab/picoquic/picoquicdemo")
     for file in (*others, *(f"target/ci/{name}" for name in PROGRAMS)):
@@ -66,7 +73,9 @@ def launch(clone: Path, *words: str, **settings: str) -> "subprocess.CompletedPr
     argv = [str(clone / "satlab"), "test", *words]
     # On a busy host these start late: the other tests end only after they began.
     settings |= {"BACKGROUND": "lint vm-nspawn"} if words[:1] == ("all",) else {}
-    return subprocess.run(argv, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        argv, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def phases(stderr: str) -> list[str]:
@@ -78,7 +87,10 @@ def test_the_durations_of_all_phases_come_last(clone: Path) -> None:
     done = launch(clone, "-k", "word")
     assert done.returncode == 0, done.stderr
     *side_by_side, last = done.stdout.splitlines()
-    assert sorted(line.partition(" done")[0] for line in side_by_side if " done" in line) == ["lint", "rust"]
+    assert sorted(line.partition(" done")[0] for line in side_by_side if " done" in line) == [
+        "lint",
+        "rust",
+    ]
     assert (f"lint done, niceness {os.nice(0)}" in side_by_side, last) == (True, "python -k word")
     assert phases(done.stderr) == ["installation", "lint rust", "python"]
     assert int(re.findall(r"python (\d+) s", done.stderr)[0]) >= 1
@@ -95,7 +107,10 @@ def test_p383_lint_and_the_vm_lab_have_a_smaller_weight_and_come_last(clone: Pat
     done = launch(clone, "all")
     assert done.returncode == 0, done.stderr
     ours = os.nice(0)
-    vm_lab, lint = (f"{name} done, niceness {min(ours + more, 19)}" for name, more in (("vm-nspawn", 5), ("lint", 15)))
+    vm_lab, lint = (
+        f"{name} done, niceness {min(ours + more, 19)}"
+        for name, more in (("vm-nspawn", 5), ("lint", 15))
+    )
     assert done.stdout.splitlines() == ["rust done", "python ", vm_lab, lint]
     assert phases(done.stderr) == ["installation", "rust", "python", "lint and vm-nspawn, the rest"]
 
@@ -144,10 +159,13 @@ def test_a_newer_checkout_of_the_same_sources_is_not_built_again(clone: Path) ->
     for folder in (stub, clone / "target/release"):
         folder.mkdir(parents=True)
     for name in ("cargo", "rustc"):
-        (stub / name).write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo {name} 1.99.0 || touch "{clone}/built"\n')
+        (stub / name).write_text(
+            f'#!/bin/sh\n[ "$1" = --version ] && echo {name} 1.99.0 || touch "{clone}/built"\n'
+        )
         (stub / name).chmod(0o755)
     sums = "".join(
-        f"{hashlib.sha256((clone / name).read_bytes()).hexdigest()}  {name}\n" for name in ("Cargo.lock", "Cargo.toml")
+        f"{hashlib.sha256((clone / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("Cargo.lock", "Cargo.toml")
     )
     for program in programs:
         program.write_text("#!/bin/sh\n")

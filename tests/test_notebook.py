@@ -25,8 +25,12 @@ def test_p351_the_notebook_runs_over_an_export(
     names: dict[str, object] = {}
     for cell in cells:
         if cell["cell_type"] == "code":
-            assert (cell["outputs"], cell["execution_count"]) == ([], None), "results of an example are not in it"
+            assert (cell["outputs"], cell["execution_count"]) == ([], None), (
+                "results of an example are not in it"
+            )
             exec(compile("".join(cell["source"]), str(NOTEBOOK), "exec"), names)  # noqa: S102 - our own file
-    assert "Page Load Time over HTTP/3 less that over HTTP/1.1: -" in capsys.readouterr().out, "HTTP/3 is faster there"
+    assert "Page Load Time over HTTP/3 less that over HTTP/1.1: -" in capsys.readouterr().out, (
+        "HTTP/3 is faster there"
+    )
     assert len(names["figure"].data) == 1  # type: ignore[attr-defined]
     assert {row["loads"] for row in names["times"].to_dicts()} == {4}  # type: ignore[attr-defined]

@@ -16,7 +16,15 @@ from satlab.link.config import LinkRequest, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import LinkPlan, plan_link
 from satlab.run import profile_import, validate
-from tests.opensand_layouts import FILES, LAYOUTS, SEVERAL, SEVERAL_LAYOUTS, UPSTREAM, write, write_several
+from tests.opensand_layouts import (
+    FILES,
+    LAYOUTS,
+    SEVERAL,
+    SEVERAL_LAYOUTS,
+    UPSTREAM,
+    write,
+    write_several,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +34,15 @@ def _needs_satlink() -> None:
 
 
 def planned(profile: Path) -> LinkPlan:
-    return plan_link(build_config(load(), "t", LinkRequest(profile=profile), metrics=profile / "metrics"))
+    return plan_link(
+        build_config(load(), "t", LinkRequest(profile=profile), metrics=profile / "metrics")
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_layout_becomes_a_profile_with_the_addresses_of_the_lab(tmp_path: Path, layout: str) -> None:
+def test_each_layout_becomes_a_profile_with_the_addresses_of_the_lab(
+    tmp_path: Path, layout: str
+) -> None:
     source = write(tmp_path / "lab", layout, UPSTREAM)
     done = profile_import.run(source, tmp_path / "profile")
     assert {file.name for file in done.target.iterdir()} == set(FILES)
@@ -63,7 +75,11 @@ def rate_kbps(topology: Path, modcod: str, baud: float) -> float:
     """Return the rate that OpenSAND computes: a BBFRAME costs its bits by the efficiency in its own table."""
     modulation, coding = modcod.split()
     rows = opensand_files.read(topology).iterfind("wave_forms/dvb_s2/item")
-    (row,) = (row for row in rows if (row.findtext("modulation"), row.findtext("coding")) == (modulation, coding))
+    (row,) = (
+        row
+        for row in rows
+        if (row.findtext("modulation"), row.findtext("coding")) == (modulation, coding)
+    )
     symbols = int(PAYLOAD[modcod] * 8 / float(row.findtext("efficiency", "")))
     return baud / symbols * (PAYLOAD[modcod] - 6) * 8 / 1e3
 
@@ -88,16 +104,22 @@ def test_p291_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_ra
         options = LinkOptions(profile=str(profile))
         further = options.profile_terminals()
         request = options.request(terminals=further)
-        plan = plan_link(build_config(options.topology(further), "t", request, metrics=tmp_path / "metrics"))
+        plan = plan_link(
+            build_config(options.topology(further), "t", request, metrics=tmp_path / "metrics")
+        )
         plans.append(plan.model_copy(update={"profile": "", "profile_sha256": ""}))
     assert len(plans[0].terminals) == 3
     assert plans[0] == plans[1]
-    assert [one.entity_id for one in opensand.describe(done.target, paths.SATLINK).further_sts] == [4, 5]
+    assert [one.entity_id for one in opensand.describe(done.target, paths.SATLINK).further_sts] == [
+        4,
+        5,
+    ]
 
 
 def test_single_files_and_other_releases_are_refused_by_name(tmp_path: Path) -> None:
     folder = write(
-        tmp_path / "lab", edits=(("topology.xml", "<bandwidth>50000</bandwidth>", "<symbol_rate>4e7</symbol_rate>"),)
+        tmp_path / "lab",
+        edits=(("topology.xml", "<bandwidth>50000</bandwidth>", "<symbol_rate>4e7</symbol_rate>"),),
     )
     for path in (folder, folder / "topology.xml"):
         with pytest.raises(ConfigError) as caught:
@@ -125,7 +147,10 @@ def test_what_satlink_cannot_do_is_shown_and_written(tmp_path: Path) -> None:
     frames = ("profile_gw.xml", "<sat_frame_type>Ethernet<", "<sat_frame_type>802.1ad<")
     done = profile_import.run(write(tmp_path / "lab", edits=(frames,)), tmp_path / "profile")
     said = list(done.lines())
-    assert any(line.startswith("satlink cannot: ") and "802.1ad is not supported by satlink" in line for line in said)
+    assert any(
+        line.startswith("satlink cannot: ") and "802.1ad is not supported by satlink" in line
+        for line in said
+    )
     assert said[-1].endswith("for OpenSAND alone (--emulator opensand)")
     kept = opensand_files.read(done.target / "profile_gw.xml")
     assert kept.findtext("network/qos_settings/sat_frame_type") == "802.1ad"
@@ -155,9 +180,13 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 def test_model_and_schema_agree(tmp_path: Path) -> None:
     schema = json.loads((paths.SCHEMAS / "profile-inspection.schema.json").read_text())
-    said = json.loads(satlink.run(paths.SATLINK, "inspect", [str(paths.PROFILES / "geo")], "").stdout)
+    said = json.loads(
+        satlink.run(paths.SATLINK, "inspect", [str(paths.PROFILES / "geo")], "").stdout
+    )
     jsonschema.validate(said, schema)
-    assert schema["properties"].keys() == {"schema", *profile_import.Inspection.model_fields} - {"schema_"}
+    assert schema["properties"].keys() == {"schema", *profile_import.Inspection.model_fields} - {
+        "schema_"
+    }
     assert schema["$defs"]["fault"]["properties"].keys() == profile_import.Line.model_fields.keys()
 
 
@@ -173,7 +202,9 @@ def test_errors_of_a_timeline_name_the_user_s_file(tmp_path: Path) -> None:
     assert "satlab-link-" not in said
 
 
-def test_p343_an_import_keeps_the_profiles_and_terminals_of_further_gateways(tmp_path: Path) -> None:
+def test_p343_an_import_keeps_the_profiles_and_terminals_of_further_gateways(
+    tmp_path: Path,
+) -> None:
     done = profile_import.run(paths.PROFILES / "geo-spots", tmp_path / "spots")
     assert {"profile_gw6.xml", "profile_st4.xml"} < {file.name for file in done.target.iterdir()}
     assert "gw6: id 6, " in "\n".join(done.lines())
@@ -185,7 +216,10 @@ def test_p343_an_import_keeps_the_profiles_and_terminals_of_further_gateways(tmp
     options = LinkOptions(profile=str(done.target))
     further = options.profile_terminals()
     config = build_config(
-        options.topology(further), "t", options.request(terminals=further), metrics=tmp_path / "metrics"
+        options.topology(further),
+        "t",
+        options.request(terminals=further),
+        metrics=tmp_path / "metrics",
     )
     assert [(one.gateway, one.forward_modcod) for one in plan_link(config).terminals] == [
         (0, "32APSK 9/10"),

@@ -33,14 +33,20 @@ def test_the_package_starts_satlab_without_pip_and_compiler(
     library = tmp_path / "root" / release.LIBRARY
     assert {path.name for path in (library / "bin").iterdir()} == set(release.PROGRAMS)
     assert (library / ".venv/bin/python").readlink() == Path("/usr/bin/python3")
-    assert (library / "vagrant/lab.yml").is_file() and (library / "src/satlab/cli/__init__.py").is_file()
+    assert (library / "vagrant/lab.yml").is_file() and (
+        library / "src/satlab/cli/__init__.py"
+    ).is_file()
     assert list((library / "src/satlab/cli/__pycache__").glob("__init__.*.pyc"))
     assert not list(library.rglob("test_*.py"))
-    (plotly,) = (path for path in library.glob(".venv/lib/*/site-packages/plotly/**/*") if path.is_file())
+    (plotly,) = (
+        path for path in library.glob(".venv/lib/*/site-packages/plotly/**/*") if path.is_file()
+    )
     assert plotly.name == "plotly.min.js", "of Plotly's package nothing else is used"
     start = tmp_path / "root/usr/bin/satlab"
     assert subprocess.run([str(start), "--install", "lab", "quic"], check=False).returncode == 0
-    refused = subprocess.run([str(start), "--install", "vm"], check=False, capture_output=True, text=True)
+    refused = subprocess.run(
+        [str(start), "--install", "vm"], check=False, capture_output=True, text=True
+    )
     assert refused.returncode == 3 and "hint:" in refused.stderr
     again = release.package(tmp_path / "two", programs)
     assert again.name == deb.name and again.read_bytes() == deb.read_bytes()

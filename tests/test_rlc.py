@@ -19,7 +19,18 @@ def test_the_second_decoder_has_the_values_of_the_rfcs() -> None:
     state = rlc.tinymt32(1)
     first = [2545341989, 981918433, 3715302833, 2387538352, 3591001365]
     assert [rlc.draw(state) for _ in first] == first
-    assert rlc.coefficients(1, rlc.FULL_DENSITY, 10) == [37, 225, 177, 176, 21, 246, 54, 139, 168, 237]
+    assert rlc.coefficients(1, rlc.FULL_DENSITY, 10) == [
+        37,
+        225,
+        177,
+        176,
+        21,
+        246,
+        54,
+        139,
+        168,
+        237,
+    ]
     assert rlc.times(0x80, 2) == 0x1D
 
 
@@ -28,7 +39,9 @@ def test_a_second_decoder_recovers_the_same_packets(code: str) -> None:
     assert FRAMES.exists(), f"{FRAMES} is not built: cargo build --release --examples"
     recovered, lost = 0, 0
     for seed in range(3):
-        done = subprocess.run([FRAMES, code, str(seed)], check=True, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [FRAMES, code, str(seed)], check=True, capture_output=True, text=True, timeout=60
+        )
         lines = [line.split() for line in done.stdout.splitlines()]
         decoder = rlc.Decoder()
         for _, frame in (line for line in lines if line[0] == "kept"):

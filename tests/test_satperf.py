@@ -59,7 +59,9 @@ class Bench:
         """A server that has said where it listens."""
         log, output = self.folder / "server.log", self.folder / "server.jsonl"
         with log.open("wb") as words:
-            process = subprocess.Popen([*self.listen("--output", str(output)), *options], stderr=words)
+            process = subprocess.Popen(
+                [*self.listen("--output", str(output)), *options], stderr=words
+            )
         try:
             assert wait(lambda: b"listening" in log.read_bytes(), 20), log.read_text()
             yield Server(process, int(log.read_text().split(":")[-1]), output)
@@ -69,11 +71,20 @@ class Bench:
             process.wait(20)
 
     def connect(self, port: int, *options: str) -> list[str]:
-        connect = [str(self.program), "client", "--connect", f"127.0.0.1:{port}", "--server-name", NAME]
+        connect = [
+            str(self.program),
+            "client",
+            "--connect",
+            f"127.0.0.1:{port}",
+            "--server-name",
+            NAME,
+        ]
         return [*connect, "--ca", str(self.keys.ca_cert), "--timeout", "30", *options]
 
     def client(self, port: int, *options: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self.connect(port, *options), capture_output=True, text=True, timeout=END_S, check=False)
+        return subprocess.run(
+            self.connect(port, *options), capture_output=True, text=True, timeout=END_S, check=False
+        )
 
 
 @pytest.fixture
@@ -96,10 +107,20 @@ def summary(text: str, side: str = "client") -> dict[str, Any]:
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
 @pytest.mark.parametrize("stack", STACKS)
-def test_both_files_report_all_and_the_data_is_equal(bench: Bench, stack: str, direction: str) -> None:
+def test_both_files_report_all_and_the_data_is_equal(
+    bench: Bench, stack: str, direction: str
+) -> None:
     with bench.server("--stack", stack, "--once") as server:
         done = bench.client(
-            server.port, "--stack", stack, "--bytes", "30000001", "--streams", "3", "--direction", direction
+            server.port,
+            "--stack",
+            stack,
+            "--bytes",
+            "30000001",
+            "--streams",
+            "3",
+            "--direction",
+            direction,
         )
         assert done.returncode == 0, done.stderr
         assert server.process.wait(20) == 0
@@ -107,12 +128,21 @@ def test_both_files_report_all_and_the_data_is_equal(bench: Bench, stack: str, d
     got = summary(done.stdout, receiver)
     assert (got["status"], got["bytes"], got["data_equal"]) == ("ok", 30_000_001, True)
     assert got["handshake_ms"] > 0
-    assert 0 < got["time_to_first_byte_ms"] <= got["reached_2mb_s"] * 1000 <= got["reached_10mb_s"] * 1000
+    assert (
+        0
+        < got["time_to_first_byte_ms"]
+        <= got["reached_2mb_s"] * 1000
+        <= got["reached_10mb_s"] * 1000
+    )
     own = lines(server.output.read_text())
     assert [line for line in lines(done.stdout) if line["side"] == "server"] == own
     assert [line["type"] for line in own][:: len(own) - 1] == ["start", "summary"]
     assert own[0]["role"] == ("sender" if direction == "download" else "receiver")
-    received = [line for line in lines(done.stdout) if line["side"] == receiver and line["type"] == "interval"]
+    received = [
+        line
+        for line in lines(done.stdout)
+        if line["side"] == receiver and line["type"] == "interval"
+    ]
     assert sum(line["bytes"] for line in received) == 30_000_001
 
 
@@ -130,14 +160,25 @@ def test_options_in_force_are_reported(bench: Bench) -> None:
     with bench.server(*leg) as server:
         start = lines(bench.client(server.port, "--duration", "0.3", *leg).stdout)[0]
     options = start["options"]
-    assert (options["congestion_control"], options["initial_window"], options["ack_threshold"]) == ("reno", 100, 20)
-    assert start["request"] == {"direction": "download", "bytes": None, "duration_ms": 300, "streams": 1}
+    assert (options["congestion_control"], options["initial_window"], options["ack_threshold"]) == (
+        "reno",
+        100,
+        20,
+    )
+    assert start["request"] == {
+        "direction": "download",
+        "bytes": None,
+        "duration_ms": 300,
+        "streams": 1,
+    }
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
 def test_a_source_with_a_rate_sets_the_pace(bench: Bench, direction: str) -> None:
     with bench.server("--once") as server:
-        done = bench.client(server.port, "--bytes", "1000000", "--source-mbps", "8", "--direction", direction)
+        done = bench.client(
+            server.port, "--bytes", "1000000", "--source-mbps", "8", "--direction", direction
+        )
     got = summary(done.stdout, "client" if direction == "download" else "server")
     assert (got["status"], got["data_equal"]) == ("ok", True)
     assert got["t_s"] >= 0.98
@@ -147,17 +188,33 @@ def test_a_source_with_a_rate_sets_the_pace(bench: Bench, direction: str) -> Non
 def bound_at(address: str) -> bool:
     """Return whether a UDP socket is bound to an own address of the host (proc_net(5))."""
     number = f"{int.from_bytes(socket.inet_aton(address), 'little'):08X}"
-    return any(row.split()[1].startswith(number) for row in Path("/proc/net/udp").read_text().splitlines()[1:])
+    return any(
+        row.split()[1].startswith(number)
+        for row in Path("/proc/net/udp").read_text().splitlines()[1:]
+    )
 
 
 @pytest.mark.parametrize(("stack", "direction"), [("quinn", "download"), ("noq", "upload")])
-def test_a_client_takes_another_address_and_keeps_its_connection(bench: Bench, stack: str, direction: str) -> None:
+def test_a_client_takes_another_address_and_keeps_its_connection(
+    bench: Bench, stack: str, direction: str
+) -> None:
     # An own address of this test: those of 127.0.0.0/8 are the host's.
     address = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.77"  # noqa: S311 - no secret
     # Eight seconds, of which the address is bound for more than seven.
-    options = ("--stack", stack, "--source-mbps", "2", "--bytes", "2000000", "--direction", direction)
+    options = (
+        "--stack",
+        stack,
+        "--source-mbps",
+        "2",
+        "--bytes",
+        "2000000",
+        "--direction",
+        direction,
+    )
     with bench.server("--stack", stack, "--once") as server:
-        argv = bench.connect(server.port, *options, "--migrate", f"0.5:{address}", "--migrate", "1:127.0.0.1")
+        argv = bench.connect(
+            server.port, *options, "--migrate", f"0.5:{address}", "--migrate", "1:127.0.0.1"
+        )
         client = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert wait(lambda: bound_at(address), 20)
         text, _ = client.communicate(timeout=END_S)
@@ -176,7 +233,9 @@ def test_a_client_takes_another_address_and_keeps_its_connection(bench: Bench, s
         (("--migrate", "soon"), "not a time and an address"),
     ],
 )
-def test_another_address_that_cannot_be_is_refused(bench: Bench, options: tuple[str, ...], words: str) -> None:
+def test_another_address_that_cannot_be_is_refused(
+    bench: Bench, options: tuple[str, ...], words: str
+) -> None:
     done = bench.client(9, "--bytes", "1", *options)
     assert done.returncode == 2
     assert words in done.stderr
@@ -187,16 +246,22 @@ def test_another_address_that_cannot_be_is_refused(bench: Bench, options: tuple[
 def test_a_server_ends_with_its_client(bench: Bench, stack: str, direction: str) -> None:
     for _ in range(5):
         with bench.server("--stack", stack, "--once") as server:
-            done = bench.client(server.port, "--stack", stack, "--bytes", "2000000", "--direction", direction)
+            done = bench.client(
+                server.port, "--stack", stack, "--bytes", "2000000", "--direction", direction
+            )
             assert done.returncode == 0, done.stderr
             assert server.process.wait(30) == 0
 
 
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("fault", ["ca", "name"])
-def test_t08_a_refused_certificate_fails_with_its_reason(bench: Bench, stack: str, fault: str, tmp_path: Path) -> None:
+def test_t08_a_refused_certificate_fails_with_its_reason(
+    bench: Bench, stack: str, fault: str, tmp_path: Path
+) -> None:
     other = pki.create(tmp_path / "other", [NAME], [], datetime.now(UTC))
-    wrong = {"ca": ("--ca", str(other.ca_cert)), "name": ("--server-name", "other.satlab.test")}[fault]
+    wrong = {"ca": ("--ca", str(other.ca_cert)), "name": ("--server-name", "other.satlab.test")}[
+        fault
+    ]
     with bench.server("--stack", stack) as server:
         argv = bench.connect(server.port, "--stack", stack, "--bytes", "1000")
         argv[argv.index(wrong[0]) + 1] = wrong[1]
@@ -211,7 +276,9 @@ def test_t08_a_refused_certificate_fails_with_its_reason(bench: Bench, stack: st
 def test_a_killed_server_is_noticed(bench: Bench, stack: str) -> None:
     leg = ("--stack", stack, "--max-idle-ms", "2000")
     with bench.server(*leg) as server:
-        client = subprocess.Popen(bench.connect(server.port, *leg, "--duration", "20"), stdout=subprocess.PIPE)
+        client = subprocess.Popen(
+            bench.connect(server.port, *leg, "--duration", "20"), stdout=subprocess.PIPE
+        )
         assert client.stdout is not None
         first = [client.stdout.readline() for _ in range(4)]
         server.process.send_signal(signal.SIGKILL)
@@ -226,7 +293,9 @@ def test_a_killed_server_is_noticed(bench: Bench, stack: str) -> None:
 def test_a_killed_client_is_a_failed_sample_of_the_server(bench: Bench, stack: str) -> None:
     leg = ("--stack", stack, "--max-idle-ms", "2000")
     with bench.server(*leg, "--once") as server:
-        client = subprocess.Popen(bench.connect(server.port, *leg, "--duration", "20"), stdout=subprocess.PIPE)
+        client = subprocess.Popen(
+            bench.connect(server.port, *leg, "--duration", "20"), stdout=subprocess.PIPE
+        )
         assert client.stdout is not None
         client.stdout.readline()
         assert wait(lambda: len(server.output.read_text().splitlines()) > 2, 20)
@@ -238,7 +307,9 @@ def test_a_killed_client_is_a_failed_sample_of_the_server(bench: Bench, stack: s
 
 def test_an_interrupt_keeps_what_was_measured(bench: Bench) -> None:
     with bench.server() as server:
-        client = subprocess.Popen(bench.connect(server.port, "--duration", "20"), stdout=subprocess.PIPE)
+        client = subprocess.Popen(
+            bench.connect(server.port, "--duration", "20"), stdout=subprocess.PIPE
+        )
         assert client.stdout is not None
         first = [client.stdout.readline() for _ in range(3)]
         client.send_signal(signal.SIGINT)
@@ -250,14 +321,20 @@ def test_an_interrupt_keeps_what_was_measured(bench: Bench) -> None:
 @pytest.mark.parametrize("stack", STACKS)
 def test_malformed_packets_do_no_harm(bench: Bench, stack: str) -> None:
     seeded = random.Random(1)  # noqa: S311 - no secret
-    with bench.server("--stack", stack) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    with (
+        bench.server("--stack", stack) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
         client = subprocess.Popen(
-            bench.connect(server.port, "--stack", stack, "--bytes", "20000000"), stdout=subprocess.PIPE
+            bench.connect(server.port, "--stack", stack, "--bytes", "20000000"),
+            stdout=subprocess.PIPE,
         )
         # Any bytes, and what looks like a first packet of QUIC version 1.
         for _ in range(2000):
             head = seeded.choice([b"", b"\xc0\0\0\0\1\x08"])
-            sender.sendto(head + seeded.randbytes(seeded.randrange(1400)), ("127.0.0.1", server.port))
+            sender.sendto(
+                head + seeded.randbytes(seeded.randrange(1400)), ("127.0.0.1", server.port)
+            )
         text, _ = client.communicate(timeout=END_S)
         assert client.returncode == 0
         assert summary(text.decode())["data_equal"] is True
@@ -277,10 +354,22 @@ def test_a_qlog_that_cannot_be_written_ends_the_run_with_status_3(bench: Bench, 
     few = resource.RLIMIT_FSIZE, (50_000, 50_000)  # as a full disk, but for the error's name
     with bench.server("--stack", stack) as server:
         done = subprocess.run(
-            bench.connect(server.port, "--stack", stack, "--bytes", "1000000000", "--qlog", str(bench.folder / "qlog")),
-            capture_output=True, text=True, timeout=END_S, check=False, restore_signals=False,
+            bench.connect(
+                server.port,
+                "--stack",
+                stack,
+                "--bytes",
+                "1000000000",
+                "--qlog",
+                str(bench.folder / "qlog"),
+            ),
+            capture_output=True,
+            text=True,
+            timeout=END_S,
+            check=False,
+            restore_signals=False,
             preexec_fn=lambda: resource.setrlimit(*few),
-        )  # fmt: skip
+        )
     assert done.returncode == 3
     assert "qlog: File too large" in done.stderr
     assert summary(done.stdout)["status"] == "failed"
@@ -290,7 +379,9 @@ def test_a_qlog_that_cannot_be_written_ends_the_run_with_status_3(bench: Bench, 
 def test_qlog_is_written_where_asked(bench: Bench, stack: str) -> None:
     folder = bench.folder / "qlog"
     with bench.server("--stack", stack, "--qlog", str(folder), "--once") as server:
-        done = bench.client(server.port, "--stack", stack, "--bytes", "100000", "--qlog", str(folder))
+        done = bench.client(
+            server.port, "--stack", stack, "--bytes", "100000", "--qlog", str(folder)
+        )
         assert done.returncode == 0, done.stderr
         server.process.wait(20)
     files = {file.name for file in folder.iterdir()}
@@ -314,10 +405,15 @@ def test_a_second_run_sends_its_request_at_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
-def test_the_sender_uses_the_set_of_its_path_and_leaves_a_private_file(bench: Bench, direction: str) -> None:
+def test_the_sender_uses_the_set_of_its_path_and_leaves_a_private_file(
+    bench: Bench, direction: str
+) -> None:
     state, qlog = bench.folder / "state", bench.folder / "qlog"
     path = {"local": "127.0.0.1", "remote": "127.0.0.1", "cwnd_bytes": 1_000_000, "rtt_ms": 1.0}
-    document = {"schema": "satlab/resume-state/1", "paths": [path | {"saved_unix_s": time.time() - 60}]}
+    document = {
+        "schema": "satlab/resume-state/1",
+        "paths": [path | {"saved_unix_s": time.time() - 60}],
+    }
     state.write_text(json.dumps(document))
     state.chmod(0o600)
     mine = ("--careful-resume", "on", "--resume-state", str(state), "--qlog", str(qlog))
@@ -333,7 +429,9 @@ def test_the_sender_uses_the_set_of_its_path_and_leaves_a_private_file(bench: Be
     assert reports[sender]["phases"][0]["phase"] == "reconnaissance" and reports[receiver] is None
     (file,) = qlog.iterdir()
     records = [json.loads(record) for record in file.read_text().split("\x1e")[1:]]
-    updates = [one["data"] for one in records if one.get("name") == "recovery:careful_resume_phase_updated"]
+    updates = [
+        one["data"] for one in records if one.get("name") == "recovery:careful_resume_phase_updated"
+    ]
     assert updates[0]["new_phase"] == "reconnaissance"
     reported = [one["phase"] for one in reports[sender]["phases"]]
     assert [one["new_phase"] for one in updates][: len(reported)] == reported
@@ -349,7 +447,9 @@ def test_a_wrong_state_file_is_refused_whole(bench: Bench) -> None:
     state = bench.folder / "state"
     state.write_text('{"schema": "satlab/resume-state/1", "paths": [], "more": 1}')
     state.chmod(0o600)
-    connect = bench.connect(1, "--bytes", "1", "--resume-state", str(state), "--careful-resume", "on")
+    connect = bench.connect(
+        1, "--bytes", "1", "--resume-state", str(state), "--careful-resume", "on"
+    )
     done = subprocess.run(connect, capture_output=True, text=True, timeout=END_S, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "more" in done.stderr and "delete the file" in done.stderr
@@ -359,17 +459,41 @@ def test_a_wrong_state_file_is_refused_whole(bench: Bench) -> None:
 
 
 WRONG: list[tuple[Callable[[Bench], list[str]], int, str]] = [
-    (lambda b: b.connect(1, "--bytes", "1", "--congestion-control", "bbr"), 2, "use --stack quiche"),
-    (lambda b: b.connect(1, "--bytes", "1", "--initial-window", "0", "--receive-window", "1"), 2, "receive-window: 1"),
-    (lambda b: b.connect(1, "--bytes", "1", "--stack", "quiche", "--ack-threshold", "9"), 2, "no ACK frequency"),
-    (lambda b: b.connect(1, "--bytes", "1", "--zero-rtt", str(b.folder / "s")), 2, "use --stack quiche"),
-    (lambda b: b.connect(1, "--bytes", "1", "--resume-state", str(b.folder / "s")), 2, "add --careful-resume on"),
+    (
+        lambda b: b.connect(1, "--bytes", "1", "--congestion-control", "bbr"),
+        2,
+        "use --stack quiche",
+    ),
+    (
+        lambda b: b.connect(1, "--bytes", "1", "--initial-window", "0", "--receive-window", "1"),
+        2,
+        "receive-window: 1",
+    ),
+    (
+        lambda b: b.connect(1, "--bytes", "1", "--stack", "quiche", "--ack-threshold", "9"),
+        2,
+        "no ACK frequency",
+    ),
+    (
+        lambda b: b.connect(1, "--bytes", "1", "--zero-rtt", str(b.folder / "s")),
+        2,
+        "use --stack quiche",
+    ),
+    (
+        lambda b: b.connect(1, "--bytes", "1", "--resume-state", str(b.folder / "s")),
+        2,
+        "add --careful-resume on",
+    ),
     (
         lambda b: b.connect(1, "--bytes", "1", "--stack", "quiche", "--careful-resume", "on"),
         2,
         "careful-resume: is not offered with quiche",
     ),
-    (lambda b: b.connect(1, "--bytes", "1", "--ca", "/nonexistent"), 2, "/nonexistent: no certificate"),
+    (
+        lambda b: b.connect(1, "--bytes", "1", "--ca", "/nonexistent"),
+        2,
+        "/nonexistent: no certificate",
+    ),
     (lambda b: b.listen("--key", "/dev/null"), 2, "/dev/null: no private key"),
     (lambda b: b.listen("--listen", "203.0.113.1:1"), 3, "listen on 203.0.113.1:1"),
     (lambda b: b.listen("--output", "/nonexistent/file"), 3, "/nonexistent/file"),

@@ -35,10 +35,16 @@ DOCS = paths.ROOT / "docs"
 def test_p374_the_index_has_every_page() -> None:
     listed = re.findall(r"^[\w./-]+$", (DOCS / "index.md").read_text(), re.MULTILINE)
     written = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
-    assert not {name for name in written if not name.startswith("decisions/")} - {"index"} - set(listed)
+    assert (
+        not {name for name in written if not name.startswith("decisions/")}
+        - {"index"}
+        - set(listed)
+    )
 
 
-@pytest.mark.parametrize("name", ["scenario", "job", "profile", "endpoint", "campaign", "web", "own-page"])
+@pytest.mark.parametrize(
+    "name", ["scenario", "job", "profile", "endpoint", "campaign", "web", "own-page"]
+)
 def test_p374_there_is_a_how_to_with_commands(name: str) -> None:
     assert "./satlab " in (DOCS / "how-to" / f"{name}.md").read_text()
 
@@ -50,19 +56,34 @@ def test_p375_the_reference_has_every_command_with_every_option() -> None:
     pending = [(name, each) for name, each in command.commands.items() if not each.hidden]
     while pending:
         words, each = pending.pop()
-        pending += [(f"{words} {name}", one) for name, one in getattr(each, "commands", {}).items() if not one.hidden]
-        options = {option for parameter in each.params for option in parameter.opts} - {"--help", "-h"}
-        missing = options if words not in sections else {o for o in options if o not in sections[words]}
-        assert words in sections and (hasattr(each, "commands") or not missing), f"{words}: {missing}"
+        pending += [
+            (f"{words} {name}", one)
+            for name, one in getattr(each, "commands", {}).items()
+            if not one.hidden
+        ]
+        options = {option for parameter in each.params for option in parameter.opts} - {
+            "--help",
+            "-h",
+        }
+        missing = (
+            options if words not in sections else {o for o in options if o not in sections[words]}
+        )
+        assert words in sections and (hasattr(each, "commands") or not missing), (
+            f"{words}: {missing}"
+        )
 
 
 def test_p376_the_reference_has_every_option_of_a_link_and_every_schema() -> None:
     text = (DOCS / "link-options.md").read_text()
     for option in (*options_of(LinkOptions), *options_of(LinkChange)):
         assert f"`{option.flag}`" in text
-    assert all(path.name in (DOCS / "files.md").read_text() for path in paths.SCHEMAS.glob("*.json"))
+    assert all(
+        path.name in (DOCS / "files.md").read_text() for path in paths.SCHEMAS.glob("*.json")
+    )
 
 
 def test_lint_builds_the_site() -> None:
-    done = subprocess.run(["make", "-n", "-C", str(paths.ROOT), "lint"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "-n", "-C", str(paths.ROOT), "lint"], capture_output=True, text=True, check=True
+    )
     assert "-m sphinx -q -W" in done.stdout

@@ -36,25 +36,57 @@ MODULE = 'import pytest\npytest.skip("needs another system", allow_module_level=
 
 def pytest_of(folder: Path, *arguments: str, temp: str = "temp", **environment: str) -> str:
     """Run pytest with the top conftest.py over a folder; return its output and its exit status."""
-    argv = [sys.executable, "-m", "pytest", "-p", "tests.plugin", "-c", "/dev/null", "--rootdir", str(folder), "-ra"]
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.plugin",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        str(folder),
+        "-ra",
+    ]
     variables = os.environ | {"PYTHONPATH": f"{paths.ROOT}:{paths.PYTHONPATH}"} | environment
     done = subprocess.run(
         [*argv, "-p", "no:cacheprovider", f"--basetemp={folder / temp}", *arguments, str(folder)],
-        capture_output=True, text=True, check=False, cwd=folder, env=variables, timeout=100,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=variables,
+        timeout=100,
+    )
     return f"{done.stdout}{done.stderr}\nexit status {done.returncode}"
 
 
-@pytest.mark.parametrize(("ci", "outcome"), [("true", "2 failed, 1 passed, 1 skipped, 1 xfailed, 3 errors"),
-                                             ("", "1 passed, 6 skipped, 1 xfailed")])  # fmt: skip
-def test_a_skip_fails_in_ci_unless_its_reason_is_allowed(ci: str, outcome: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ci", "outcome"),
+    [
+        ("true", "2 failed, 1 passed, 1 skipped, 1 xfailed, 3 errors"),
+        ("", "1 passed, 6 skipped, 1 xfailed"),
+    ],
+)
+def test_a_skip_fails_in_ci_unless_its_reason_is_allowed(
+    ci: str, outcome: str, tmp_path: Path
+) -> None:
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text(MODULE)
     said = pytest_of(tmp_path, "--continue-on-collection-errors", CI=ci)
     assert outcome in said, said
     if ci:
-        for reason in ("no such program", "needs root", "not built", "no_such_module", "needs another system"):
-            assert f"skipped in CI: {reason}" in said or f"skipped in CI: could not import '{reason}'" in said, said
+        for reason in (
+            "no such program",
+            "needs root",
+            "not built",
+            "no_such_module",
+            "needs another system",
+        ):
+            assert (
+                f"skipped in CI: {reason}" in said
+                or f"skipped in CI: could not import '{reason}'" in said
+            ), said
 
 
 COSTS = """
@@ -81,14 +113,20 @@ def test_cpu_time_is_counted_where_it_was_spent(tmp_path: Path) -> None:
     with file.open(newline="") as lines:
         rows = list(csv.reader(lines))
     assert len(rows) == 3 * 17, said
-    spent = {(phase, test.partition("::")[2]) for _, phase, _, _, cpu_s, test in rows if float(cpu_s) >= 0.29}
+    spent = {
+        (phase, test.partition("::")[2])
+        for _, phase, _, _, cpu_s, test in rows
+        if float(cpu_s) >= 0.29
+    }
     assert spent >= {("setup", "test_setup"), ("call", "test_call"), ("teardown", "test_setup")}
     assert ("call", "test_setup") not in spent and ("setup", "test_call") not in spent
     assert all(float(start) <= float(stop) for _, _, start, stop, _, _ in rows)
     listed = re.findall(r"^([\d.]+) s of CPU, [\d.]+ s: (\w+) of \S*::(\w+)", said, re.MULTILINE)
     assert {(phase, test) for _, phase, test in listed[:3]} == {
-        ("setup", "test_setup"), ("call", "test_call"), ("teardown", "test_setup")
-    }, said  # fmt: skip
+        ("setup", "test_setup"),
+        ("call", "test_call"),
+        ("teardown", "test_setup"),
+    }, said
 
 
 TIMING = """
@@ -133,7 +171,9 @@ def test_what_measures_time_waits_for_the_tests_of_another_pytest(tmp_path: Path
     assert kinds == ["other"] * 8 + ["timing"] * 12, kinds
 
 
-def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_own(tmp_path: Path) -> None:
+def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_own(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "test_shared.py").write_text(
         "import os, pathlib, pytest\n"
         'LOG = pathlib.Path(__file__).with_name("log")\n'
@@ -187,9 +227,12 @@ def test_pure(): fails_once("pure")
 
 
 @pytest.mark.parametrize(
-    ("most", "outcome"), [("5", "2 failed, 3 passed, 4 rerun"), ("2", "3 failed, 2 passed, 2 rerun")]
+    ("most", "outcome"),
+    [("5", "2 failed, 3 passed, 4 rerun"), ("2", "3 failed, 2 passed, 2 rerun")],
 )
-def test_a_test_in_real_time_may_fail_once_and_a_suite_a_few_times(most: str, outcome: str, tmp_path: Path) -> None:
+def test_a_test_in_real_time_may_fail_once_and_a_suite_a_few_times(
+    most: str, outcome: str, tmp_path: Path
+) -> None:
     (tmp_path / "test_repeats.py").write_text(REPEATS)
     said = pytest_of(tmp_path, "-o", "markers=net", "--max-suite-reruns", most)
     assert outcome in said, said
@@ -205,12 +248,21 @@ def test_ends(): subprocess.run(["true"])
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_p285_a_process_that_tests_leave_is_named_and_ended_and_fails_them(workers: str, tmp_path: Path) -> None:
+def test_p285_a_process_that_tests_leave_is_named_and_ended_and_fails_them(
+    workers: str, tmp_path: Path
+) -> None:
     seconds = f"100{workers}.5"  # another one than in the same test on another worker
     (tmp_path / "test_leaves.py").write_text(LEAVES.format(seconds=seconds))
     said = pytest_of(tmp_path, "-n", workers)
-    assert "2 passed" in said and f"left by tests: sleep {seconds}" in said and "exit status 1" in said, said
-    assert subprocess.run(["pgrep", "-f", f"^sleep {seconds}"], capture_output=True, check=False).returncode == 1
+    assert (
+        "2 passed" in said and f"left by tests: sleep {seconds}" in said and "exit status 1" in said
+    ), said
+    assert (
+        subprocess.run(
+            ["pgrep", "-f", f"^sleep {seconds}"], capture_output=True, check=False
+        ).returncode
+        == 1
+    )
 
 
 def test_documentation_of_crates_has_no_tests() -> None:
@@ -220,7 +272,9 @@ def test_documentation_of_crates_has_no_tests() -> None:
         assert set(fence.findall(file.read_text())[::2]) <= {"text"}, file
 
 
-@pytest.mark.parametrize("manifest", sorted(paths.ROOT.glob("crates/*/Cargo.toml")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "manifest", sorted(paths.ROOT.glob("crates/*/Cargo.toml")), ids=lambda path: path.parent.name
+)
 def test_p284_no_test_of_a_crate_is_left_out(manifest: Path) -> None:
     """Where one program has all tests of a crate, it names each file. What is not built as a test has none."""
     crate, content = manifest.parent, tomllib.loads(manifest.read_text())
@@ -228,7 +282,9 @@ def test_p284_no_test_of_a_crate_is_left_out(manifest: Path) -> None:
         named = re.findall(r"^mod (\w+);$", (crate / "tests" / "all.rs").read_text(), re.MULTILINE)
         named += [target["name"] for target in content["test"]]
         assert {file.stem for file in (crate / "tests").glob("*.rs")} <= set(named)
-    untested = [crate / target["path"] for target in content.get("bin", ()) if not target.get("test", True)]
+    untested = [
+        crate / target["path"] for target in content.get("bin", ()) if not target.get("test", True)
+    ]
     for program in untested.copy():
         modules = re.findall(r"^mod (\w+);$", program.read_text(), re.MULTILINE)
         untested += [program.with_name(f"{module}.rs") for module in modules]

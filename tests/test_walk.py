@@ -48,7 +48,11 @@ def test_files_and_commands_are_done_in_their_order(
     assert [one["status"] for one in done] == [0, 0, 3]
     assert all(one["took_s"] >= 0 for one in done)
     logs = sorted((tmp_path / "out").glob("*.log"))
-    assert [log.read_text().splitlines()[1:] for log in logs] == [["# queue.yml; a comment", "loss: 1"], ["found"], []]
+    assert [log.read_text().splitlines()[1:] for log in logs] == [
+        ["# queue.yml; a comment", "loss: 1"],
+        ["found"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)

@@ -46,9 +46,15 @@ def demo() -> Figures:
     for metric, scale, unit in (("goodput_bps", 1e6, "Mbit/s"), ("page_load_time_ms", 1e3, "s")):
         by_protocol: dict[str, list[float]] = {}
         for record in records:
-            is_sample = record["t_s"] is None and "stat" not in record["labels"] and record["status"] == "ok"
+            is_sample = (
+                record["t_s"] is None
+                and "stat" not in record["labels"]
+                and record["status"] == "ok"
+            )
             if record["metric"] == metric and is_sample:
-                by_protocol.setdefault(record["labels"].get("protocol", "tcp"), []).append(record["value"] / scale)
+                by_protocol.setdefault(record["labels"].get("protocol", "tcp"), []).append(
+                    record["value"] / scale
+                )
         for protocol, values in by_protocol.items():
             yield f"`demo`: {metric} {protocol}, {unit}", f"{statistics.median(values):.2f}"
 
@@ -68,8 +74,13 @@ def link() -> Figures:
     (document,) = satlab("bench", "link", "--seconds", "10", "--json")
     for rate in document["rates"]:
         load, name = rate["load"], f"`bench link`: {rate['rate_mbps']:g} Mbit/s"
-        p99 = max(rate["late"][direction]["p99_us"] or 0 for direction in ("forward", "terrestrial_down"))
-        yield f"{name}: CPU, % of a core", f"{100 * load['emulator_cores']:.1f}" if load else rate["failure"]
+        p99 = max(
+            rate["late"][direction]["p99_us"] or 0 for direction in ("forward", "terrestrial_down")
+        )
+        yield (
+            f"{name}: CPU, % of a core",
+            f"{100 * load['emulator_cores']:.1f}" if load else rate["failure"],
+        )
         yield f"{name}: release error p99, us", f"{p99:.0f}"
 
 
@@ -78,7 +89,11 @@ def agree() -> Figures:
     (document,) = satlab("bench", "agree", "--cases", ",".join(CASES), "--json")
     deviations = [mark["deviation"] for case in document["cases"] for mark in case["marks"]]
     measured = [abs(deviation) for deviation in deviations if deviation is not None]
-    text = f"{100 * max(measured):.1f} % of {len(measured)} comparisons" if measured else "not measured"
+    text = (
+        f"{100 * max(measured):.1f} % of {len(measured)} comparisons"
+        if measured
+        else "not measured"
+    )
     if 0 < len(measured) < len(deviations):
         text += f"; {len(deviations) - len(measured)} not measurable"
     yield "`bench agree`: largest deviation", text
@@ -99,7 +114,11 @@ MEASUREMENTS: tuple[Callable[[], Figures], ...] = (demo, check, link, agree, rep
 
 def table(text: str, found: dict[str, str]) -> Iterator[str]:
     """Yield the rows of the document's table with new figures in the last column; rows that it lacks come last."""
-    rows = [line for line in text.partition(HEADING)[2].split("\n## ")[0].splitlines() if line.startswith("|")]
+    rows = [
+        line
+        for line in text.partition(HEADING)[2].split("\n## ")[0].splitlines()
+        if line.startswith("|")
+    ]
     for row in rows:
         name, before, *_ = (cell.strip() for cell in row.strip("|").split("|"))
         yield f"| {name} | {before} | {found.pop(name)} |" if name in found else row

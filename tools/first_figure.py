@@ -68,9 +68,16 @@ def measure(run: Run, clock: Callable[[], float] = time.monotonic) -> Round:
 def summary(rounds: Sequence[Round]) -> dict[str, object]:
     """Return the medians, and whether they are within their targets; a round that failed fails all."""
     if not all(one.is_measured for one in rounds):
-        return {"rounds": len(rounds), "median": None, "targets_s": TARGETS_S, "status": int(ExitStatus.FAILED)}
+        return {
+            "rounds": len(rounds),
+            "median": None,
+            "targets_s": TARGETS_S,
+            "status": int(ExitStatus.FAILED),
+        }
     times = [asdict(one) | {"total_s": one.total_s} for one in rounds]
-    medians = {name: statistics.median(each[name] for each in times) for name in ("install_s", *TARGETS_S)}
+    medians = {
+        name: statistics.median(each[name] for each in times) for name in ("install_s", *TARGETS_S)
+    }
     is_late = any(medians[name] > target for name, target in TARGETS_S.items())
     is_off = any(one.demo_status == ExitStatus.UNCALIBRATED for one in rounds)
     status = ExitStatus.FAILED if is_late else ExitStatus.UNCALIBRATED if is_off else ExitStatus.OK
@@ -84,10 +91,14 @@ def inside(root: Path, command: str) -> list[str]:
     """
     place = shlex.quote(str(root))
     mounts = [f"mount --bind {place} {place}"]
-    mounts += [f"mount --rbind /{name} {shlex.quote(str(root / name))}" for name in ("proc", "sys", "dev")]
+    mounts += [
+        f"mount --rbind /{name} {shlex.quote(str(root / name))}" for name in ("proc", "sys", "dev")
+    ]
     mounts += [f"mount -t tmpfs tmpfs {shlex.quote(str(root / name))}" for name in ("run", "tmp")]
     enter = f"cd {place} && pivot_root . . && umount --lazy ."
-    script = " && ".join([*mounts, enter, f"exec /bin/sh -c {shlex.quote(f'cd /root && {command}')}"])
+    script = " && ".join(
+        [*mounts, enter, f"exec /bin/sh -c {shlex.quote(f'cd /root && {command}')}"]
+    )
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
 
 
@@ -101,7 +112,9 @@ def prepare(archive: Path, root: Path, deb: Path) -> None:
     box.unpack(archive, root)
     (root / "satlab.deb").write_bytes(deb.read_bytes())
     (root / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
-    (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")  # by Debian's installer, not by a package
+    (root / "etc/hosts").write_text(
+        "127.0.0.1 localhost\n::1 localhost\n"
+    )  # by Debian's installer, not by a package
     services = root / "usr/sbin/policy-rc.d"
     services.write_text(NO_SERVICES)
     services.chmod(0o755)
@@ -110,7 +123,16 @@ def prepare(archive: Path, root: Path, deb: Path) -> None:
 def rounds(deb: Path, count: int, scratch: Path, log: Path) -> Iterable[Round]:
     """Yield each round. The output of its commands is appended to `log`."""
     archive = scratch / "root.tar"
-    box.run(["mmdebstrap", "--variant=minbase", "--include=ca-certificates", box.SUITE, str(archive), *box.MIRRORS])
+    box.run(
+        [
+            "mmdebstrap",
+            "--variant=minbase",
+            "--include=ca-certificates",
+            box.SUITE,
+            str(archive),
+            *box.MIRRORS,
+        ]
+    )
     for number in range(1, count + 1):
         root = scratch / f"root-{number}"
         prepare(archive, root, deb)
@@ -121,14 +143,21 @@ def rounds(deb: Path, count: int, scratch: Path, log: Path) -> Iterable[Round]:
                 "DEBIAN_FRONTEND": "noninteractive",
                 "HOME": "/root",
             }
-            environment |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
+            environment |= {
+                name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")
+            }
             with log.open("a", encoding="utf-8") as output:
                 output.write(f"$ {command}\n")
                 output.flush()
                 done = subprocess.run(
-                    inside(root, command), env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    timeout=DEADLINE_S, check=False,
-                )  # fmt: skip
+                    inside(root, command),
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=DEADLINE_S,
+                    check=False,
+                )
             return done.returncode
 
         yield measure(run)
@@ -139,12 +168,18 @@ def main(argv: Sequence[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("deb", type=Path, help="package of `make release`")
-    parser.add_argument("--rounds", type=int, default=3, choices=range(1, 21), metavar="N", help="1 to 20")
-    parser.add_argument("--log", type=Path, default=Path("first-figure.log"), help="takes the commands' output")
+    parser.add_argument(
+        "--rounds", type=int, default=3, choices=range(1, 21), metavar="N", help="1 to 20"
+    )
+    parser.add_argument(
+        "--log", type=Path, default=Path("first-figure.log"), help="takes the commands' output"
+    )
     given = parser.parse_args(argv)
     try:
         if os.geteuid() != 0 or not given.deb.is_file():
-            raise HostError(f"needs root and the package {given.deb}", "run: make release, then this as root")
+            raise HostError(
+                f"needs root and the package {given.deb}", "run: make release, then this as root"
+            )
         found = []
         with tempfile.TemporaryDirectory(prefix="satlab-first-figure-") as scratch:
             for one in rounds(given.deb, given.rounds, Path(scratch), given.log):

@@ -23,10 +23,26 @@ from tools import reference, synthetic_pages
 
 BASE = PROFILES / "_base"
 CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
-    (CampaignFile, "campaign-file", "The YAML file of a campaign; made from satlab.campaign.campaign_file"),
-    (HostsFile, "campaign-hosts", "The YAML file of a campaign's hosts; made from satlab.campaign.hosts"),
-    (TaskRecord, "campaign-task", "task.json: the end of a campaign's task; made from satlab.campaign.record"),
-    (Plan, "campaign-plan", "plan.json of a campaign: cells and tasks; made from satlab.campaign.plan"),
+    (
+        CampaignFile,
+        "campaign-file",
+        "The YAML file of a campaign; made from satlab.campaign.campaign_file",
+    ),
+    (
+        HostsFile,
+        "campaign-hosts",
+        "The YAML file of a campaign's hosts; made from satlab.campaign.hosts",
+    ),
+    (
+        TaskRecord,
+        "campaign-task",
+        "task.json: the end of a campaign's task; made from satlab.campaign.record",
+    ),
+    (
+        Plan,
+        "campaign-plan",
+        "plan.json of a campaign: cells and tasks; made from satlab.campaign.plan",
+    ),
 )
 METRICS_HEAD = """# Metric reference
 
@@ -44,11 +60,20 @@ def files() -> Iterator[tuple[Path, str]]:
         if overlay.name != "base.yml":
             yield from profile(overlay.stem)
     title = "Request to the root helper of satlab serve, one JSON line; made from satlab.service.helper.verbs"
-    yield SCHEMAS / "rootd-request.schema.json", _schema({"title": title, **verbs.REQUEST.json_schema()})
+    yield (
+        SCHEMAS / "rootd-request.schema.json",
+        _schema({"title": title, **verbs.REQUEST.json_schema()}),
+    )
     title = "A suite of satlab check; made from satlab.check.suite"
-    yield SCHEMAS / "suite.schema.json", _schema({"$id": "satlab/suite", **suite.schema(), "title": title})
+    yield (
+        SCHEMAS / "suite.schema.json",
+        _schema({"$id": "satlab/suite", **suite.schema(), "title": title}),
+    )
     title = "search.json of satlab check --search; made from satlab.check.search.record"
-    yield SCHEMAS / "search.schema.json", _schema(SearchRecord.model_json_schema(by_alias=True) | {"title": title})
+    yield (
+        SCHEMAS / "search.schema.json",
+        _schema(SearchRecord.model_json_schema(by_alias=True) | {"title": title}),
+    )
     for model, name, title in CAMPAIGN_MODELS:
         yield SCHEMAS / f"{name}.schema.json", _schema(model.model_json_schema() | {"title": title})
     yield from metrics()
@@ -63,7 +88,10 @@ def metrics() -> Iterator[tuple[Path, str]]:
     schema = json.loads(path.read_text())
     schema["properties"]["metric"]["enum"] = [name for group in groups.values() for name in group]
     yield path, json.dumps(schema, indent=2) + "\n"
-    yield ROOT / "docs" / "metrics.md", METRICS_HEAD + "".join(map(_metric_table, groups, groups.values()))
+    yield (
+        ROOT / "docs" / "metrics.md",
+        METRICS_HEAD + "".join(map(_metric_table, groups, groups.values())),
+    )
 
 
 def _metric_table(group: str, rows: Mapping[str, Mapping[str, str]]) -> str:
@@ -77,13 +105,25 @@ def _metric_table(group: str, rows: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _schema(document: Mapping[str, Any]) -> str:
-    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2) + "\n"
+    return (
+        json.dumps(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2
+        )
+        + "\n"
+    )
 
 
 def profile(name: str) -> Iterator[tuple[Path, str]]:
     """Yield the files of a profile: those of the base with the changes of `base.yml` and `NAME.yml`."""
-    layers: list[Layer] = [yaml.safe_load((BASE / f"{each}.yml").read_text()) or {} for each in ("base", name)]
-    sources = {file: changes["from"] for layer in layers for file, changes in layer.items() if "from" in changes}
+    layers: list[Layer] = [
+        yaml.safe_load((BASE / f"{each}.yml").read_text()) or {} for each in ("base", name)
+    ]
+    sources = {
+        file: changes["from"]
+        for layer in layers
+        for file, changes in layer.items()
+        if "from" in changes
+    }
     for file, source in sources.items():
         model = ET.parse(BASE / source).getroot()  # noqa: S314 - a file of this tree
         for layer in layers:

@@ -33,9 +33,22 @@ TEMPLATES = paths.ROOT / "docs" / "ci"
 ACTION = paths.ROOT / "action.yml"
 PLANTED = paths.ROOT / "tests/endpoints/planted/lockstep.py"
 PACKAGES = (
-    "sudo", "git", "ca-certificates", "curl", "procps", "iproute2", "xz-utils", "python3", "python3-venv",
-    "gcc", "g++", "make", "cmake", "pkg-config", "libc6-dev",
-)  # fmt: skip
+    "sudo",
+    "git",
+    "ca-certificates",
+    "curl",
+    "procps",
+    "iproute2",
+    "xz-utils",
+    "python3",
+    "python3-venv",
+    "gcc",
+    "g++",
+    "make",
+    "cmake",
+    "pkg-config",
+    "libc6-dev",
+)
 """Debian packages that the images of hosted runners have as well."""
 PROGRAMS = ("satlink", "satvirtual", "satbox")
 """Of the launcher's group lockstep."""
@@ -85,7 +98,11 @@ def _runs(steps: list[dict[str, Any]], condition: str | None) -> str:
 
 def _places(steps: list[dict[str, Any]], action: str) -> tuple[str, ...]:
     """Return the paths of the actions for caches or artifacts."""
-    used = [step["with"]["path"] for step in steps if step.get("uses", "").startswith(f"actions/{action}")]
+    used = [
+        step["with"]["path"]
+        for step in steps
+        if step.get("uses", "").startswith(f"actions/{action}")
+    ]
     return tuple(dict.fromkeys(word.rstrip("/") for path in used for word in path.split()))
 
 
@@ -93,10 +110,18 @@ def github() -> Template:
     """Read github-actions.yml: its steps with commands, and the paths of the actions for caches and artifacts."""
     steps = _steps("github-actions.yml")
     return Template(
-        "github-actions", "vagrant", "/home/vagrant", "/home/vagrant/work",
-        _runs(steps, None), _runs(steps, PUSH), _runs(steps, ALWAYS),
-        _places(steps, "cache"), _places(steps, "upload-artifact"), has_checkout=True, variables=GITHUB,
-    )  # fmt: skip
+        "github-actions",
+        "vagrant",
+        "/home/vagrant",
+        "/home/vagrant/work",
+        _runs(steps, None),
+        _runs(steps, PUSH),
+        _runs(steps, ALWAYS),
+        _places(steps, "cache"),
+        _places(steps, "upload-artifact"),
+        has_checkout=True,
+        variables=GITHUB,
+    )
 
 
 def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Template:
@@ -106,22 +131,35 @@ def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Templat
     given = {**use["with"], "package": package, "package-sha256": sha256}
     use["run"] = action_script(given, source)
     return Template(
-        "github-action", "root", "/root", "/github/workspace",
-        _runs(steps, None), _runs(steps, PUSH), _runs(steps, ALWAYS),
-        _places(steps, "cache"), _places(steps, "upload-artifact"), has_checkout=False, variables=GITHUB,
+        "github-action",
+        "root",
+        "/root",
+        "/github/workspace",
+        _runs(steps, None),
+        _runs(steps, PUSH),
+        _runs(steps, ALWAYS),
+        _places(steps, "cache"),
+        _places(steps, "upload-artifact"),
+        has_checkout=False,
+        variables=GITHUB,
         results="satellite",
-    )  # fmt: skip
+    )
 
 
 def action_script(given: Mapping[str, str], source: str) -> str:
     """Return the commands of action.yml for its inputs, as GitHub fills them in; its caches are left out."""
     about = yaml.safe_load(ACTION.read_text())
-    inputs: dict[str, str] = {**{name: entry["default"] for name, entry in about["inputs"].items()}, **given}
+    inputs: dict[str, str] = {
+        **{name: entry["default"] for name, entry in about["inputs"].items()},
+        **given,
+    }
     lines = [f"export GITHUB_ACTION_PATH={shlex.quote(source)}"]
     for step in about["runs"]["steps"]:
         if "run" in step:
             for name, text in step["env"].items():
-                value = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: inputs[match[1]], text)
+                value = re.sub(
+                    r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: inputs[match[1]], text
+                )
                 lines.append(f"export {name}={shlex.quote(value)}")
             lines.append(step["run"])
     return "\n".join(lines)
@@ -130,16 +168,26 @@ def action_script(given: Mapping[str, str], source: str) -> str:
 def gitlab(source: str = SOURCE, commit: str = "HEAD") -> Template:
     """Read gitlab-ci.yml; what a user fills in is satlab's repository and commit."""
     text = (TEMPLATES / "gitlab-ci.yml").read_text()
-    text = re.sub(r"\bCOMMIT\b", commit, text.replace("https://HOST/OWNER/satlab", f"file://{source}"))
+    text = re.sub(
+        r"\bCOMMIT\b", commit, text.replace("https://HOST/OWNER/satlab", f"file://{source}")
+    )
     job = yaml.safe_load(text)["satellite"]
     cached = [path.rstrip("/") for cache in job["cache"] for path in cache["paths"]]
     artifacts = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
     return Template(
-        "gitlab-ci", "root", "/root", "/builds/group/stack",
-        "\n".join(job["script"]), "", "\n".join(job["after_script"]),
-        tuple(cached), tuple(path.rstrip("/") for path in artifacts), has_checkout=False,
-        variables={"CI": "true", "CI_DEFAULT_BRANCH": "main"}, branch_variable="CI_COMMIT_BRANCH",
-    )  # fmt: skip
+        "gitlab-ci",
+        "root",
+        "/root",
+        "/builds/group/stack",
+        "\n".join(job["script"]),
+        "",
+        "\n".join(job["after_script"]),
+        tuple(cached),
+        tuple(path.rstrip("/") for path in artifacts),
+        has_checkout=False,
+        variables={"CI": "true", "CI_DEFAULT_BRANCH": "main"},
+        branch_variable="CI_COMMIT_BRANCH",
+    )
 
 
 @dataclass(frozen=True)
@@ -187,26 +235,54 @@ def root_of(folder: Path) -> Path:
     return root
 
 
-def inside(folder: Path, template: Template, work: Path, script: str, branch: str) -> tuple[int, float]:
+def inside(
+    folder: Path, template: Template, work: Path, script: str, branch: str
+) -> tuple[int, float]:
     """Run a script in a container whose changes are thrown away; return its status and duration, s."""
-    rust = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
-    variables = {**template.variables, "HOME": template.home, "PATH": f"/opt/rust/bin:{paths.STANDARD_PATH}"}
+    rust = subprocess.run(
+        ["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    variables = {
+        **template.variables,
+        "HOME": template.home,
+        "PATH": f"/opt/rust/bin:{paths.STANDARD_PATH}",
+    }
     if template.branch_variable:
         variables[template.branch_variable] = branch
     argv = [
-        "systemd-nspawn", "--quiet", f"--directory={folder / 'root'}", "--volatile=overlay", "--register=no",
-        "--keep-unit", "--link-journal=no", "--console=pipe", "--resolv-conf=replace-host",
-        "--overlay=/etc/ssl/certs::/etc/ssl/certs", f"--bind-ro={folder / 'source'}:{SOURCE}",
-        "--capability=all", "--system-call-filter=@known",  # a hosted runner is a virtual machine
-        f"--bind={work}:{template.folder}", f"--bind-ro={rust}:/opt/rust", "--as-pid2",
-        "runuser", "-u", template.user, "--", "env", *(f"{name}={value}" for name, value in variables.items()),
-        "bash", "-eo", "pipefail", "-c", f"cd {template.folder}\n{script}",
-    ]  # fmt: skip
+        "systemd-nspawn",
+        "--quiet",
+        f"--directory={folder / 'root'}",
+        "--volatile=overlay",
+        "--register=no",
+        "--keep-unit",
+        "--link-journal=no",
+        "--console=pipe",
+        "--resolv-conf=replace-host",
+        "--overlay=/etc/ssl/certs::/etc/ssl/certs",
+        f"--bind-ro={folder / 'source'}:{SOURCE}",
+        "--capability=all",
+        "--system-call-filter=@known",  # a hosted runner is a virtual machine
+        f"--bind={work}:{template.folder}",
+        f"--bind-ro={rust}:/opt/rust",
+        "--as-pid2",
+        "runuser",
+        "-u",
+        template.user,
+        "--",
+        "env",
+        *(f"{name}={value}" for name, value in variables.items()),
+        "bash",
+        "-eo",
+        "pipefail",
+        "-c",
+        f"cd {template.folder}\n{script}",
+    ]
     began = time.monotonic()
     with (work / "log").open("ab") as log:
         done = subprocess.run(
             argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=DEADLINE_S, check=False
-        )  # fmt: skip
+        )
     return done.returncode, round(time.monotonic() - began, 1)
 
 
@@ -216,7 +292,10 @@ def prepared(folder: Path, template: Template, job: Job, programs: Path | None) 
     shutil.rmtree(work, ignore_errors=True)
     put_stack(work, job.fault)
     if template.has_checkout:
-        subprocess.run(["git", "clone", "--quiet", f"file://{folder / 'source'}", str(work / "satlab")], check=True)
+        subprocess.run(
+            ["git", "clone", "--quiet", f"file://{folder / 'source'}", str(work / "satlab")],
+            check=True,
+        )
     if job.has_cache:
         for name in template.cached:
             (work / name).parent.mkdir(exist_ok=True)
@@ -234,7 +313,9 @@ def put_programs(source: Path, work: Path, programs: Path) -> None:
     for place in (target, state):
         place.mkdir(parents=True)
     command = "find crates Cargo.toml Cargo.lock -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
-    done = subprocess.run(["bash", "-c", command], cwd=source, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=source, capture_output=True, text=True, check=True
+    )
     for name in PROGRAMS:
         shutil.copy(programs / name, target / name)
         (state / f"release-{name}.sources").write_text(done.stdout)
@@ -264,15 +345,24 @@ def run(folder: Path, template: Template, job: Job, programs: Path | None) -> di
     missing += keep(work, folder / "artifacts" / name, template.artifacts)
     shutil.copy(work / "log", folder / f"{name}.log")
     results = work / template.results
-    compared = (json.loads((results / "check.json").read_text() or "{}").get("compared") or ()) if not missing else ()
+    compared = (
+        (json.loads((results / "check.json").read_text() or "{}").get("compared") or ())
+        if not missing
+        else ()
+    )
     if (results / "check.xml").is_file():
         ET.parse(results / "check.xml")  # noqa: S314 - written by the job: a service would refuse what does not parse
     grew = sorted({one["grew"] for one in compared if one["is_slower"]})
     is_expected = status == job.status and bool(grew) is (job.status == 1) and not missing
     return {
-        "template": template.service, "job": job.name, "status": status, "duration_s": duration_s, "grew": grew,
-        "missing": missing, "as_expected": is_expected,
-    }  # fmt: skip
+        "template": template.service,
+        "job": job.name,
+        "status": status,
+        "duration_s": duration_s,
+        "grew": grew,
+        "missing": missing,
+        "as_expected": is_expected,
+    }
 
 
 def main(folder: Path, chosen: str | None, programs: Path | None, package: Path | None) -> int:
@@ -282,7 +372,11 @@ def main(folder: Path, chosen: str | None, programs: Path | None, package: Path 
     clone = ["git", "clone", "--quiet", f"file://{paths.ROOT}", str(folder / "source")]
     subprocess.run(clone, check=True)
     commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=folder / "source", capture_output=True, text=True, check=True
+        ["git", "rev-parse", "HEAD"],
+        cwd=folder / "source",
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     is_good = True
     templates = [github(), gitlab(commit=commit)]

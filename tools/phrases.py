@@ -36,8 +36,12 @@ def files(places: tuple[str, ...], suffix: str) -> Iterator[Path]:
 def from_documents() -> Iterator[tuple[str, str]]:
     """Yield (place, sentence) of running text and of table cells."""
     for path in files(DOCUMENTS, ".md"):
-        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-        for paragraph in re.split(r"\n\s*\n|^#.*$|^ *[-*] |^ *\d+\. |(?:^| )\|(?: |$)", text, flags=re.MULTILINE):
+        text = re.sub(
+            r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        )
+        for paragraph in re.split(
+            r"\n\s*\n|^#.*$|^ *[-*] |^ *\d+\. |(?:^| )\|(?: |$)", text, flags=re.MULTILINE
+        ):
             for sentence in sentences(paragraph):
                 yield str(path.relative_to(ROOT)), sentence
 
@@ -54,7 +58,9 @@ def from_docstrings() -> Iterator[tuple[str, str]]:
         place = str(path.relative_to(ROOT))
         for block in _RUST_DOC.findall(path.read_text(encoding="utf-8")):
             text = re.sub(r"^[ \t]*//[/!] ?", "", block, flags=re.MULTILINE)
-            yield from ((place, sentence) for part in text.split("\n\n") for sentence in sentences(part))
+            yield from (
+                (place, sentence) for part in text.split("\n\n") for sentence in sentences(part)
+            )
 
 
 def from_help() -> Iterator[tuple[str, str]]:
@@ -67,9 +73,13 @@ def from_help() -> Iterator[tuple[str, str]]:
     waiting = [("satlab", typer.main.get_command(cli.app))]
     while waiting:
         name, command = waiting.pop(0)
-        waiting += [(f"{name} {each}", below) for each, below in getattr(command, "commands", {}).items()]
+        waiting += [
+            (f"{name} {each}", below) for each, below in getattr(command, "commands", {}).items()
+        ]
         texts = [command.help, *(getattr(parameter, "help", None) for parameter in command.params)]
-        yield from ((f"{name} --help", sentence) for text in texts for sentence in sentences(text or ""))
+        yield from (
+            (f"{name} --help", sentence) for text in texts for sentence in sentences(text or "")
+        )
 
 
 def main() -> int:

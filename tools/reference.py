@@ -16,7 +16,13 @@ from satlab.link.option_model import GROUPS, Option, options_of
 from satlab.link.options import LinkOptions
 
 TYPES = {
-    **{"str": "text", "list[str]": "text", "list[Path]": "path", "int": "integer", "float": "number"},
+    **{
+        "str": "text",
+        "list[str]": "text",
+        "list[Path]": "path",
+        "int": "integer",
+        "float": "number",
+    },
     **{"int range": "integer", "float range": "number", "list[int]": "integer"},
 }
 """Types as typer names them, in words."""
@@ -75,7 +81,10 @@ JSON schemas in `schemas/` hold fields, units and bounds. {MADE}
 
 def files() -> Iterator[tuple[Path, str]]:
     """Yield each page with its text."""
-    yield ROOT / "docs" / "cli.md", CLI_HEAD + "".join(_commands(typer.main.get_command(app), ("satlab",)))
+    yield (
+        ROOT / "docs" / "cli.md",
+        CLI_HEAD + "".join(_commands(typer.main.get_command(app), ("satlab",))),
+    )
     yield ROOT / "docs" / "link-options.md", _link_options()
     schemas = sorted(SCHEMAS.glob("*.schema.json"))
     rows = (
@@ -87,7 +96,9 @@ def files() -> Iterator[tuple[Path, str]]:
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[str]:
     """Yield the sections of a command and of those below it."""
-    below = {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
+    below = {
+        name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden
+    }
     if len(words) > 1:
         yield f"\n{'#' * len(words)} {' '.join(words)}\n\n{_text(command.help or '')}\n"
     if not below:
@@ -102,7 +113,9 @@ def _commands(command: Any, words: tuple[str, ...]) -> Iterator[str]:
 def _parameters(command: Any, words: tuple[str, ...]) -> str:
     context = command.make_context(words[-1], [], resilient_parsing=True)
     shown = [
-        record for each in command.params if (record := each.get_help_record(context)) and "--help" not in record[0]
+        record
+        for each in command.params
+        if (record := each.get_help_record(context)) and "--help" not in record[0]
     ]
     if not shown:
         return ""
@@ -131,7 +144,9 @@ def _cell(text: str) -> str:
 def _link_options() -> str:
     of_lab = {option.name for option in options_of(LinkOptions)}
     changes = [option for option in options_of(LinkChange) if option.name not in of_lab]
-    both = ", ".join(f"`{option.flag}`" for option in options_of(LinkChange) if option.name in of_lab)
+    both = ", ".join(
+        f"`{option.flag}`" for option in options_of(LinkChange) if option.name in of_lab
+    )
     parts = [LINK_HEAD]
     for group in GROUPS:
         options = [option for option in options_of(LinkOptions) if option.help.group == group]

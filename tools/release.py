@@ -27,13 +27,38 @@ from satlab.vm import box, dist
 
 LIBRARY = Path("usr/lib/satlab")
 KEPT = (
-    *("src", "collect", "schemas", "openbach-scenarios", "opensand-profiles", "web-targets", "suites", "papers"),
+    *(
+        "src",
+        "collect",
+        "schemas",
+        "openbach-scenarios",
+        "opensand-profiles",
+        "web-targets",
+        "suites",
+        "papers",
+    ),
     *("vagrant/lab.yml", "docs", "LICENSE", "README.md"),
 )
 PROGRAMS = ("satbox", "satfec", "satlink", "satpep", "satperf", "satvirtual")
 DEPENDS = (
-    *("libc6", "libgcc-s1", "libstdc++6", "iproute2", "iputils-ping", "iperf3", "curl", "nftables", "haproxy"),
-    *("chromium", "chromium-driver", "fonts-dejavu-core", "h2o | nginx-light | nginx", "ngtcp2-server | nginx"),
+    *(
+        "libc6",
+        "libgcc-s1",
+        "libstdc++6",
+        "iproute2",
+        "iputils-ping",
+        "iperf3",
+        "curl",
+        "nftables",
+        "haproxy",
+    ),
+    *(
+        "chromium",
+        "chromium-driver",
+        "fonts-dejavu-core",
+        "h2o | nginx-light | nginx",
+        "ngtcp2-server | nginx",
+    ),
     *("ngtcp2-client", "wireguard-tools"),
 )
 USED_ALONE = {"plotly": html.PLOTLY}
@@ -64,7 +89,10 @@ def main() -> int:
     folder, image = Path(sys.argv[1]), "--image" in sys.argv[2:]
     try:
         if image and not shutil.which("mmdebstrap"):
-            raise HostError("mmdebstrap is missing: it makes the image", "install it: apt-get install mmdebstrap")
+            raise HostError(
+                "mmdebstrap is missing: it makes the image",
+                "install it: apt-get install mmdebstrap",
+            )
         deb = package(folder)
         print(deb)
         if image:
@@ -83,7 +111,9 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
     """
     missing = [name for name in PROGRAMS if not (programs / name).is_file()]
     if missing:
-        raise HostError(f"not built: {', '.join(missing)}", "run: ./satlab --install lab quic fec virtual")
+        raise HostError(
+            f"not built: {', '.join(missing)}", "run: ./satlab --install lab quic fec virtual"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("satlab_*.deb"):
         old.unlink()
@@ -95,7 +125,11 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
         _gather(tree, programs)
         start = Path(scratch, "start")
         start.write_text(START)
-        files = {LIBRARY / path.relative_to(tree): path for path in sorted(tree.rglob("*")) if path.is_file()}
+        files = {
+            LIBRARY / path.relative_to(tree): path
+            for path in sorted(tree.rglob("*"))
+            if path.is_file()
+        }
         return dist.pack(
             dist.Package(
                 "satlab",
@@ -125,7 +159,16 @@ def _gather(tree: Path, programs: Path) -> None:
     (tree / ".venv/pyvenv.cfg").write_text(
         f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {version}\n"
     )
-    argv = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+    argv = [
+        sys.executable,
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "0",
+        "--invalidation-mode",
+        "unchecked-hash",
+    ]
     subprocess.run([*argv, "-s", str(tree), "-p", f"/{LIBRARY}", str(tree)], check=True)
 
 
@@ -152,7 +195,9 @@ def _tracked() -> Iterator[Path]:
     argv = ["git", "-C", str(paths.ROOT), "ls-files", "-z", *KEPT]
     for name in subprocess.run(argv, capture_output=True, check=True, text=True).stdout.split("\0"):
         path = Path(name)
-        is_test = path.name.startswith("test_") or path.name == "conftest.py" or "fixtures" in path.parts
+        is_test = (
+            path.name.startswith("test_") or path.name == "conftest.py" or "fixtures" in path.parts
+        )
         if name and not is_test:
             yield path
 
@@ -173,7 +218,12 @@ def oci_image(folder: Path, deb: Path) -> Path:
     made = folder / f"satlab_{__version__}_{dist.architecture()}.oci.tar"
     with tempfile.TemporaryDirectory(prefix="satlab-image-", dir=folder) as scratch:
         root = Path(scratch, "root.tar")
-        argv = ["mmdebstrap", "--variant=minbase", '--aptopt=Acquire::Languages "none"', f"--hook-dir={HOOKS}"]
+        argv = [
+            "mmdebstrap",
+            "--variant=minbase",
+            '--aptopt=Acquire::Languages "none"',
+            f"--hook-dir={HOOKS}",
+        ]
         include = f"--include=ca-certificates,{deb.resolve()}"
         box.run([*argv, include, box.SUITE, str(root), *box.MIRRORS])
         oci_archive(root, Path(scratch, "layout"), made)
@@ -203,7 +253,10 @@ def oci_archive(root: Path, layout: Path, made: Path) -> None:
         "config": _json_blob(blobs, config, f"{kind}.config.v1+json"),
         "layers": [_blob(blobs, layer, f"{kind}.layer.v1.tar+gzip")],
     }
-    index = {"schemaVersion": 2, "manifests": [_json_blob(blobs, manifest, f"{kind}.manifest.v1+json")]}
+    index = {
+        "schemaVersion": 2,
+        "manifests": [_json_blob(blobs, manifest, f"{kind}.manifest.v1+json")],
+    }
     (layout / "index.json").write_text(json.dumps(index))
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     with tarfile.open(made, "w") as archive:

@@ -50,7 +50,21 @@ CRATES = (
 )
 MOST_LINES = 600
 WRITTEN = (
-    *(".c", ".css", ".h", ".html", ".j2", ".js", ".md", ".nft", ".py", ".rs", ".sh", ".toml", ".yml"),
+    *(
+        ".c",
+        ".css",
+        ".h",
+        ".html",
+        ".j2",
+        ".js",
+        ".md",
+        ".nft",
+        ".py",
+        ".rs",
+        ".sh",
+        ".toml",
+        ".yml",
+    ),
     *("Makefile", "satlab"),
 )
 """How the names of files end that people write and read. Schemas, lock files and dashboards are generated."""
@@ -61,7 +75,11 @@ _USE = re.compile(r"\bcrate::(\w+)")
 
 def is_source(path: Path) -> bool:
     """Return whether a file is code that ships."""
-    is_test = path.name.startswith("test_") or path.name == "conftest.py" or path.is_relative_to(ROOT / "tests")
+    is_test = (
+        path.name.startswith("test_")
+        or path.name == "conftest.py"
+        or path.is_relative_to(ROOT / "tests")
+    )
     return not (is_test or "fixtures" in path.parts)
 
 
@@ -72,7 +90,10 @@ def python_modules() -> dict[str, set[str]]:
         for path in filter(is_source, sorted(top.rglob("*.py"))):
             name = ".".join(path.relative_to(top.parent).with_suffix("").parts)
             files[name.removesuffix(".__init__")] = path
-    return {name: {found for found in _imports(path, files) if found != name} for name, path in files.items()}
+    return {
+        name: {found for found in _imports(path, files) if found != name}
+        for name, path in files.items()
+    }
 
 
 def _imports(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
@@ -139,28 +160,45 @@ def upward(graph: Graph) -> list[str]:
     """Return imports that break the order of the layers."""
     height = {name: at for at, layer in enumerate(LAYERS) for name in layer}
     pairs = ((name, used) for name, uses in graph.items() for used in sorted(uses))
-    found = [f"{a} uses {b}" for a, b in pairs if a in height and b in height and height[b] > height[a]]
+    found = [
+        f"{a} uses {b}" for a, b in pairs if a in height and b in height and height[b] > height[a]
+    ]
     return [*found, *(f"collect uses {used}" for used in graph.get("collect", ()))]
 
 
 def sizes() -> Iterator[str]:
     """Yield lines of code and of tests, and the number of test functions, of each language; lines of schemas."""
-    yield _size("Python", "*.py", lambda path, text: (text, "") if is_source(path) else ("", text), r"^ *def test_")
+    yield _size(
+        "Python",
+        "*.py",
+        lambda path, text: (text, "") if is_source(path) else ("", text),
+        r"^ *def test_",
+    )
     yield _size("Rust", "*.rs", _rust_parts, r"^ *#\[(?:tokio::)?test\b")
-    schemas = [len(path.read_text(encoding="utf-8").splitlines()) for path in _tracked("schemas/*.json")]
+    schemas = [
+        len(path.read_text(encoding="utf-8").splitlines()) for path in _tracked("schemas/*.json")
+    ]
     yield f"schemas: {sum(schemas)} lines, {len(schemas)} files"
 
 
-def _size(language: str, pattern: str, parts: Callable[[Path, str], tuple[str, str]], test: str) -> str:
+def _size(
+    language: str, pattern: str, parts: Callable[[Path, str], tuple[str, str]], test: str
+) -> str:
     both = [parts(path, path.read_text(encoding="utf-8")) for path in _tracked(pattern)]
-    code, tests = (sum(len(text.splitlines()) for text in texts) for texts in zip(*both, strict=True))
+    code, tests = (
+        sum(len(text.splitlines()) for text in texts) for texts in zip(*both, strict=True)
+    )
     count = sum(len(re.findall(test, text, re.MULTILINE)) for _, text in both)
     return f"{language}: {code} lines of code, {tests} of tests, {count} test functions"
 
 
 def _rust_parts(path: Path, text: str) -> tuple[str, str]:
     """Split a file at its module of tests, which comes last."""
-    if {"tests", "examples"} & set(path.parts) or path.stem.endswith("_tests") or path.stem == "tests":
+    if (
+        {"tests", "examples"} & set(path.parts)
+        or path.stem.endswith("_tests")
+        or path.stem == "tests"
+    ):
         return "", text
     code, marker, tests = text.partition("#[cfg(test)]\nmod tests {")
     return code, marker + tests
@@ -169,7 +207,10 @@ def _rust_parts(path: Path, text: str) -> tuple[str, str]:
 def _tracked(pattern: str) -> list[Path]:
     argv = ["git", "-C", str(ROOT), "ls-files", "--", pattern]
     return [
-        ROOT / name for name in subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+        ROOT / name
+        for name in subprocess.run(
+            argv, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
     ]
 
 
@@ -178,16 +219,24 @@ def too_long() -> list[str]:
     counts = {
         path: len(path.read_text(encoding="utf-8").splitlines())
         for path in _tracked("*")
-        if path.name.endswith(WRITTEN) and path.is_file() and str(path.relative_to(ROOT)) not in LISTS
+        if path.name.endswith(WRITTEN)
+        and path.is_file()
+        and str(path.relative_to(ROOT)) not in LISTS
     }
-    return [f"{path.relative_to(ROOT)}: {count} lines" for path, count in counts.items() if count > MOST_LINES]
+    return [
+        f"{path.relative_to(ROOT)}: {count} lines"
+        for path, count in counts.items()
+        if count > MOST_LINES
+    ]
 
 
 def _line(name: str, graph: Graph) -> tuple[str, bool]:
     ring = circle(graph)
     arrows = sum(map(len, graph.values()))
     text = f"{len(graph)} rooms, {arrows} dependencies, "
-    return f"{name}: {text}" + (f"CIRCLE {' -> '.join(ring)}" if ring else f"{levels(graph)} levels"), not ring
+    return f"{name}: {text}" + (
+        f"CIRCLE {' -> '.join(ring)}" if ring else f"{levels(graph)} levels"
+    ), not ring
 
 
 def main() -> int:
@@ -201,13 +250,18 @@ def main() -> int:
         print("\n".join(sizes()))
     modules = python_modules()
     graph = packages(modules)
-    lines = [_line("packages of src/satlab", graph), _line("modules of src/satlab and collect", modules)]
+    lines = [
+        _line("packages of src/satlab", graph),
+        _line("modules of src/satlab and collect", modules),
+    ]
     lines += [_line(f"crates/{name}", rust_files(ROOT / "crates" / name)) for name in CRATES]
     wrong = [f"AGAINST THE LAYERS: {each}" for each in upward(graph)]
     wrong += [f"TOO LONG: {each}" for each in too_long()]
     print("\n".join([text for text, _ in lines] + wrong))
     if options.packages:
-        print("\n".join(f"{name}: {' '.join(sorted(uses))}" for name, uses in sorted(graph.items())))
+        print(
+            "\n".join(f"{name}: {' '.join(sorted(uses))}" for name, uses in sorted(graph.items()))
+        )
     return int(options.check and not (all(fine for _, fine in lines) and not wrong))
 
 

@@ -66,7 +66,10 @@ def files() -> Iterator[tuple[Path, str]]:
     """Yield each file of each page with its text."""
     for name, page in PAGES.items():
         objects = objects_of(name, page)
-        yield WEB_TARGETS / name / "page.yml", page_files.page_yml(name, page.title, page.source, objects)
+        yield (
+            WEB_TARGETS / name / "page.yml",
+            page_files.page_yml(name, page.title, page.source, objects),
+        )
         yield WEB_TARGETS / name / "manifest.csv", page_files.manifest_csv(objects)
 
 
@@ -74,7 +77,9 @@ def objects_of(name: str, page: SyntheticPage) -> list[WebObject]:
     """Return the objects of a page."""
     orders = count(1)
     return [
-        page_files.made(next(orders), each.loaded_as, size, host=each.hosts[number % len(each.hosts)])
+        page_files.made(
+            next(orders), each.loaded_as, size, host=each.hosts[number % len(each.hosts)]
+        )
         for each in page.classes
         for number, size in enumerate(sizes(name, each))
     ]

@@ -59,14 +59,20 @@ def steps(markdown: str) -> Iterator[Step]:
 def commands(block: str) -> list[str]:
     """Return the commands of a block, a line each; a line that ends with a backslash goes on."""
     joined = block.replace("\\\n", " ")
-    return [" ".join(line.split()) for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+    return [
+        " ".join(line.split())
+        for line in joined.splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
 
 
 def with_newest(command: str, tree: Path) -> str:
     """Return a command with the newest folder in place of each dated one."""
 
     def newest(found: re.Match[str]) -> str:
-        folders = sorted((tree / "runs").glob(f"{found[1]}-[0-9]*"), key=lambda path: path.stat().st_mtime)
+        folders = sorted(
+            (tree / "runs").glob(f"{found[1]}-[0-9]*"), key=lambda path: path.stat().st_mtime
+        )
         return f"runs/{folders[-1].name}" if folders else found[0]
 
     return DATED.sub(newest, command)
@@ -82,7 +88,11 @@ def walk(tutorial: Path, tree: Path, out: Path) -> Iterator[Walked]:
         log = out / f"{tutorial.stem}-{number:02}.log"
         status = _run(with_newest(step.text, tree), tree, log)
         took_s = round(time.monotonic() - began, 1)
-        pages = [page for page in sorted((tree / "runs").rglob("*.html")) if page.stat().st_mtime >= began_unix_s]
+        pages = [
+            page
+            for page in sorted((tree / "runs").rglob("*.html"))
+            if page.stat().st_mtime >= began_unix_s
+        ]
         for page in pages:
             draw(page, out / f"{log.stem}-{page.parent.name}-{page.stem}.png")
         names = [str(page.relative_to(tree)) for page in pages]
@@ -95,9 +105,14 @@ def _run(command: str, tree: Path, log: Path) -> int | None:
         output.flush()
         try:
             done = subprocess.run(
-                ["bash", "-c", command], cwd=tree, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                timeout=DEADLINE_S, check=False,
-            )  # fmt: skip
+                ["bash", "-c", command],
+                cwd=tree,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=DEADLINE_S,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return None
     return done.returncode
@@ -115,12 +130,16 @@ def draw(page: Path, picture: Path) -> None:
         f"--screenshot={picture}",
         page.resolve().as_uri(),
     ]
-    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=False)
+    subprocess.run(
+        argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=False
+    )
 
 
 def main(argv: Sequence[str]) -> int:
     """Walk through the tutorials and return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="takes logs and pictures; made if it is missing")
     parser.add_argument("tutorials", type=Path, nargs="+", help="Markdown files")
     given = parser.parse_args(argv)

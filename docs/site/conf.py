@@ -5,7 +5,13 @@ project = "satlab"
 author = "the satlab authors"
 copyright = "the satlab authors, GPL-3.0-or-later"  # noqa: A001 - Sphinx's name
 extensions = ["myst_parser"]
-include_patterns = ["*.md", "docs/**.md", "openbach-scenarios/**.md", "opensand-profiles/*.md", "web-targets/**.md"]
+include_patterns = [
+    "*.md",
+    "docs/**.md",
+    "openbach-scenarios/**.md",
+    "opensand-profiles/*.md",
+    "web-targets/**.md",
+]
 exclude_patterns = [".venv", "target", "runs", "dist", ".satlab"]
 root_doc = "docs/index"
 myst_heading_anchors = 3

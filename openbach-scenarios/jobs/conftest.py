@@ -34,12 +34,18 @@ class Trial:
     job: str
     raw: Path
 
-    def start(self, *arguments: str, within: Sequence[str] = (), **environment: str) -> "subprocess.Popen[str]":
+    def start(
+        self, *arguments: str, within: Sequence[str] = (), **environment: str
+    ) -> "subprocess.Popen[str]":
         """Start the job, behind the words `within`; the caller waits for it."""
         return subprocess.Popen(
             [*within, sys.executable, str(program(self.job)), *arguments],
             env={
-                **{"PATH": os.environ["PATH"], "PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": str(self.raw)},
+                **{
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": str(paths.SHIM),
+                    "SATLAB_RAW": str(self.raw),
+                },
                 **{"SATLAB_AGENT": "client", "JOB_NAME": self.job, "JOB_INSTANCE_ID": "1"},
                 **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1", **environment},
             },
@@ -48,7 +54,9 @@ class Trial:
             text=True,
         )
 
-    def run(self, *arguments: str, within: Sequence[str] = (), **environment: str) -> tuple[int, str]:
+    def run(
+        self, *arguments: str, within: Sequence[str] = (), **environment: str
+    ) -> tuple[int, str]:
         """Run the job to its end; return status and output."""
         process = self.start(*arguments, within=within, **environment)
         output, _ = process.communicate(timeout=30)
@@ -85,7 +93,9 @@ class Node:
 
     def run(self, *argv: str) -> str:
         """Run a short command there; return its output."""
-        return subprocess.run([*self.within, *argv], check=True, capture_output=True, text=True, timeout=20).stdout
+        return subprocess.run(
+            [*self.within, *argv], check=True, capture_output=True, text=True, timeout=20
+        ).stdout
 
 
 @pytest.fixture
@@ -98,7 +108,9 @@ def node() -> Iterator[Node]:
     try:
         for each in (near, far):
             subprocess.run(["ip", "netns", "add", each.name], check=True)
-        near.run("ip", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", far.name)
+        near.run(
+            "ip", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", far.name
+        )
         for each, address in ((near, "192.0.2.1/24"), (far, "192.0.2.2/24")):
             each.run("ip", "address", "add", address, "dev", "lan0")
             each.run("ip", "link", "set", "lan0", "up")

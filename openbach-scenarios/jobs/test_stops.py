@@ -23,7 +23,9 @@ EACH = pytest.mark.parametrize("name", ["satlab_load", "satlab_stream"])
 
 
 @EACH
-def test_a_stopped_receiver_without_a_packet_has_failed(udp_port: str, trial: Callable[[str], Any], name: str) -> None:
+def test_a_stopped_receiver_without_a_packet_has_failed(
+    udp_port: str, trial: Callable[[str], Any], name: str
+) -> None:
     test = trial(name)
     receiver = test.start("-p", udp_port, "receive", "-b", "127.0.0.1")
     test.ready()
@@ -32,9 +34,15 @@ def test_a_stopped_receiver_without_a_packet_has_failed(udp_port: str, trial: Ca
     assert (receiver.returncode, "no packet" in output) == (1, True)
 
 
-@pytest.mark.parametrize(("name", "is_end"), [("satlab_load", is_end_of_load), ("satlab_stream", is_end_of_stream)])
+@pytest.mark.parametrize(
+    ("name", "is_end"), [("satlab_load", is_end_of_load), ("satlab_stream", is_end_of_stream)]
+)
 def test_a_second_stop_does_not_take_the_record(
-    udp_port: str, trial: Callable[[str], Any], tmp_path: Path, name: str, is_end: Callable[[bytes], bool]
+    udp_port: str,
+    trial: Callable[[str], Any],
+    tmp_path: Path,
+    name: str,
+    is_end: Callable[[bytes], bool],
 ) -> None:
     test, used = trial(name), udp_port
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:

@@ -12,19 +12,35 @@ from selenium.webdriver.chrome.service import Service
 from tests import polling
 
 
-def browser(*, width: int = 1200, scripts: bool = True, motion: bool = True, is_shell: bool = True) -> webdriver.Chrome:
+def browser(
+    *, width: int = 1200, scripts: bool = True, motion: bool = True, is_shell: bool = True
+) -> webdriver.Chrome:
     """Start a headless Chromium.
 
     `is_shell`: with the engine alone, which takes two thirds of the CPU time of the browser that people have.
     """
     options = webdriver.ChromeOptions()
     # Debian's /usr/bin/chromium-headless-shell is a shell's child: WebDriver would end the shell and leave the browser.
-    options.binary_location = "/usr/lib/chromium/chromium-headless-shell" if is_shell else "/usr/bin/chromium"
-    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-sandbox", "--no-proxy-server"]
-    for argument in [*arguments, f"--window-size={width},900", *([] if motion else ["--force-prefers-reduced-motion"])]:
+    options.binary_location = (
+        "/usr/lib/chromium/chromium-headless-shell" if is_shell else "/usr/bin/chromium"
+    )
+    arguments = [
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-sandbox",
+        "--no-proxy-server",
+    ]
+    for argument in [
+        *arguments,
+        f"--window-size={width},900",
+        *([] if motion else ["--force-prefers-reduced-motion"]),
+    ]:
         options.add_argument(argument)
     if not scripts:
-        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+        options.add_experimental_option(
+            "prefs", {"profile.managed_default_content_settings.javascript": 2}
+        )
     if width < 500:
         metrics = {"width": width, "height": 800, "pixelRatio": 1.0}
         options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})

@@ -111,8 +111,11 @@ def unreached(driver: webdriver.Chrome) -> list[str]:
     count = driver.execute_script(CONTROLS + "return controls.length")
     for _ in range(count + 5):
         for kind in ("rawKeyDown", "keyUp"):
-            driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": kind, "key": "Tab", "windowsVirtualKeyCode": 9})
+            driver.execute_cdp_cmd(
+                "Input.dispatchKeyEvent", {"type": kind, "key": "Tab", "windowsVirtualKeyCode": 9}
+            )
     found: list[str] = driver.execute_script(
-        CONTROLS + "return controls.map(label).filter(each => !reached.has(each) && !each.startsWith('BODY'))"
+        CONTROLS
+        + "return controls.map(label).filter(each => !reached.has(each) && !each.startsWith('BODY'))"
     )
     return found

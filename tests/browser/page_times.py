@@ -37,13 +37,20 @@ def fill(site: Site, run: Path, count: int) -> None:
     """Let the service have so many runs of the command line, with records and reports, all alike."""
     site.others.mkdir(exist_ok=True)
     for number in range(count):
-        shutil.copytree(run, site.others / f"20261122-{number // 60:02}{number % 60:02}00-page_load-geo-{number:04x}")
+        shutil.copytree(
+            run,
+            site.others
+            / f"20261122-{number // 60:02}{number % 60:02}00-page_load-geo-{number:04x}",
+        )
 
 
 def visit(driver: webdriver.Chrome, url: str) -> dict[str, float]:
     """Open a page and return its times, ms."""
     driver.get(url)
-    until(lambda: driver.execute_script(TIMES)["paint"] and driver.execute_script(TIMES)["loaded"], "a painted page")
+    until(
+        lambda: driver.execute_script(TIMES)["paint"] and driver.execute_script(TIMES)["loaded"],
+        "a painted page",
+    )
     return {name: round(value, 1) for name, value in driver.execute_script(TIMES).items()}
 
 
@@ -60,8 +67,13 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200, help="runs in the list")
     parser.add_argument("--rounds", type=int, default=5, help="visits of each page after the first")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="satlab-pages-") as scratch, serve(Path(scratch)) as site:
-        example = example_run.Example(run_id="20261121-120000-page_load", loads={"h1": 3, "h3": 3}, observed=1)
+    with (
+        tempfile.TemporaryDirectory(prefix="satlab-pages-") as scratch,
+        serve(Path(scratch)) as site,
+    ):
+        example = example_run.Example(
+            run_id="20261121-120000-page_load", loads={"h1": 3, "h3": 3}, observed=1
+        )
         run = example_run.write(Path(scratch) / "one", example)
         collected = collect.Collected(collect.gather(run), collect.stored(run))
         collected.records.lazy().collect().write_parquet(run / "records.parquet")
@@ -75,11 +87,22 @@ def main() -> int:
             until(lambda: "Finished Ok" in text(driver), "the end")
             pages = {"runs": "/runs", "form": "/scenarios/satlab/page_load", "run": "/runs/1"}
             pages |= {"folder": f"/folders/{name}", "report": f"/folders/{name}/report"}
-            found = {key: measure(driver, f"{site.url}/ui{path}", options.rounds) for key, path in pages.items()}
+            found = {
+                key: measure(driver, f"{site.url}/ui{path}", options.rounds)
+                for key, path in pages.items()
+            }
         finally:
             driver.quit()
     print(
-        json.dumps({"runs": options.runs, "cores": os.cpu_count(), "rounds": options.rounds, "pages": found}, indent=1)
+        json.dumps(
+            {
+                "runs": options.runs,
+                "cores": os.cpu_count(),
+                "rounds": options.rounds,
+                "pages": found,
+            },
+            indent=1,
+        )
     )
     return 0 if all(page["is_readable"] for page in found.values()) else 1
 

@@ -42,17 +42,29 @@ ACTIVITY = {
     ],
     "flows": [
         {
-            "node": "server", "source": "kernel", "local": "198.18.4.2:443", "peer": "198.18.1.2:40000",
-            "algorithm": "cubic", "cwnd_bytes": 1_234_000, "rtt_ms": 601.2, "in_flight_bytes": 112_000,
+            "node": "server",
+            "source": "kernel",
+            "local": "198.18.4.2:443",
+            "peer": "198.18.1.2:40000",
+            "algorithm": "cubic",
+            "cwnd_bytes": 1_234_000,
+            "rtt_ms": 601.2,
+            "in_flight_bytes": 112_000,
             "acked_bytes": 2_500_000,
         },
         {
-            "node": "proxy-gw", "source": "satperf, quinn 0.11.13", "local": "", "peer": "198.18.1.2:50000",
-            "algorithm": "cubic", "cwnd_bytes": 9_876_000, "rtt_ms": 1101.2, "in_flight_bytes": 98_000,
+            "node": "proxy-gw",
+            "source": "satperf, quinn 0.11.13",
+            "local": "",
+            "peer": "198.18.1.2:50000",
+            "algorithm": "cubic",
+            "cwnd_bytes": 9_876_000,
+            "rtt_ms": 1101.2,
+            "in_flight_bytes": 98_000,
             "acked_bytes": None,
         },
     ],
-}  # fmt: skip
+}
 """What the nodes of a replayed run do."""
 
 
@@ -79,7 +91,9 @@ class Replay:
         shutil.copy(self.recorded / "plan.json", self.runs / run_id)
         logs = self.runs.parent / "logs"
         logs.mkdir(exist_ok=True)
-        (logs / f"{run_id}.log").write_text("".join(f"step {number} of the run\n" for number in range(300)))
+        (logs / f"{run_id}.log").write_text(
+            "".join(f"step {number} of the run\n" for number in range(300))
+        )
 
     def release(self) -> None:
         """Let all runs end."""
@@ -105,12 +119,29 @@ class Replay:
 
     @staticmethod
     def progress(status: str) -> dict[str, Any]:
-        job: dict[str, Any] = {"id": 1, "job": "satlab_page_load", "entity": "client", "status": status, "reason": ""}
+        job: dict[str, Any] = {
+            "id": 1,
+            "job": "satlab_page_load",
+            "entity": "client",
+            "status": status,
+            "reason": "",
+        }
         job |= {"start_unix_s": example_run.START + 12, "stop_unix_s": None}
-        function = {"id": 1, "label": HOSTILE, "status": "Finished", "reason": "", "job": job, "scenario": None}
+        function = {
+            "id": 1,
+            "label": HOSTILE,
+            "status": "Finished",
+            "reason": "",
+            "job": job,
+            "scenario": None,
+        }
         times = {"start_unix_s": example_run.START + 12, "stop_unix_s": example_run.START + 40}
         activity = ACTIVITY if status == "Running" else None
-        return {"phase": "scenario", "instance": {**times, "functions": [function]}, "activity": activity}
+        return {
+            "phase": "scenario",
+            "instance": {**times, "functions": [function]},
+            "activity": activity,
+        }
 
 
 @dataclass
@@ -160,10 +191,14 @@ def serve(folder: Path) -> Iterator[Site]:
     example_run.seal(recorded, example)
     collect.gather(recorded).lazy().collect().write_parquet(recorded / "records.parquet")
     (recorded / "report").mkdir()
-    (recorded / "report" / "index.html").write_text("<!doctype html><title>report</title><h1>A report</h1>")
+    (recorded / "report" / "index.html").write_text(
+        "<!doctype html><title>report</title><h1>A report</h1>"
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    settings = Settings(folder / "state", frozenset({f"localhost:{port}"}), other_runs=folder / "others")
+    settings = Settings(
+        folder / "state", frozenset({f"localhost:{port}"}), other_runs=folder / "others"
+    )
     replay = Replay(settings.runs, recorded)
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:

@@ -63,8 +63,12 @@ WITHOUT_PLOTS = ("matrix", "documentation")
 @pytest.fixture(scope="module")
 def pages(site: Site) -> list[tuple[str, str]]:
     """Return name and path of each page; the service has a run that has ended and one of the command line."""
-    other = example_run.write(site.others, example_run.Example(run_id="20261121-130000-page_load-geo-0002", observed=1,
-                              loads={"h1": 3, "h3": 3}))  # fmt: skip
+    other = example_run.write(
+        site.others,
+        example_run.Example(
+            run_id="20261121-130000-page_load-geo-0002", observed=1, loads={"h1": 3, "h3": 3}
+        ),
+    )
     collect.gather(other).lazy().collect().write_parquet(other / "records.parquet")
     return [
         ("scenarios", "/"),
@@ -89,9 +93,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("pages")
     suite = place / "tiny.yml"
     suite.write_text(TINY)
-    request = check_run.CheckRequest(str(suite), cases=["quick", "slow"], runs=2, out=place / "check")
+    request = check_run.CheckRequest(
+        str(suite), cases=["quick", "slow"], runs=2, out=place / "check"
+    )
     check = check_page.write(check_run.run(request, ProgressLog(quiet=True)))
-    checks = [stored(place, "a", 10.0, 4.0), stored(place, "a", 20.0, 6.0, "fail"), stored(place, "b", 30.0, 4.5)]
+    checks = [
+        stored(place, "a", 10.0, 4.0),
+        stored(place, "a", 20.0, 6.0, "fail"),
+        stored(place, "b", 30.0, 4.5),
+    ]
     matrix_page.write(matrix_page.read(checks), place / "matrix.html")
     campaign = filled(place)
     reproduction.report(campaign, ProgressLog(quiet=True))
@@ -120,7 +130,10 @@ def has_faults(driver: webdriver.Chrome, name: str, width: int) -> list[str]:
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
 def test_p349_every_page_of_the_service(
-    chrome: webdriver.Chrome, site: Site, pages: list[tuple[str, str]], request: pytest.FixtureRequest
+    chrome: webdriver.Chrome,
+    site: Site,
+    pages: list[tuple[str, str]],
+    request: pytest.FixtureRequest,
 ) -> None:
     width: int = request.node.callspec.params["chrome"]["width"]
     chrome.get(f"{site.url}/ui/")
@@ -175,14 +188,20 @@ def test_p349_reports_and_documentation(
 ) -> None:
     width: int = request.node.callspec.params["chrome"]["width"]
     assert site.url
-    run = example_run.write(tmp_path, example_run.Example(loads={"h1": 3, "h3": 3}, observed=1, duration_s=15.0))
+    run = example_run.write(
+        tmp_path, example_run.Example(loads={"h1": 3, "h3": 3}, observed=1, duration_s=15.0)
+    )
     collected: Any = collect.Collected(collect.gather(run), collect.stored(run))
     plan, where = measured[1], measured[0]
     of_all = dataset.collect(plan, where)
     made = {
         "report": html.build({run: collected}, run / "report" / "index.html", "page_load over geo"),
         "campaign": page.write(
-            plan, where, of_all, host_effect.effects(of_all.frame), conclusions.of_paper(plan, where, of_all).judged
+            plan,
+            where,
+            of_all,
+            host_effect.effects(of_all.frame),
+            conclusions.of_paper(plan, where, of_all).judged,
         ),
         **written,
     }
@@ -190,6 +209,8 @@ def test_p349_reports_and_documentation(
     for name, path in made.items():
         chrome.get(path.as_uri())
         if name not in WITHOUT_PLOTS:
-            until(lambda: chrome.find_elements(By.CSS_SELECTOR, "[data-figure] svg"), "the first plot")
+            until(
+                lambda: chrome.find_elements(By.CSS_SELECTOR, "[data-figure] svg"), "the first plot"
+            )
         faults += has_faults(chrome, name, width)
     assert not faults, "\n".join(faults)

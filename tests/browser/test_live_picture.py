@@ -83,10 +83,17 @@ def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, sit
     until(lambda: "Calibration before the scenario" in text(chrome), "the scenario's own time")
     assert headings(chrome) == ["Link goodput (Mbit/s)", "Forward link queue (kB)"]
     keep_picture(chrome, "live")
-    until(lambda: clicked(chrome, "#wide-forward"), "a click on a picture that is not being replaced")
+    until(
+        lambda: clicked(chrome, "#wide-forward"), "a click on a picture that is not being replaced"
+    )
     until(lambda: "Dropped or lost (packets/s)" in headings(chrome), "curves of the hop")
-    assert chrome.execute_script("return document.getElementById('wide-forward').ariaCurrent") == "true"
-    assert any(name.startswith("capacity: 19.6 Mbit/s") for name in texts(chrome, "#curves .legend li"))
+    assert (
+        chrome.execute_script("return document.getElementById('wide-forward').ariaCurrent")
+        == "true"
+    )
+    assert any(
+        name.startswith("capacity: 19.6 Mbit/s") for name in texts(chrome, "#curves .legend li")
+    )
 
 
 def test_p355_new_figures_do_not_come_between_a_press_and_its_release(
@@ -104,12 +111,25 @@ def test_p355_new_figures_do_not_come_between_a_press_and_its_release(
     until(lambda: "hop=forward" in chrome.current_url, "the click")
 
 
-def test_p318_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver.Chrome, site: Site) -> None:
+def test_p318_programs_and_flows_are_shown_while_the_run_lasts(
+    chrome: webdriver.Chrome, site: Site
+) -> None:
     start(chrome, site)
     until(lambda: "CPU 83 %" in text(chrome), "the CPU time of a node, in the picture")
     keep_picture(chrome, "live-programs")
-    until(lambda: "1,234" in chrome.find_element(By.CSS_SELECTOR, "[aria-labelledby=flows] tbody").text, "a window")
-    until(lambda: "chromium" in chrome.find_element(By.CSS_SELECTOR, "[aria-labelledby=programs] tbody").text, "CPU")
+    until(
+        lambda: (
+            "1,234" in chrome.find_element(By.CSS_SELECTOR, "[aria-labelledby=flows] tbody").text
+        ),
+        "a window",
+    )
+    until(
+        lambda: (
+            "chromium"
+            in chrome.find_element(By.CSS_SELECTOR, "[aria-labelledby=programs] tbody").text
+        ),
+        "CPU",
+    )
     script = (
         "return [...document.querySelectorAll('.path-wide rect.node')].flatMap(node => {"
         "const box = node.getBoundingClientRect();"
@@ -122,17 +142,23 @@ def test_p318_programs_and_flows_are_shown_while_the_run_lasts(chrome: webdriver
     assert not chrome.find_elements(By.ID, "programs")
 
 
-def test_a_hop_is_chosen_by_keyboard_and_keeps_the_focus(chrome: webdriver.Chrome, site: Site) -> None:
+def test_a_hop_is_chosen_by_keyboard_and_keeps_the_focus(
+    chrome: webdriver.Chrome, site: Site
+) -> None:
     start(chrome, site)
     script = "return document.activeElement.id"
     for _ in range(30):
-        ActionChains(chrome).send_keys(Keys.TAB).perform()  # new figures may replace what has the focus
+        ActionChains(chrome).send_keys(
+            Keys.TAB
+        ).perform()  # new figures may replace what has the focus
         if chrome.execute_script(script) == "wide-terrestrial":
             break
     assert chrome.execute_script(script) == "wide-terrestrial"
     chrome.execute_script(MARK)
     until(lambda: not chrome.execute_script(IS_MARKED), "new figures")
-    assert chrome.execute_script(script) == "wide-terrestrial", "new figures leave the focus where it was"
+    assert chrome.execute_script(script) == "wide-terrestrial", (
+        "new figures leave the focus where it was"
+    )
     ActionChains(chrome).send_keys(Keys.ENTER).perform()
     until(lambda: "hop=terrestrial" in chrome.current_url, "the hop")
     until(lambda: "terrestrial down" in text(chrome), "curves of the hop")
@@ -146,7 +172,9 @@ def test_the_calibration_stays_unfolded(chrome: webdriver.Chrome, site: Site) ->
     chrome.execute_script(MARK)
     until(lambda: not chrome.execute_script(IS_MARKED), "new figures")
     script = "return [document.getElementById('calibration').open, document.activeElement.id]"
-    assert chrome.execute_script(script) == [True, "calibration-title"], "unfolded, and the focus stays"
+    assert chrome.execute_script(script) == [True, "calibration-title"], (
+        "unfolded, and the focus stays"
+    )
 
 
 @pytest.mark.parametrize("chrome", [{"width": 390}], indirect=True)

@@ -30,7 +30,9 @@ OPENED_AHEAD = '            if index: navigate(driver, target.url + "none")\n'
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Copy the shipped jobs, and use the copies; do not probe the link. A job's sandbox has a /tmp of its own."""
-    monkeypatch.setattr(link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {}))
+    monkeypatch.setattr(
+        link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {})
+    )
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         copy = shutil.copytree(paths.JOBS, Path(folder) / "jobs")
@@ -41,7 +43,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
-def test_a_connection_opened_ahead_fails_the_load(protocol: str, tmp_path: Path, jobs: Path) -> None:
+def test_a_connection_opened_ahead_fails_the_load(
+    protocol: str, tmp_path: Path, jobs: Path
+) -> None:
     """The honest load before it has no impossible time."""
     script = jobs / "satlab_page_load" / "files" / "satlab_page_load.py"
     text = script.read_text()
@@ -49,13 +53,19 @@ def test_a_connection_opened_ahead_fails_the_load(protocol: str, tmp_path: Path,
     script.write_text(text.replace(NAVIGATION, OPENED_AHEAD + NAVIGATION))
     settings = {"protocol": protocol, "runs": "2"}
     request = run.RunRequest(
-        paths.SCENARIOS / "page_load.json", LinkOptions(profile="leo"), settings, tmp_path / "runs", report=False
+        paths.SCENARIOS / "page_load.json",
+        LinkOptions(profile="leo"),
+        settings,
+        tmp_path / "runs",
+        report=False,
     )
     result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     assert result.status == ExitStatus.FAILED
     honest, ahead = (rows_of(result.folder, load) for load in range(2))
     assert {row["status"] for row in honest} == {"ok"}, honest
-    assert any(row["status"] == "failed" and row["reason"].startswith(floors.BEFORE) for row in ahead), ahead
+    assert any(
+        row["status"] == "failed" and row["reason"].startswith(floors.BEFORE) for row in ahead
+    ), ahead
 
 
 def rows_of(folder: Path, load: int) -> list[dict[str, Any]]:

@@ -87,7 +87,9 @@ class Pair:
         } | environment
         script = JOBS / name / "files" / f"{name}.py"
         settings = [f"{key}={value}" for key, value in variables.items()]
-        return Job(self.start(node, "env", "-i", *settings, sys.executable, str(script), *argv), raw, home)
+        return Job(
+            self.start(node, "env", "-i", *settings, sys.executable, str(script), *argv), raw, home
+        )
 
 
 @dataclass
@@ -132,23 +134,57 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     pages = [web_target.load(name) for name in ("kepler", "article", "shop")]
     for page in pages:
         web_target.build(page, folder / "www" / page.name)
-    pki.create(folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC))
+    pki.create(
+        folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC)
+    )
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
     ip("netns", "add", client)
     ip("netns", "add", server)
     # As in the lab: a link-local address that comes late would make Chromium drop its requests.
     for node in (client, server):
         subprocess.run(
-            ["ip", "netns", "exec", node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1",
-             "net.ipv6.conf.default.disable_ipv6=1"], check=True,
-        )  # fmt: skip
+            [
+                "ip",
+                "netns",
+                "exec",
+                node,
+                "sysctl",
+                "-qw",
+                "net.ipv6.conf.all.disable_ipv6=1",
+                "net.ipv6.conf.default.disable_ipv6=1",
+            ],
+            check=True,
+        )
     try:
-        ip("link", "add", "lan0", "netns", client, "type", "veth", "peer", "name", "lan0", "netns", server)
+        ip(
+            "link",
+            "add",
+            "lan0",
+            "netns",
+            client,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "lan0",
+            "netns",
+            server,
+        )
         for node, address in ((client, CLIENT), (server, SERVER)):
             ip("-n", node, "address", "add", f"{address}/24", "dev", "lan0")
             for interface in ("lo", "lan0"):
                 ip("-n", node, "link", "set", interface, "up")
-            subnet = ("198.18.200.0/24", "dev", "lan0", "proto", "kernel", "scope", "link", "src", address)
+            subnet = (
+                "198.18.200.0/24",
+                "dev",
+                "lan0",
+                "proto",
+                "kernel",
+                "scope",
+                "link",
+                "src",
+                address,
+            )
             ip("-n", node, "route", "replace", *subnet, "congctl", "cubic")
         yield Pair(client, server, folder)
     finally:
@@ -158,9 +194,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 @contextlib.contextmanager
 def web_server(pair: Pair, protocol: str, *argv: str, **environment: str) -> Iterator[Job]:
-    job = pair.job(pair.server, "satlab_web_server", "-P", protocol, "-B", SERVER, *argv, **environment)
+    job = pair.job(
+        pair.server, "satlab_web_server", "-P", protocol, "-B", SERVER, *argv, **environment
+    )
     try:
-        until(lambda: job.process.poll() is not None or any("ready" in s for s in job.statistics()), "readiness")
+        until(
+            lambda: job.process.poll() is not None or any("ready" in s for s in job.statistics()),
+            "readiness",
+        )
         assert job.process.poll() is None, job.process.communicate()
         yield job
     finally:
@@ -173,7 +214,9 @@ def program(pair: Pair, *argv: str) -> Iterator["subprocess.Popen[str]"]:
     process = pair.start(pair.server, *argv)
     try:
         listening = ["ip", "netns", "exec", pair.server, "ss", "-ltnH", "sport = :80"]
-        until(lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a listener")
+        until(
+            lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a listener"
+        )
         yield process
     finally:
         process.terminate()
@@ -185,7 +228,9 @@ def page_load(pair: Pair, protocol: str, *argv: str, **environment: str) -> Job:
 
 
 def processes_in(pair: Pair) -> list[int]:
-    listed = subprocess.run(["ip", "netns", "pids", pair.client], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["ip", "netns", "pids", pair.client], capture_output=True, text=True, check=True
+    )
     return [int(pid) for pid in listed.stdout.split()]
 
 
@@ -195,10 +240,15 @@ def test_two_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, sp
         job = page_load(pair, protocol, "-n", "2")
         job.end(expect=0)
     loads = job.loads()
-    assert [(r["status"], r["objects"], r["body_bytes"]) for r in loads] == [("ok", 75, 815_804)] * 2
+    assert [(r["status"], r["objects"], r["body_bytes"]) for r in loads] == [
+        ("ok", 75, 815_804)
+    ] * 2
     assert [r["protocols"] for r in loads] == [{spoken: 75}] * 2
     for record in loads:
-        times = [record[f"{name}_ms"] for name in ("response_start", "first_contentful_paint", "page_load_time")]
+        times = [
+            record[f"{name}_ms"]
+            for name in ("response_start", "first_contentful_paint", "page_load_time")
+        ]
         assert 0 < times[0] < times[1] < times[2] < 33_000
         assert record["cpu_user_s"] > 0
     sent = [s for s in job.statistics() if "page_load_time_ms" in s]
@@ -230,16 +280,27 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: 
     assert (shares[0], shares[-1]) == (0, 1)
     assert 1 <= sum(frame["jpeg"] is not None for frame in content["frames"]) <= 20
     load = observations.ADAPTER.validate_python(content)
-    assert content["first_contentful_paint_ms"] / 2 < (load.speed_index_ms or 0) < content["frames"][-1]["t_ms"] + 1
+    assert (
+        content["first_contentful_paint_ms"] / 2
+        < (load.speed_index_ms or 0)
+        < content["frames"][-1]["t_ms"] + 1
+    )
     assert len(observed.loads()) == 1, "the observed load is none of these"
 
 
 @pytest.mark.parametrize(
     ("name", "protocol", "spoken"),
-    [("article", "h1", "http/1.1"), ("article", "h2", "h2"), ("article", "h3", "h3"),
-     ("shop", "h1", "http/1.1"), ("shop", "h3", "h3")],
-)  # fmt: skip
-def test_a_page_of_several_domains_is_whole(pair: Pair, name: str, protocol: str, spoken: str) -> None:
+    [
+        ("article", "h1", "http/1.1"),
+        ("article", "h2", "h2"),
+        ("article", "h3", "h3"),
+        ("shop", "h1", "http/1.1"),
+        ("shop", "h3", "h3"),
+    ],
+)
+def test_a_page_of_several_domains_is_whole(
+    pair: Pair, name: str, protocol: str, spoken: str
+) -> None:
     page = web_target.load(name)
     with web_server(pair, protocol, "-p", name):
         job = page_load(pair, protocol, "-p", name, "-n", "1")
@@ -256,8 +317,13 @@ def test_netlog_and_keys_of_an_observed_load_are_stored(observed: Job) -> None:
     (netlog,) = observed.files("netlog_json")
     kinds = {number: name for name, number in netlog["constants"]["logEventTypes"].items()}
     assert "QUIC_SESSION" in {kinds[event["type"]] for event in netlog["events"]}
-    (keys,) = [observed.raw / one["tls_keys_txt"] for one in observed.statistics() if "tls_keys_txt" in one]
-    assert "QUIC_CLIENT_TRAFFIC_SECRET_0" in keys.read_text() or "CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
+    (keys,) = [
+        observed.raw / one["tls_keys_txt"] for one in observed.statistics() if "tls_keys_txt" in one
+    ]
+    assert (
+        "QUIC_CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
+        or "CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
+    )
 
 
 def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
@@ -272,11 +338,26 @@ def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
         capture.process.terminate()
         capture.end(expect=0)
     assert load.loads() == [], "no load was measured"
-    (packets,) = [capture.raw / one["capture_pcapng"] for one in capture.statistics() if "capture_pcapng" in one]
+    (packets,) = [
+        capture.raw / one["capture_pcapng"]
+        for one in capture.statistics()
+        if "capture_pcapng" in one
+    ]
     (keys,) = [load.raw / one["tls_keys_txt"] for one in load.statistics() if "tls_keys_txt" in one]
 
     def frames(*options: str) -> list[str]:
-        argv = ["tshark", "-r", str(packets), *options, "-Y", "http3", "-T", "fields", "-e", "quic.stream.stream_id"]
+        argv = [
+            "tshark",
+            "-r",
+            str(packets),
+            *options,
+            "-Y",
+            "http3",
+            "-T",
+            "fields",
+            "-e",
+            "quic.stream.stream_id",
+        ]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 
     assert len(frames("-o", f"tls.keylog_file:{keys}")) >= len(web_target.load("article").objects)
@@ -297,12 +378,24 @@ def test_each_domain_has_connections_of_its_own(pair: Pair) -> None:
 
 
 def test_an_imported_page_is_whole_over_http_3_with_its_domains(pair: Pair, tmp_path: Path) -> None:
-    kinds = {"": "text/html", "a.css": "text/css", "a.js": "text/javascript", "a.png": "image/png", "b": "text/html"}
+    kinds = {
+        "": "text/html",
+        "a.css": "text/css",
+        "a.js": "text/javascript",
+        "a.png": "image/png",
+        "b": "text/html",
+    }
     listed = [
-        {"request": {"method": "GET", "url": f"https://www{number % 3}.example.com/{path}"},
-         "response": {"status": 200, "bodySize": 9_000 + number, "content": {"size": 9_000, "mimeType": mime}}}
+        {
+            "request": {"method": "GET", "url": f"https://www{number % 3}.example.com/{path}"},
+            "response": {
+                "status": 200,
+                "bodySize": 9_000 + number,
+                "content": {"size": 9_000, "mimeType": mime},
+            },
+        }
         for number, (path, mime) in enumerate(kinds.items())
-    ]  # fmt: skip
+    ]
     (tmp_path / "x.har").write_text(json.dumps({"log": {"version": "1.2", "entries": listed}}))
     page = writing.run(tmp_path / "x.har", "imported", PurePosixPath("index.html"), tmp_path).page
     web_target.build(page, pair.folder / "www" / "imported")
@@ -324,7 +417,9 @@ def test_the_browser_asks_for_each_object_once_and_for_nothing_else(pair: Pair) 
     asked = Counter(log.read_text().splitlines())
     objects = web_target.load("kepler").objects
     expected = Counter("GET /" + ("" if o.loaded_as == "document" else o.path) for o in objects)
-    assert asked == expected + Counter(["HEAD /"]), "one HEAD, after the load, asks for the server's name"
+    assert asked == expected + Counter(["HEAD /"]), (
+        "one HEAD, after the load, asks for the server's name"
+    )
 
 
 def test_the_browser_finds_images_and_style_sheets_valid(pair: Pair) -> None:
@@ -361,7 +456,9 @@ with job.fresh_browser(target, job.find_programs(), 33.0) as driver:
 
 
 def test_t08_a_wrong_certificate_fails_the_load(pair: Pair) -> None:
-    other = pki.create(pair.folder / "other-pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    other = pki.create(
+        pair.folder / "other-pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
+    )
     with web_server(pair, "h3"):
         job = page_load(pair, "h3", "-n", "1", SATLAB_PKI=str(other.folder))
         errors = job.end(expect=1)
@@ -408,8 +505,20 @@ def test_a_killed_browser_is_a_failed_sample_and_the_next_load_starts_anew(pair:
             return [p for p in processes_in(pair) if b"--remote-debugging-port" in command_line(p)]
 
         until(browsers, "a browser")
-        listening = ["ip", "netns", "exec", pair.server, "ss", "-tnH", "state", "established", "sport = :80"]
-        until(lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a request")
+        listening = [
+            "ip",
+            "netns",
+            "exec",
+            pair.server,
+            "ss",
+            "-tnH",
+            "state",
+            "established",
+            "sport = :80",
+        ]
+        until(
+            lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a request"
+        )
         for pid in browsers():
             os.kill(pid, signal.SIGKILL)
         job.end(expect=1)
@@ -439,8 +548,12 @@ def test_a_stopped_job_keeps_finished_loads_and_leaves_no_process(pair: Pair) ->
     assert processes_in(pair) == []
 
 
-@pytest.mark.parametrize(("protocol", "place"), [("h1", f"TCP {SERVER}:80"), ("h3", f"UDP {SERVER}:443")])
-def test_a_port_in_use_is_one_clear_line_and_status_3(pair: Pair, protocol: str, place: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "place"), [("h1", f"TCP {SERVER}:80"), ("h3", f"UDP {SERVER}:443")]
+)
+def test_a_port_in_use_is_one_clear_line_and_status_3(
+    pair: Pair, protocol: str, place: str
+) -> None:
     with web_server(pair, protocol):
         second = pair.job(pair.server, "satlab_web_server", "-P", protocol, "-B", SERVER)
         errors = second.end(expect=3)
@@ -455,4 +568,6 @@ def test_another_congestion_control_on_the_route_ends_the_server(pair: Pair) -> 
     assert errors.splitlines()[0] == "error: TCP uses cubic, not reno"
     (server_file,) = server.files("server_json")
     assert server_file["congestion_control"] == {"asked": "reno", "observed": ["cubic"]}
-    assert [s["congestion_control_ok"] for s in server.statistics() if "congestion_control_ok" in s] == [0]
+    assert [
+        s["congestion_control_ok"] for s in server.statistics() if "congestion_control_ok" in s
+    ] == [0]

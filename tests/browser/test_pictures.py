@@ -32,7 +32,9 @@ def own_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replayed_site, "HOSTILE", "page load")
         with replayed_site.serve(tmp_path_factory.mktemp("pictures")) as site:
-            other = example_run.Example(run_id="20261121-130000-page_load-geo-0002", loads={"h1": 3, "h3": 3})
+            other = example_run.Example(
+                run_id="20261121-130000-page_load-geo-0002", loads={"h1": 3, "h3": 3}
+            )
             folder = example_run.write(site.others, other)
             collect.gather(folder).lazy().collect().write_parquet(folder / "records.parquet")
             yield site
@@ -40,7 +42,9 @@ def own_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def drawn(driver: webdriver.Chrome) -> tuple[bytes, int]:
     """Return a picture of the open page, and its height."""
-    height = min(int(driver.execute_script("return document.documentElement.scrollHeight")), MOST_HEIGHT)
+    height = min(
+        int(driver.execute_script("return document.documentElement.scrollHeight")), MOST_HEIGHT
+    )
     area = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
     how = {"format": "webp", "quality": 80, "captureBeyondViewport": True, "clip": area}
     return base64.b64decode(driver.execute_cdp_cmd("Page.captureScreenshot", how)["data"]), height
@@ -82,7 +86,9 @@ def test_p377_pictures_show_the_pages_of_now(own_site: Site) -> None:
         files = sorted(PICTURES.glob("*.webp"))
         assert {file.stem for file in files} == heights.keys(), "make pictures"
         for name, (width, height) in sizes(driver, files).items():
-            assert width == WIDTH and abs(height - heights[name]) <= TOLERANCE * heights[name], f"{name}: make pictures"
+            assert width == WIDTH and abs(height - heights[name]) <= TOLERANCE * heights[name], (
+                f"{name}: make pictures"
+            )
     finally:
         own_site.replay.release()
         driver.quit()
@@ -90,8 +96,11 @@ def test_p377_pictures_show_the_pages_of_now(own_site: Site) -> None:
 
 def test_p377_each_picture_has_a_place_and_a_text_in_the_documentation() -> None:
     shown = re.findall(
-        r"!\[([^\]]+)\]\(\.\./pictures/([\w-]+)\.webp\)", (paths.ROOT / "docs/how-to/web.md").read_text()
+        r"!\[([^\]]+)\]\(\.\./pictures/([\w-]+)\.webp\)",
+        (paths.ROOT / "docs/how-to/web.md").read_text(),
     )
-    assert sorted(name for _, name in shown) == sorted(file.stem for file in PICTURES.glob("*.webp"))
+    assert sorted(name for _, name in shown) == sorted(
+        file.stem for file in PICTURES.glob("*.webp")
+    )
     assert all(len(alternative) > 30 for alternative, _ in shown)
     assert sum(file.stat().st_size for file in PICTURES.iterdir()) < 600_000

@@ -32,7 +32,9 @@ def numbers(chrome: webdriver.Chrome) -> list[str]:
         return []
 
 
-def test_runs_are_filtered_pinned_compared_and_removed(chrome: webdriver.Chrome, site: Site) -> None:
+def test_runs_are_filtered_pinned_compared_and_removed(
+    chrome: webdriver.Chrome, site: Site
+) -> None:
     log_in(chrome, site)
     first, second = finished(chrome, site, protocol="h1"), finished(chrome, site, protocol="h3")
     note = chrome.find_element(By.ID, "note")
@@ -46,7 +48,10 @@ def test_runs_are_filtered_pinned_compared_and_removed(chrome: webdriver.Chrome,
     for expected in ("protocol=h1", "protocol=h3", "profile=geo", "HTTP/3 page", "Mbit/s", words):
         assert expected in page
     chrome.find_element(By.CSS_SELECTOR, f"[aria-label='Pin run #{first}']").click()
-    until(lambda: chrome.find_elements(By.CSS_SELECTOR, f"[aria-label='Unpin run #{first}']"), "the pin")
+    until(
+        lambda: chrome.find_elements(By.CSS_SELECTOR, f"[aria-label='Unpin run #{first}']"),
+        "the pin",
+    )
     assert f"#{first}" in chrome.find_elements(By.CSS_SELECTOR, ".runs tbody tr")[0].text
     keep_picture(chrome, "runs")
 

@@ -39,7 +39,9 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     pages = [web_target.load(name) for name in ("kepler", "article")]
     for page in pages:
         web_target.build(page, folder / "www" / page.name)
-    pki.create(folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC))
+    pki.create(
+        folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC)
+    )
     with chain(folder, folder / "pki") as made:
         yield made
 
@@ -63,7 +65,15 @@ def job(row: Chain, role: str, name: str, place: Path, *argv: str) -> "subproces
         "OWNER_SCENARIO_INSTANCE_ID": "1",
     }
     settings = [f"{key}={value}" for key, value in variables.items()]
-    return row.start(role, "env", "-i", *settings, sys.executable, str(JOBS / name / "files" / f"{name}.py"), *argv)
+    return row.start(
+        role,
+        "env",
+        "-i",
+        *settings,
+        sys.executable,
+        str(JOBS / name / "files" / f"{name}.py"),
+        *argv,
+    )
 
 
 @contextlib.contextmanager
@@ -71,7 +81,10 @@ def web_server(row: Chain, place: Path, *argv: str) -> Iterator[None]:
     """Serve a page over HTTP/3 on the server; `place` is for what the job sends. After a fault all proxies end."""
     server = job(row, "server", "satlab_web_server", place, "-P", "h3", "-B", SERVER, *argv)
     try:
-        until(lambda: server.poll() is not None or any("ready" in s for s in statistics(place)), "readiness")
+        until(
+            lambda: server.poll() is not None or any("ready" in s for s in statistics(place)),
+            "readiness",
+        )
         yield
     except BaseException:
         row.end()
@@ -105,7 +118,9 @@ def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str
         _, errors = load.communicate(timeout=DEADLINE_S * LOADS)
         assert load.returncode == 0, errors
     loads = stored(here, "page_load_json")
-    assert [(r["status"], r["objects"], r["body_bytes"]) for r in loads] == [("ok", 75, 815_804)] * LOADS
+    assert [(r["status"], r["objects"], r["body_bytes"]) for r in loads] == [
+        ("ok", 75, 815_804)
+    ] * LOADS
     assert [r["protocols"] for r in loads] == [{"h3": 75}] * LOADS
     for proxy in (gw, st):
         assert proxy.end() == 0
@@ -113,18 +128,27 @@ def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str
         assert len(pages) == LOADS
         assert {line["alpn"] for line in pages} == {"h3"}
         # Connections that fetch a ticket come from the proxy itself.
-        clients = [line for line in proxy.lines("accepted") if line["client"].startswith(f"{CLIENT}:")]
+        clients = [
+            line for line in proxy.lines("accepted") if line["client"].startswith(f"{CLIENT}:")
+        ]
         assert len(clients) >= LOADS
     if mode == "warm":
         assert all(line["zero_rtt"] for line in st.lines("closed"))
 
 
-def test_each_domain_of_a_page_comes_through_both_proxies_by_connections_of_its_own(row: Chain) -> None:
+def test_each_domain_of_a_page_comes_through_both_proxies_by_connections_of_its_own(
+    row: Chain,
+) -> None:
     page = web_target.load("article")
     there, here = row.folder / "domains-s", row.folder / "domains-c"
     with web_server(row, there, "-p", page.name):
-        gw, st = (row.transparent(role, "--mode=h3-capable", f"--domains-of={page.host}") for role in ("gw", "st"))
-        load = job(row, "client", "satlab_page_load", here, "h3", SERVER, "-n", "1", "-p", page.name)
+        gw, st = (
+            row.transparent(role, "--mode=h3-capable", f"--domains-of={page.host}")
+            for role in ("gw", "st")
+        )
+        load = job(
+            row, "client", "satlab_page_load", here, "h3", SERVER, "-n", "1", "-p", page.name
+        )
         _, errors = load.communicate(timeout=DEADLINE_S)
         assert load.returncode == 0, errors
     (record,) = stored(here, "page_load_json")

@@ -37,7 +37,16 @@ def served() -> Iterator[tuple[str, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     state = Path(tempfile.mkdtemp(prefix="serve-")) / "state"
-    argv = [sys.executable, "-m", "satlab", "serve", "--listen", f"127.0.0.1:{port}", "--state", str(state)]
+    argv = [
+        sys.executable,
+        "-m",
+        "satlab",
+        "serve",
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--state",
+        str(state),
+    ]
     token_file = state.with_name("token")
     token_file.touch(0o600)
     token_file.write_text(TOKEN)
@@ -84,13 +93,19 @@ def scraped(url: str) -> str:
 
 def delivered(metrics: str) -> float:
     """Return the bytes that the forward link has delivered."""
-    found = re.search(r'^satlab_link_out_bytes_total{lab="serve",direction="forward"} (\S+)$', metrics, re.MULTILINE)
+    found = re.search(
+        r'^satlab_link_out_bytes_total{lab="serve",direction="forward"} (\S+)$',
+        metrics,
+        re.MULTILINE,
+    )
     assert found is not None, metrics
     return float(found[1])
 
 
 @pytest.mark.timeout(600)
-def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chrome: webdriver.Chrome) -> None:
+def test_a_page_load_over_geo_from_login_to_report(
+    served: tuple[str, str], chrome: webdriver.Chrome
+) -> None:
     url, token = served
     until(lambda: opened(chrome, f"{url}/ui/login#token={token}"), "login page")
     assert token not in chrome.current_url, "it is not kept in the history"
@@ -112,25 +127,43 @@ def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chro
     until(lambda: "Open the report" in text(chrome), "the end", RUN_S)
     page = text(chrome)
     assert "Finished Ok" in page, page
-    assert "satlab_link" not in scraped(url) and 'satlab_serve_runs_total{outcome="ok"} 1.0' in scraped(url)
+    assert "satlab_link" not in scraped(
+        url
+    ) and 'satlab_serve_runs_total{outcome="ok"} 1.0' in scraped(url)
     assert "have changed since the run" not in page, page
-    logs = [each.text.partition(" ")[0] for each in chrome.find_elements(By.CSS_SELECTOR, ".logs summary")]
+    logs = [
+        each.text.partition(" ")[0]
+        for each in chrome.find_elements(By.CSS_SELECTOR, ".logs summary")
+    ]
     assert logs[0] == "runner" and any(name.startswith("satlab_") for name in logs), logs
     whole = chrome.find_element(By.CSS_SELECTOR, ".logs a").get_attribute("href")
-    said = chrome.execute_async_script("fetch(arguments[0]).then(a => a.text()).then(arguments[1])", whole)
+    said = chrome.execute_async_script(
+        "fetch(arguments[0]).then(a => a.text()).then(arguments[1])", whole
+    )
     assert "calibrat" in said, said
-    for metric, least_ms in {"Response Start": 580, "First Contentful Paint": 580, "Page Load Time": 1160}.items():
+    for metric, least_ms in {
+        "Response Start": 580,
+        "First Contentful Paint": 580,
+        "Page Load Time": 1160,
+    }.items():
         figure = re.search(rf"{metric} HTTP/3 ([\d,]+)", page)
         assert figure is not None, page
         assert int(figure[1].replace(",", "")) > least_ms, "faster than light"
     chrome.find_element(By.LINK_TEXT, "Open the report").click()
     until(lambda: "page_load over geo" in text(chrome), "report")
-    until(lambda: chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot"), "figures, in their sandbox")
+    until(
+        lambda: chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot"),
+        "figures, in their sandbox",
+    )
 
     chrome.get(f"{url}/ui/scenarios/satlab/ping")
     chrome.find_element(By.ID, "argument.count").send_keys("500")
     chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
     until(lambda: "Running the scenario" in text(chrome), "progress", RUN_S)
     chrome.find_element(By.CSS_SELECTOR, "button.danger").click()
-    until(lambda: "Open the report" in text(chrome) or "Launch again" in text(chrome), "the end", RUN_S)
+    until(
+        lambda: "Open the report" in text(chrome) or "Launch again" in text(chrome),
+        "the end",
+        RUN_S,
+    )
     assert "Stopped" in text(chrome)

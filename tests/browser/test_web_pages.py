@@ -21,14 +21,24 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     url = launch(chrome, site, "page_load", protocol="h3")
     until(lambda: "Running the scenario" in text(chrome), "progress")
     until(lambda: len(chrome.find_elements(By.CSS_SELECTOR, "#curves .curve")) == 4, "curves")
-    assert site.listeners.count == 1 and "live" not in requested(chrome), "the server pushes, the page does not poll"
+    assert site.listeners.count == 1 and "live" not in requested(chrome), (
+        "the server pushes, the page does not poll"
+    )
     # By one script: the page may replace the curve between two commands.
-    points: str = chrome.execute_script("return document.querySelector('#curves .curve').getAttribute('points')")
+    points: str = chrome.execute_script(
+        "return document.querySelector('#curves .curve').getAttribute('points')"
+    )
     assert len(points.split()) > 5
     site.replay.release()
     until(lambda: "Finished Ok" in text(chrome), "the end, without a touch")
     page = text(chrome)
-    for expected in ("Response Start", "First Contentful Paint", "Page Load Time", "HTTP/3", "Mbit/s"):
+    for expected in (
+        "Response Start",
+        "First Contentful Paint",
+        "Page Load Time",
+        "HTTP/3",
+        "Mbit/s",
+    ):
         assert expected in page
     assert chrome.current_url == url
     chrome.find_element(By.LINK_TEXT, "Open the report").click()
@@ -127,13 +137,23 @@ def test_it_works_without_scripts(chrome: webdriver.Chrome, site: Site) -> None:
 
 
 @pytest.mark.parametrize("chrome", [{"width": 390}], indirect=True)
-def test_pages_fit_a_phone_and_have_names_for_everything(chrome: webdriver.Chrome, site: Site) -> None:
+def test_pages_fit_a_phone_and_have_names_for_everything(
+    chrome: webdriver.Chrome, site: Site
+) -> None:
     log_in(chrome, site)
     url = launch(chrome, site, "page_load", protocol="h1").removeprefix(f"{site.url}/ui")
     other = launch(chrome, site, "ping", count="3").rpartition("/")[2]
     until(lambda: "Finished Ok" in text(chrome), "end")
     compared = f"/compare?run={url.rpartition('/')[2]}&run={other}"
-    for path in ("/", "/runs", "/scenarios/satlab/page_load", url, compared, "/account", "/runs/999"):
+    for path in (
+        "/",
+        "/runs",
+        "/scenarios/satlab/page_load",
+        url,
+        compared,
+        "/account",
+        "/runs/999",
+    ):
         chrome.get(f"{site.url}/ui{path}")
         for summary in chrome.find_elements(By.TAG_NAME, "summary"):
             summary.click()
@@ -155,7 +175,9 @@ def nodes(driver: webdriver.Chrome) -> list[dict[str, Any]]:
     """Return the accessibility nodes of controls and images."""
     roles = ("button", "link", "textbox", "combobox", "checkbox", "image", "navigation", "region")
     tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    return [node for node in tree if not node["ignored"] and node.get("role", {}).get("value") in roles]
+    return [
+        node for node in tree if not node["ignored"] and node.get("role", {}).get("value") in roles
+    ]
 
 
 @pytest.mark.parametrize("chrome", [{"motion": False}], indirect=True)

@@ -92,12 +92,16 @@ def traces(name: str) -> dict[str, list[str]]:
     nft = shutil.which("nft")
     with IPRoute() as ip:
         links = {str(link.get("ifname")) for link in ip.get_links()} & _interfaces()
-        routes = [str((r.get("dst"), r["dst_len"], r["table"], r.get("oif"))) for r in ip.get_routes()]
+        routes = [
+            str((r.get("dst"), r["dst_len"], r["table"], r.get("oif"))) for r in ip.get_routes()
+        ]
     return {
         "namespaces": netns.present(name),
         "links": sorted(links),
         "routes": sorted(routes),
-        "nft": subprocess.run([nft, "list", "ruleset"], capture_output=True, text=True, check=True).stdout.splitlines()
+        "nft": subprocess.run(
+            [nft, "list", "ruleset"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         if nft
         else [],
         "processes": [str(pid) for pid in marked(name)],
@@ -128,7 +132,10 @@ class _link_events:  # noqa: N801
     def __enter__(self) -> set[str]:
         self._names: set[str] = set()
         self._monitor: Any = subprocess.Popen(
-            ["ip", "-o", "monitor", "link"], stdout=subprocess.PIPE, text=True, env=os.environ | {MARK: "monitor"}
+            ["ip", "-o", "monitor", "link"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {MARK: "monitor"},
         )
         return self._names
 

@@ -23,7 +23,13 @@ PAIRS = {"st": "gw", "gw": "st", "near": "far", "far": "near"}
 
 def link_plan(config: dict) -> dict:  # type: ignore[type-arg]
     """Return a plan that the schema allows; its figures mean nothing."""
-    both = {"symbol_rate_baud": 1e6, "modcod_id": 7, "modcod": "QPSK 3/4", "es_n0_db": 10.0, "rate_bps": 1e6}
+    both = {
+        "symbol_rate_baud": 1e6,
+        "modcod_id": 7,
+        "modcod": "QPSK 3/4",
+        "es_n0_db": 10.0,
+        "rate_bps": 1e6,
+    }
     both |= {"one_way_delay_ms": 0.0, "queue_bytes": 10**6, "bdp_bytes": 10**6, "loss_ratio": 0.0}
     both |= {"loss_unit": "packet", "udp_goodput_bps": 1e6, "tcp_goodput_bps": 1e6}
     return {
@@ -47,7 +53,9 @@ def attach(end: dict[str, str]) -> int:
     def enter() -> int:
         netns.setns(end["netns"], flags=0)
         device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-        fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", end["tun"].encode(), IFF_TUN | IFF_NO_PI))
+        fcntl.ioctl(
+            device, TUNSETIFF, struct.pack("16sH22x", end["tun"].encode(), IFF_TUN | IFF_NO_PI)
+        )
         return device
 
     with ThreadPoolExecutor(max_workers=1) as thread:

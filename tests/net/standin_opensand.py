@@ -47,7 +47,9 @@ def main() -> int:
         return 0
     arguments = sys.argv[1:]
     files = {
-        option: Path(arguments[arguments.index(option) + 1]) for option in ("-i", "-t", "-p") if option in arguments
+        option: Path(arguments[arguments.index(option) + 1])
+        for option in ("-i", "-t", "-p")
+        if option in arguments
     }
     text = files["-i"].read_text()
     kind = KINDS[_text(text, "entity_type")]
@@ -68,14 +70,21 @@ def main() -> int:
     if mode == "idle":
         signal.pause()
     addresses = {
-        k: re.findall(r"<emu_address>([\d.]+)<", part) for k, part in re.findall(r"<(\w+s)>(.*?)</\1>", text, re.DOTALL)
+        k: re.findall(r"<emu_address>([\d.]+)<", part)
+        for k, part in re.findall(r"<(\w+s)>(.*?)</\1>", text, re.DOTALL)
     }
     if kind == "sat":
         relay(addresses["gateways"][0])
     else:
         probes = Probes(kind, Path(_text(text, "path_local")), collector(text))
         log_to(collector(text, "logs"), f"[EVENT][{kind}0][status] Blocks initialized")
-        serve(kind, text.partition(f"<entity_{kind}>")[2], addresses["satellites"][0], probes, lossy=mode == "lossy")
+        serve(
+            kind,
+            text.partition(f"<entity_{kind}>")[2],
+            addresses["satellites"][0],
+            probes,
+            lossy=mode == "lossy",
+        )
     return 0
 
 
@@ -157,10 +166,18 @@ def relay(gateway: str) -> None:
 def serve(kind: str, own: str, satellite: str, probes: Probes, *, lossy: bool) -> None:
     """Be a ground entity: frames of the TAP go to the satellite, after pacing and delay, and back."""
     tap = os.open("/dev/net/tun", os.O_RDWR)
-    fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", _text(own, "tap_iface").encode(), IFF_TAP | IFF_NO_PI))
-    down = udp(_text(own, "emu_address") if kind == "gw" else "", GW_PORT if kind == "gw" else ST_PORT)
+    fcntl.ioctl(
+        tap,
+        TUNSETIFF,
+        struct.pack("16sH22x", _text(own, "tap_iface").encode(), IFF_TAP | IFF_NO_PI),
+    )
+    down = udp(
+        _text(own, "emu_address") if kind == "gw" else "", GW_PORT if kind == "gw" else ST_PORT
+    )
     if kind == "st":  # no interface is named: the kernel takes the one of the route to the group
-        down.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(ST_GROUP) + bytes(4))
+        down.setsockopt(
+            socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(ST_GROUP) + bytes(4)
+        )
         log("EVENT", kind, "Login complete with MAC 1")
     waiting: deque[tuple[float, bytes]] = deque()
     free_s, count, dropped = 0.0, 0, 0

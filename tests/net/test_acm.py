@@ -31,7 +31,10 @@ RAMP_S, RAMP_DB = 6.0, 3.0
 def ramp() -> Timeline:
     """0.5 dB/s, which the profile's margin of 1 dB covers at a loop of 1.5 s, and 3 dB from then on."""
     steps = [
-        {"at_s": 1 + RAMP_S * i / 24, "set": {"direction": "forward", "attenuation_db": RAMP_DB * i / 24}}
+        {
+            "at_s": 1 + RAMP_S * i / 24,
+            "set": {"direction": "forward", "attenuation_db": RAMP_DB * i / 24},
+        }
         for i in range(1, 25)
     ]
     return Timeline(starts="on-request", steps=tuple(map(TimelineStep.model_validate, steps)))
@@ -41,11 +44,19 @@ def ramp() -> Timeline:
 def loaded(the_lab: Lab, offered_bps: int, seconds: float) -> Iterator[MetricsFile]:
     """Send UDP to the client for so long, from the moment on at which it arrives."""
     metrics = MetricsFile(Path(the_lab.config.metrics))
-    arguments = (NamespaceShell(the_lab), ProbePath("client", "server", SERVER), offered_bps, seconds)
+    arguments = (
+        NamespaceShell(the_lab),
+        ProbePath("client", "server", SERVER),
+        offered_bps,
+        seconds,
+    )
     flow = threading.Thread(target=link_probe.udp_flow, args=arguments)
     flow.start()
     try:
-        assert wait(lambda: any(s["forward"]["rate_bps"] > offered_bps / 2 for s in metrics.samples()[-5:]), 15)
+        assert wait(
+            lambda: any(s["forward"]["rate_bps"] > offered_bps / 2 for s in metrics.samples()[-5:]),
+            15,
+        )
         yield metrics
     finally:
         flow.join()
@@ -55,7 +66,9 @@ def since(metrics: MetricsFile, start: float, stop: float) -> list[dict[str, Any
     return [s["forward"] for s in metrics.samples() if start <= s["t_unix_s"] <= stop]
 
 
-def test_a_ramp_under_saturated_udp_moves_the_rate_without_lost_frames(lab_id: str, satlink: Path) -> None:
+def test_a_ramp_under_saturated_udp_moves_the_rate_without_lost_frames(
+    lab_id: str, satlink: Path
+) -> None:
     """17.99 dB is 32APSK 9/10 with a margin of 1 dB; 14.99 dB is 32APSK 4/5, with 89 % of the rate."""
     request = LinkRequest(profile=paths.PROFILES / "geo-acm", timeline=ramp())
     the_lab = Lab.up(lab_id, load(), request, satlink=satlink)
@@ -72,20 +85,29 @@ def test_a_ramp_under_saturated_udp_moves_the_rate_without_lost_frames(lab_id: s
         assert ids == sorted(ids, reverse=True)
         assert (ids[0], ids[-1]) == (28, 25)
         # Of 10 Mbaud, less the headers of GSE; the emulator's own rate is exact, a busy host's sender is not.
-        for efficiency, seconds in ((4.453027, since(metrics, began, began + 1)), (3.951571, during[-15:])):
-            assert fmean(s["rate_bps"] for s in seconds) == pytest.approx(10e6 * efficiency * 0.99, rel=0.05)
+        for efficiency, seconds in (
+            (4.453027, since(metrics, began, began + 1)),
+            (3.951571, during[-15:]),
+        ):
+            assert fmean(s["rate_bps"] for s in seconds) == pytest.approx(
+                10e6 * efficiency * 0.99, rel=0.05
+            )
     finally:
         lab.down(lab_id)
 
 
 def test_a_sudden_fade_costs_frames_until_the_loop_has_followed(lab_id: str, satlink: Path) -> None:
     """The control socket takes 10 dB off at once: frames are lost for a loop's time, then none."""
-    the_lab = Lab.up(lab_id, load(), LinkRequest(profile=paths.PROFILES / "geo-acm"), satlink=satlink)
+    the_lab = Lab.up(
+        lab_id, load(), LinkRequest(profile=paths.PROFILES / "geo-acm"), satlink=satlink
+    )
     try:
         path = Path(the_lab.config.control or "")
         with loaded(the_lab, 2_000_000, 6) as metrics:
             began = time.time()
-            control.change(path, LinkSet.model_validate({"direction": "forward", "attenuation_db": 10}))
+            control.change(
+                path, LinkSet.model_validate({"direction": "forward", "attenuation_db": 10})
+            )
             assert wait(lambda: metrics.samples()[-1]["t_unix_s"] > began + 4, 10)
         assert sum(s["lost_frames"] for s in since(metrics, began, began + 2)) > 0
         assert sum(s["lost_frames"] for s in since(metrics, began + 2, began + 4)) == 0

@@ -55,7 +55,13 @@ def machine(node: Node, client: Path) -> dict[str, Any]:
         "campaign_host_public_key": str(node.folder / "host_key.pub"),
         "campaign_host_command": node.command,
     }
-    described = {"roles": ["campaign"], "alias": node.name, "address": "127.0.0.1", "port": node.port, "user": "root"}
+    described = {
+        "roles": ["campaign"],
+        "alias": node.name,
+        "address": "127.0.0.1",
+        "port": node.port,
+        "user": "root",
+    }
     return described | {"keyfile": str(client), "extra": extra}
 
 
@@ -63,7 +69,9 @@ def inventory(machines: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the inventory that EnOSlib makes of its machines."""
     names = {"address": "ansible_host", "port": "ansible_port", "user": "ansible_ssh_user"}
     names |= {"keyfile": "ansible_ssh_private_key_file"}
-    hosts = {one["alias"]: {names[key]: one[key] for key in names} | one["extra"] for one in machines}
+    hosts = {
+        one["alias"]: {names[key]: one[key] for key in names} | one["extra"] for one in machines
+    }
     return {"campaign": {"hosts": hosts}}
 
 
@@ -75,12 +83,26 @@ def play(nodes: Nodes, folder: Path, identity: Path) -> str:
     if ENOSLIB:
         description = {"satlab": given, "resources": {"machines": machines, "networks": []}}
         (folder / "machines.yml").write_text(yaml.safe_dump(description))
-        argv = [ENOSLIB, str(PLAYBOOK.with_name("enoslib_hosts.py")), str(folder / "machines.yml"), str(made)]
+        argv = [
+            ENOSLIB,
+            str(PLAYBOOK.with_name("enoslib_hosts.py")),
+            str(folder / "machines.yml"),
+            str(made),
+        ]
     else:
         (folder / "inventory.yml").write_text(yaml.safe_dump(inventory(machines)))
         words = json.dumps(given | {"campaign_hosts_file": str(made)})
-        argv = [str(ANSIBLE), "-i", str(folder / "inventory.yml"), str(PLAYBOOK), "--extra-vars", words]
-    pinned = f"-F none -o UserKnownHostsFile={nodes.folder / 'known_hosts'} -o StrictHostKeyChecking=yes"
+        argv = [
+            str(ANSIBLE),
+            "-i",
+            str(folder / "inventory.yml"),
+            str(PLAYBOOK),
+            "--extra-vars",
+            words,
+        ]
+    pinned = (
+        f"-F none -o UserKnownHostsFile={nodes.folder / 'known_hosts'} -o StrictHostKeyChecking=yes"
+    )
     variables = {
         "ANSIBLE_CONFIG": str(paths.ROOT / "ansible" / "ansible.cfg"),
         "ANSIBLE_SSH_ARGS": pinned,
@@ -90,25 +112,38 @@ def play(nodes: Nodes, folder: Path, identity: Path) -> str:
         "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
         "HOME": str(folder),
     }
-    done = subprocess.run(argv, env=os.environ | variables, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        argv, env=os.environ | variables, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_p261_hosts_of_an_inventory_become_hosts_of_a_campaign(nodes: Nodes, tmp_path: Path) -> None:
+def test_p261_hosts_of_an_inventory_become_hosts_of_a_campaign(
+    nodes: Nodes, tmp_path: Path
+) -> None:
     identity = key(tmp_path / "campaign")
     play(nodes, tmp_path, identity)
     known = hosts.load(tmp_path / "made.yml")
-    assert [(host.name, host.port, host.slots) for host in known.hosts] == [(n.name, n.port, 1) for n in nodes.nodes]
+    assert [(host.name, host.port, host.slots) for host in known.hosts] == [
+        (n.name, n.port, 1) for n in nodes.nodes
+    ]
     # The new key does attempts alone.
     *words, _ = known.command(known.hosts[0])
-    other = subprocess.run([*words, "cat /etc/passwd"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    other = subprocess.run(
+        [*words, "cat /etc/passwd"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
     assert other.returncode == ExitStatus.USAGE and b"root:" not in other.stdout
     plan, where = campaigns.plan(COUNT), CampaignFolder(tmp_path / "c")
     work = engine.choose(plan, where.path, Options("ssh", hosts=tmp_path / "made.yml"))
     assert work.run(ProgressLog(quiet=True), threading.Event()) == ExitStatus.OK
-    assert campaigns.rows_of_tasks(where.path, COUNT) == Counter({task.id: 1 for task in plan.tasks})
-    assert {record.last.host.name for task in plan.tasks if (record := where.read(task))} == {"node-a", "node-b"}
+    assert campaigns.rows_of_tasks(where.path, COUNT) == Counter(
+        {task.id: 1 for task in plan.tasks}
+    )
+    assert {record.last.host.name for task in plan.tasks if (record := where.read(task))} == {
+        "node-a",
+        "node-b",
+    }
     # A second run changes nothing.
     recap = play(nodes, tmp_path, identity)
     assert ENOSLIB or recap.count("changed=0") == 3, recap

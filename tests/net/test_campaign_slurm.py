@@ -26,7 +26,9 @@ COUNT = 2
 def test_p260_a_campaign_runs_on_the_nodes_of_slurm_and_leaves_nothing(tmp_path: Path) -> None:
     argv = [sys.executable, slurm.__file__, str(tmp_path / "s"), str(COUNT), "--jobs", "2"]
     variables = {"PYTHONPATH": paths.PYTHONPATH, paths.PROGRAMS_VARIABLE: str(paths.PROGRAMS)}
-    done = subprocess.run(argv, env=os.environ | variables, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        argv, env=os.environ | variables, capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["rows_of_task"] == {"1": COUNT}

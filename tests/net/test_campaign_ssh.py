@@ -44,24 +44,34 @@ def test_p263_a_host_that_is_lost_loses_no_task(nodes: Nodes, tmp_path: Path) ->
     plan, where = campaigns.plan(COUNT), CampaignFolder(tmp_path / "c")
     work = engine.choose(plan, where.path, Options("ssh", retries=1, hosts=nodes.file))
     done: list[ExitStatus] = []
-    thread = threading.Thread(target=lambda: done.append(work.run(ProgressLog(quiet=True), threading.Event())))
+    thread = threading.Thread(
+        target=lambda: done.append(work.run(ProgressLog(quiet=True), threading.Event()))
+    )
     thread.start()
     both = {"node-a", "node-b"}
-    assert processes.wait(lambda: {at.host.name for task in plan.tasks for at in where.attempts(task)} == both, 60)
+    assert processes.wait(
+        lambda: {at.host.name for task in plan.tasks for at in where.attempts(task)} == both, 60
+    )
     nodes.nodes[1].kill()
     thread.join(120)
     assert done == [ExitStatus.OK]
-    assert campaigns.rows_of_tasks(where.path, COUNT) == Counter({task.id: 1 for task in plan.tasks})
+    assert campaigns.rows_of_tasks(where.path, COUNT) == Counter(
+        {task.id: 1 for task in plan.tasks}
+    )
     assert {record.last.host.name for task in plan.tasks if (record := where.read(task))} == both
     assert where.log.read_text().count("Traceback") == 0
 
 
-def test_t40_a_key_of_a_campaign_does_attempts_alone_and_hosts_have_pinned_keys(nodes: Nodes, tmp_path: Path) -> None:
+def test_t40_a_key_of_a_campaign_does_attempts_alone_and_hosts_have_pinned_keys(
+    nodes: Nodes, tmp_path: Path
+) -> None:
     plan, where = campaigns.plan(1), CampaignFolder(tmp_path / "c")
     digest = where.begin(plan)
     known = hosts.load(nodes.file)
     *words, _ = known.command(known.hosts[0])
-    other = subprocess.run([*words, "cat /etc/passwd"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    other = subprocess.run(
+        [*words, "cat /etc/passwd"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
     assert other.returncode == ExitStatus.USAGE
     assert b"root:" not in other.stdout
     assert b"no request for an attempt" in other.stderr

@@ -63,9 +63,7 @@ cases:
   - {id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}
   - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60, second_after_s: 1}
 """
-GOOD_CLIENT = (
-    "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
-)
+GOOD_CLIENT = "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
 GOOD_SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {key} {cert}"
 
 
@@ -77,18 +75,25 @@ def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) ->
         (tmp_path / "suites" / f"{name}.yml").write_text(f"{HEAD}name: {name}{text}")
     shutil.copy(paths.SUITES / "interop.yml", tmp_path / "suites")
     monkeypatch.setattr(paths, "SUITES", tmp_path / "suites")
-    monkeypatch.setattr(link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {}))
-    monkeypatch.setattr(real_clock, "Limits", functools.partial(Limits, processes=64, disk_bytes=32 << 20))
+    monkeypatch.setattr(
+        link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {})
+    )
+    monkeypatch.setattr(
+        real_clock, "Limits", functools.partial(Limits, processes=64, disk_bytes=32 << 20)
+    )
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
 
 
 def check(tmp_path: Path, suite: str, *cases: str, **options: Any) -> CheckResult:
     found = check_run.run(
-        CheckRequest(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **options), ProgressLog(quiet=True)
+        CheckRequest(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **options),
+        ProgressLog(quiet=True),
     )
     document = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
-    assert not [one for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")]
+    assert not [
+        one for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")
+    ]
     return found
 
 
@@ -131,7 +136,9 @@ def test_satperf_is_timed_and_captured(tmp_path: Path, monkeypatch: pytest.Monke
     assert found.return_packets is not None and found.return_packets > 300
     assert found.client_cpu_s and found.server_cpu_s and found.client_peak_bytes
     folder = tmp_path / "runs"
-    assert list(folder.glob("*/raw/small-1/client-0.pcap")) and list(folder.glob("*/raw/small-1/client/client-0.jsonl"))
+    assert list(folder.glob("*/raw/small-1/client-0.pcap")) and list(
+        folder.glob("*/raw/small-1/client/client-0.jsonl")
+    )
 
 
 @pytest.mark.usefixtures("_satperf")
@@ -145,7 +152,9 @@ def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
     (again,) = found.samples["again"]
     assert 3 < times(again)[0] < 6.5
     # What quiche does not report is in its qlog.
-    assert again.warnings == () and again.retransmitted_share is not None and again.spent_s is not None
+    assert (
+        again.warnings == () and again.retransmitted_share is not None and again.spent_s is not None
+    )
     assert sum(again.spent_s.values()) == pytest.approx(times(again)[-1], abs=0.3)
 
 
@@ -159,7 +168,9 @@ def test_a_server_resumes_from_what_a_sample_s_first_connection_taught_it(tmp_pa
     phases = found.careful_resume["phases"]
     assert [one["phase"] for one in phases][:3] == ["reconnaissance", "unvalidated", "validating"]
     assert phases[0]["t_s"] < phases[1]["t_s"] < half
-    assert [one for one in found.symptoms if one.startswith("careful resume: a jump to 0.")], found.symptoms
+    assert [one for one in found.symptoms if one.startswith("careful resume: a jump to 0.")], (
+        found.symptoms
+    )
     # Both connections' server could write its file, which is nobody else's.
     [file] = (tmp_path / "runs").glob("*/raw/resumed-1/server/paths.json")
     assert json.loads(file.read_text())["schema"] == "satlab/resume-state/1"
@@ -169,13 +180,26 @@ def test_a_server_resumes_from_what_a_sample_s_first_connection_taught_it(tmp_pa
 def test_debian_s_ngtcp2_is_timed_from_its_packets(tmp_path: Path) -> None:
     found = sample(tmp_path, "small", "small", stack="ngtcp2")
     half, whole = times(found)
-    assert 3 < half < whole < 12 and found.handshake_ms is not None and 600 < found.handshake_ms < 1500
+    assert (
+        3 < half < whole < 12 and found.handshake_ms is not None and 600 < found.handshake_ms < 1500
+    )
     # The rest is from its qlog: the answer takes a round trip after the handshake, and each moment has a cause.
-    assert found.warnings == () and found.time_to_first_byte_ms is not None and found.retransmitted_share is not None
+    assert (
+        found.warnings == ()
+        and found.time_to_first_byte_ms is not None
+        and found.retransmitted_share is not None
+    )
     assert found.handshake_ms + 600 < found.time_to_first_byte_ms < found.handshake_ms + 1200
-    assert found.sources["time_to_first_byte_ms"] == "qlog of the client" and found.retransmitted_share < 0.5
-    assert found.spent_s is not None and sum(found.spent_s.values()) == pytest.approx(whole, abs=0.2)
-    assert found.spent_s["handshake"] == pytest.approx(found.time_to_first_byte_ms / 1e3 - 0.3, abs=0.2)
+    assert (
+        found.sources["time_to_first_byte_ms"] == "qlog of the client"
+        and found.retransmitted_share < 0.5
+    )
+    assert found.spent_s is not None and sum(found.spent_s.values()) == pytest.approx(
+        whole, abs=0.2
+    )
+    assert found.spent_s["handshake"] == pytest.approx(
+        found.time_to_first_byte_ms / 1e3 - 0.3, abs=0.2
+    )
 
 
 @pytest.mark.usefixtures("_ngtcp2")
@@ -185,7 +209,10 @@ def test_a_broken_qlog_is_reported_and_times_are_kept(tmp_path: Path) -> None:
     )
     found = sample(tmp_path, "small", "small", pair=command_line.parse(GOOD_CLIENT, server))
     times(found)
-    assert [(one.kind, one.side) for one in found.warnings] == [("broken", "server"), ("missing", "client")]
+    assert [(one.kind, one.side) for one in found.warnings] == [
+        ("broken", "server"),
+        ("missing", "client"),
+    ]
     assert found.sources == {"time_to_first_byte_ms": "packets"} and found.spent_s is None
     assert found.time_to_first_byte_ms is not None and found.time_to_first_byte_ms > 1200
     assert found.retransmitted_share is None and found.lost_packets is None
@@ -208,7 +235,12 @@ def test_the_ledger_closes_to_the_packet(tmp_path: Path) -> None:
     times(found)
     assert found.ledgers is not None
     for one in found.ledgers.values():
-        assert (one["lost_before_link"], one["unaccounted"], one["lost_after_link"], one["lost"]) == (0, 0, 0, 0), one
+        assert (
+            one["lost_before_link"],
+            one["unaccounted"],
+            one["lost_after_link"],
+            one["lost"],
+        ) == (0, 0, 0, 0), one
     forward = found.ledgers["forward"]
     assert (forward["sent"] or 0) > 1400 and forward["spurious"] is not None
 
@@ -256,12 +288,16 @@ def test_a_lost_handshake_packet_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     outage = TimelineStep(at_s=0, set=LinkSet(direction="return", outage=0.6))
 
     def dark(*args: Any) -> LinkRequest:
-        return dataclasses.replace(usual(*args), timeline=Timeline(starts="on-request", steps=(outage,)))
+        return dataclasses.replace(
+            usual(*args), timeline=Timeline(starts="on-request", steps=(outage,))
+        )
 
     monkeypatch.setattr(case_link, "for_lab", dark)
     found = sample(tmp_path, "small", "small", stack="quinn")
     times(found)
-    assert [one for one in found.symptoms if one.startswith("lost handshake packet")], found.symptoms
+    assert [one for one in found.symptoms if one.startswith("lost handshake packet")], (
+        found.symptoms
+    )
 
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -296,7 +332,11 @@ def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> sandboxed.SandboxedProcess:
         if log.name == "client-0.log":
-            [server] = [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"]
+            [server] = [
+                pid
+                for pid in children(os.getpid())
+                if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"
+            ]
             (slow_group / "cgroup.procs").write_text(str(server))
         return usual(box, argv, environment, log)
 
@@ -313,15 +353,23 @@ def test_a_server_without_cpu_is_named(control: str, tmp_path: Path) -> None:
     )
     found = sample(tmp_path, "light", "light", pair=pair)
     times(found)
-    assert [one for one in found.symptoms if one.startswith("CPU limit: the server")], found.symptoms
-    assert not [one for one in found.symptoms if one.startswith("CPU limit: the client")], found.symptoms
+    assert [one for one in found.symptoms if one.startswith("CPU limit: the server")], (
+        found.symptoms
+    )
+    assert not [one for one in found.symptoms if one.startswith("CPU limit: the client")], (
+        found.symptoms
+    )
     assert found.server_cpu_s is not None and found.server_cpu_s < 1
     assert "cpu_wait_ratio.server" in found.calibration
 
 
 def children(pid: int) -> list[int]:
     """Return all descendants of a process."""
-    own = [int(word) for task in Path(f"/proc/{pid}/task").glob("*/children") for word in task.read_text().split()]
+    own = [
+        int(word)
+        for task in Path(f"/proc/{pid}/task").glob("*/children")
+        for word in task.read_text().split()
+    ]
     return own + [below for each in own for below in children(each)]
 
 
@@ -341,11 +389,18 @@ def script(text: str) -> str:
         (script("no-such-program {out}"), "small", "failed", "a program is missing"),
         (script("exec sleep 1000"), "brief", "failed", "the client sent nothing: it did not end"),
         (script(f"{GOOD_CLIENT}; echo x >> {{out}}/payload"), "small", "failed", "wrong file"),
-        (script(f"{GOOD_CLIENT}; cat /dev/zero > {{out}}/more"), "small", "failed", "it wrote 32 MiB or more"),
+        (
+            script(f"{GOOD_CLIENT}; cat /dev/zero > {{out}}/more"),
+            "small",
+            "failed",
+            "it wrote 32 MiB or more",
+        ),
         (script(f"{GOOD_CLIENT}; f() {{ f | f & }}; f; sleep 100"), "small", "failed", "fork bomb"),
     ],
 )
-def test_a_planted_fault_of_a_client_is_named(client: str, case: str, status: str, words: str, tmp_path: Path) -> None:
+def test_a_planted_fault_of_a_client_is_named(
+    client: str, case: str, status: str, words: str, tmp_path: Path
+) -> None:
     found = sample(tmp_path, "small", case, pair=commands(client))
     assert found.status == status and words in found.reason, found
 
@@ -358,7 +413,9 @@ def test_a_planted_fault_of_a_client_is_named(client: str, case: str, status: st
         ("sh -c 'echo no key; exit 1'", "failed", "the server: it ended with status 1: no key"),
     ],
 )
-def test_a_planted_fault_of_a_server_is_named(server: str, status: str, words: str, tmp_path: Path) -> None:
+def test_a_planted_fault_of_a_server_is_named(
+    server: str, status: str, words: str, tmp_path: Path
+) -> None:
     found = sample(tmp_path, "small", "brief", pair=command_line.parse(GOOD_CLIENT, server))
     assert found.status == status and words in found.reason, found
 
@@ -371,7 +428,9 @@ def test_an_endpoint_that_follows_the_contract_passes_over_geo(tmp_path: Path) -
     cases = ("handshake", "transfer", "http3", "resumption", "rebinding")
     with interop_endpoint.opened(NGTCP2) as pair:
         found = check(tmp_path, "interop", *cases, pair=pair)
-    outcomes = {case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()}
+    outcomes = {
+        case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()
+    }
     assert outcomes.pop("rebinding")[0] == "unsupported"
     assert outcomes == dict.fromkeys(cases[:4], ("ok", ""))
     assert found.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED)
@@ -388,13 +447,23 @@ def test_a_second_download_of_an_endpoint_finds_what_the_first_one_kept(tmp_path
     assert session.stat().st_size > 0
     first, second = sorted((tmp_path / "runs").glob("*/raw/again-1/client-*.pcap"))
     server = interop_endpoint.SERVER_ADDRESS
-    early = [pcap.transfer_of(pcap.read(one), server, interop_endpoint.PORT) for one in (first, second)]
-    assert [one is not None and one.count("0-rtt", from_server=False) > 0 for one in early] == [False, True]
+    early = [
+        pcap.transfer_of(pcap.read(one), server, interop_endpoint.PORT) for one in (first, second)
+    ]
+    assert [one is not None and one.count("0-rtt", from_server=False) > 0 for one in early] == [
+        False,
+        True,
+    ]
 
 
 CLAIMS = (
     ("--key-update=1s", "--quiet", "keyupdate", "no key update: the client"),
-    ('options+=("${session[@]}" --disable-early-data)', ":", "resumption", "no session was resumed"),
+    (
+        'options+=("${session[@]}" --disable-early-data)',
+        ":",
+        "resumption",
+        "no session was resumed",
+    ),
 )
 
 
@@ -419,7 +488,9 @@ def test_an_endpoint_that_only_claims_a_test_case_fails(
 @pytest.mark.usefixtures("_ngtcp2")
 def test_the_endpoint_of_ngtcp2_speaks_http_09_as_well(tmp_path: Path) -> None:
     """With its program of HTTP/0.9, which every other endpoint expects in this test case."""
-    version = subprocess.run(["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False)
+    version = subprocess.run(
+        ["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False
+    )
     if not version.stdout.startswith("0.12."):
         pytest.skip(f"no library of ngtcp2 0.12 here: {version.stdout.strip() or 'none'}")
     folder = tmp_path / "ngtcp2"
@@ -469,13 +540,22 @@ def test_two_endpoints_are_paired_and_have_variables_and_a_directory(tmp_path: P
     root = tmp_path / "image"
     (root / "q").mkdir(parents=True)
     shutil.copy(NGTCP2 / "run_endpoint.sh", root / "q/run.sh")
-    text = (root / "q/run.sh").read_text().replace("/setup.sh", "mkdir -p /logs/qlog").replace("/wait-for-it.sh", ":")
-    (root / "q/run.sh").write_text(text.replace("set -u", 'set -u; [ "$PWD $OWN" = "/q yes" ] || exit 1'))
+    text = (
+        (root / "q/run.sh")
+        .read_text()
+        .replace("/setup.sh", "mkdir -p /logs/qlog")
+        .replace("/wait-for-it.sh", ":")
+    )
+    (root / "q/run.sh").write_text(
+        text.replace("set -u", 'set -u; [ "$PWD $OWN" = "/q yes" ] || exit 1')
+    )
     config = ImageConfig(("./run.sh",), {"OWN": "no"}, "/q")
     image = Image("ours", Path("/"), (Mount(root / "q", "/q"),), config)
     variables = {"client": {"OWN": "yes", "CLIENT_PARAMS": "--cc=reno"}}
     with interop_endpoint.opened(NGTCP2) as usual:
-        pair = dataclasses.replace(usual, images={**usual.images, "client": image}, environment=variables)
+        pair = dataclasses.replace(
+            usual, images={**usual.images, "client": image}, environment=variables
+        )
         found = check(tmp_path, "interop", "handshake", pair=pair, environment=variables)
     [one] = found.samples["handshake"]
     assert (one.status, one.reason) == ("ok", "")

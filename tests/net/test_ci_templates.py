@@ -34,7 +34,15 @@ os.environ["PYTHONPATH"] = "{path}"
 os.execv("{python}", ["{python}", "-m", "satlab", *words])
 """
 """Stands in for ./satlab, which would install packages; its suite ci has one short case."""
-GIT = ("git", "-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "init.defaultBranch=main")
+GIT = (
+    "git",
+    "-c",
+    "user.name=test",
+    "-c",
+    "user.email=test@example.org",
+    "-c",
+    "init.defaultBranch=main",
+)
 
 
 def repository(tmp_path: Path, fault: str, template: Template) -> Path:
@@ -45,7 +53,9 @@ def repository(tmp_path: Path, fault: str, template: Template) -> Path:
         suite = tmp_path / "brief.yml"
         suite.write_text(SUITE)
         launcher = origin / "satlab"
-        launcher.write_text(LAUNCHER.format(python=sys.executable, suite=suite, path=paths.PYTHONPATH))
+        launcher.write_text(
+            LAUNCHER.format(python=sys.executable, suite=suite, path=paths.PYTHONPATH)
+        )
         launcher.chmod(0o755)
         (origin / "docs" / "ci").mkdir(parents=True)
         shutil.copy(hosted_runner.TEMPLATES / "action.sh", origin / "docs" / "ci")
@@ -60,12 +70,18 @@ def repository(tmp_path: Path, fault: str, template: Template) -> Path:
 
 def shell(place: Path, script: str, **variables: str) -> int:
     environment = os.environ | variables
-    return subprocess.run(["bash", "-eo", "pipefail", "-c", script], cwd=place, env=environment, check=False).returncode
+    return subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script], cwd=place, env=environment, check=False
+    ).returncode
 
 
 def job(template: Template, place: Path, *, is_main: bool) -> int:
     """Run a job as `hosted_runner` does, without its container; caches stay where they are."""
-    branch = {template.branch_variable: "main" if is_main else "change"} if template.branch_variable else {}
+    branch = (
+        {template.branch_variable: "main" if is_main else "change"}
+        if template.branch_variable
+        else {}
+    )
     variables = {**template.variables, **branch}
     status = shell(place, template.script, **variables)
     if is_main and status == 0:
@@ -82,7 +98,10 @@ def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cau
     every = (hosted_runner.github(), hosted_runner.gitlab(origin), hosted_runner.action(origin))
     [template] = [one for one in every if one.service == service]
     place = repository(tmp_path, "none", template)
-    assert job(template, place, is_main=True) == ExitStatus.OK and (place / "baseline" / "check.json").is_file()
+    assert (
+        job(template, place, is_main=True) == ExitStatus.OK
+        and (place / "baseline" / "check.json").is_file()
+    )
     assert job(template, place, is_main=False) == ExitStatus.OK
     repository(tmp_path, "static", template)
     assert job(template, place, is_main=False) == ExitStatus.FAILED
@@ -90,7 +109,11 @@ def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cau
     [compared] = json.loads((results / "check.json").read_text())["compared"]
     assert compared["is_slower"] and compared["grew"] in CAUSES
     comment = (results / "check.md").read_text()
-    assert "grew most" in comment and compared["grew"] in comment and (results / "check.xml").is_file()
-    built = set() if service == "github-action" else {"satlab/target", "satlab/.venv", "satlab/.satlab"}
+    assert (
+        "grew most" in comment and compared["grew"] in comment and (results / "check.xml").is_file()
+    )
+    built = (
+        set() if service == "github-action" else {"satlab/target", "satlab/.venv", "satlab/.satlab"}
+    )
     assert {"baseline"} | built == set(template.cached)
     assert all((place / name).exists() for name in template.artifacts)

@@ -40,14 +40,29 @@ def up(lab_id: str, satlink: Path) -> Iterator[Up]:
 
 
 def rtts_ms(the_lab: Lab, count: int) -> list[float]:
-    argv = [*the_lab.enter_argv("client"), "ping", "-n", "-c", str(count), "-i", "0.1", "-W", "3", SERVER]
+    argv = [
+        *the_lab.enter_argv("client"),
+        "ping",
+        "-n",
+        "-c",
+        str(count),
+        "-i",
+        "0.1",
+        "-W",
+        "3",
+        SERVER,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
 
 
 def changes(the_lab: Lab) -> list[dict[str, object]]:
     lines = Path(the_lab.config.metrics).read_text().rpartition("\n")[0].splitlines()  # whole ones
-    return [json.loads(line) for line in lines if collect.link_samples.ADAPTER.validate_json(line).type == "change"]
+    return [
+        json.loads(line)
+        for line in lines
+        if collect.link_samples.ADAPTER.validate_json(line).type == "change"
+    ]
 
 
 def test_delay_changes_while_ping_runs(up: Up) -> None:
@@ -94,6 +109,8 @@ def test_a_timeline_acts_at_its_exact_times(up: Up) -> None:
     assert wait(lambda: len(changes(the_lab)) == 3, 30)
     done = changes(the_lab)
     assert [c["set"] for c in done] == [{"delay_ms": 20.0}, {"outage": 0.125}, {"outage": False}]
-    assert [float(str(c["t_s"])) - zero for c in done] == pytest.approx([0.25, 0.5, 0.625], abs=1e-6)
+    assert [float(str(c["t_s"])) - zero for c in done] == pytest.approx(
+        [0.25, 0.5, 0.625], abs=1e-6
+    )
     state = control.state(path)
     assert state["timeline"] == {"steps": 2, "started": True}

@@ -70,7 +70,9 @@ def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
     )
     subprocess.run(within(lab, "client", *link), check=True)
     for node, address in ends:
-        subprocess.run(within(lab, node, "ip", "address", "add", f"{address}/24", "dev", "ctl0"), check=True)
+        subprocess.run(
+            within(lab, node, "ip", "address", "add", f"{address}/24", "dev", "ctl0"), check=True
+        )
         subprocess.run(within(lab, node, "ip", "link", "set", "ctl0", "up"), check=True)
     known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     control = next(each for each in OTHERS if each in known)
@@ -86,7 +88,9 @@ def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
         ):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        client = subprocess.Popen(within(lab, "client", *python, FAR, control), stdout=subprocess.PIPE, text=True)
+        client = subprocess.Popen(
+            within(lab, "client", *python, FAR, control), stdout=subprocess.PIPE, text=True
+        )
         try:
             assert client.stdout is not None
             planted.append(f"{control} {client.stdout.readline().strip()}")
@@ -114,13 +118,20 @@ def control_session(lab: str) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize(
     ("scenario", "settings"),
-    [("tcp", {"pep": "none", "duration": "5"}), ("web_tcp", {"pep": "haproxy", "protocol": "h1", "runs": "1"})],
+    [
+        ("tcp", {"pep": "none", "duration": "5"}),
+        ("web_tcp", {"pep": "haproxy", "protocol": "h1", "runs": "1"}),
+    ],
 )
 def test_a_live_session_on_a_control_network_fails_no_scenario(
     scenario: str, settings: dict[str, str], tmp_path: Path
 ) -> None:
     request = run.RunRequest(
-        paths.SCENARIOS / f"{scenario}.json", LinkOptions(profile="leo"), settings, runs=tmp_path, report=False
+        paths.SCENARIOS / f"{scenario}.json",
+        LinkOptions(profile="leo"),
+        settings,
+        runs=tmp_path,
+        report=False,
     )
     request = replace(request, run_id=new_run_id(scenario, "leo"))
     prepared = run.prepare(request)

@@ -67,7 +67,9 @@ def profile(tmp_path: Path, edits: list[tuple[str, str]]) -> Path:
 
 
 def samples(the_lab: Lab) -> list[dict[str, dict[str, int]]]:
-    whole = Path(the_lab.config.metrics).read_text().rpartition("\n")[0]  # the last line may be half written
+    whole = (
+        Path(the_lab.config.metrics).read_text().rpartition("\n")[0]
+    )  # the last line may be half written
     lines = map(json.loads, whole.splitlines())
     return [line for line in lines if line["type"] == "sample"]
 
@@ -76,24 +78,36 @@ def samples(the_lab: Lab) -> list[dict[str, dict[str, int]]]:
 def test_an_echo_on_an_idle_return_link_takes_what_the_plan_says(
     lab_id: str, satlink: Path, tmp_path: Path, kind: str
 ) -> None:
-    the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=profile(tmp_path, KINDS[kind])), satlink=satlink)
+    the_lab = Lab.up(
+        lab_id, TOPOLOGY, LinkRequest(profile=profile(tmp_path, KINDS[kind])), satlink=satlink
+    )
     ping = ["ping", "-n", "-c", str(ECHOES), "-i", str(IDLE_S), "-W", "4", SERVER]
     done = subprocess.run(
-        [*the_lab.enter_argv("client"), *ping], capture_output=True, text=True, timeout=60, check=False
+        [*the_lab.enter_argv("client"), *ping],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     slots = [sample["return"] for sample in samples(the_lab)]
     the_lab.down()
     rtts = [
-        float(line.rpartition("time=")[2].removesuffix(" ms")) for line in done.stdout.splitlines() if "time=" in line
+        float(line.rpartition("time=")[2].removesuffix(" ms"))
+        for line in done.stdout.splitlines()
+        if "time=" in line
     ]
     plan = the_lab.plan
-    print(f"{kind}: RTT {min(rtts):.0f} / {statistics.mean(rtts):.0f} / {max(rtts):.0f} ms, plan {plan.rtt_ms}")
+    print(
+        f"{kind}: RTT {min(rtts):.0f} / {statistics.mean(rtts):.0f} / {max(rtts):.0f} ms, plan {plan.rtt_ms}"
+    )
     assert len(rtts) == ECHOES
     assert plan.rtt_ms.min - 1 <= min(rtts)
     assert statistics.median(rtts) <= plan.rtt_ms.max + BUSY_HOST_MS
     assert max(rtts) <= plan.rtt_ms.max + 10 * BUSY_HOST_MS  # one echo may meet a pause of the host
     assert plan.return_.demand is not None
-    assert sum(one["slots_assigned"] for one in slots) >= sum(one["frames"] for one in slots) >= ECHOES
+    assert (
+        sum(one["slots_assigned"] for one in slots) >= sum(one["frames"] for one in slots) >= ECHOES
+    )
     if kind != "CRA":
         assert min(rtts) > 750
         assert sum(one["requests"] for one in slots) >= ECHOES
@@ -107,7 +121,9 @@ def test_others_leave_fewer_slots_free(lab_id: str, satlink: Path, tmp_path: Pat
     wait(lambda: len(samples(the_lab)) >= 80, 20)
     seen = samples(the_lab)
     the_lab.down()
-    free = [sample["return"]["slots_free"] / (sample["return"]["superframes"] or 1) for sample in seen]
+    free = [
+        sample["return"]["slots_free"] / (sample["return"]["superframes"] or 1) for sample in seen
+    ]
     before, after = statistics.mean(free[10:25]), statistics.mean(free[-20:])
     print(f"free slots per superframe: {before:.1f}, then {after:.1f}")
     # The constant rates are 5 and 3 bursts; 1500 kbit/s are 25.6 bursts, those above 3 granted once a second.
@@ -124,7 +140,10 @@ def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
     summary = done.summary()
     assert summary is not None, done.said
     seen = [sample["return"] for sample in samples(the_lab)[-STEADY_SAMPLES - 5 : -5]]
-    total = {name: sum(sample[name] for sample in seen) for name in ("superframes", *Acknowledged._fields[1:])}
+    total = {
+        name: sum(sample[name] for sample in seen)
+        for name in ("superframes", *Acknowledged._fields[1:])
+    }
     assert total["superframes"]
     each = {name: total[name] / total["superframes"] for name in Acknowledged._fields[1:]}
     return Acknowledged(goodput_bps=summary["goodput_bps"], **each)
@@ -132,7 +151,9 @@ def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
 
 @pytest.mark.timing
 @pytest.mark.parametrize("kind", ["RBDC", "VBDC"])
-def test_fewer_acknowledgements_leave_more_slots_free(lab_id: str, satlink: Path, tmp_path: Path, kind: str) -> None:
+def test_fewer_acknowledgements_leave_more_slots_free(
+    lab_id: str, satlink: Path, tmp_path: Path, kind: str
+) -> None:
     """A download acknowledged less often takes as many bursts less as those acknowledgements filled."""
     if not paths.SATPERF.exists():
         pytest.skip(f"{paths.SATPERF} is not built")
@@ -148,7 +169,9 @@ def test_fewer_acknowledgements_leave_more_slots_free(lab_id: str, satlink: Path
     print(f"{kind}, per superframe:\n  {often}\n  {seldom}")
     assert seldom.in_packets < often.in_packets / 3
     # What nobody asks for is free: the other terminal has its 3 bursts all the time.
-    assert abs(often.slots_free + often.slots_assigned - seldom.slots_free - seldom.slots_assigned) < 1
+    assert (
+        abs(often.slots_free + often.slots_assigned - seldom.slots_free - seldom.slots_assigned) < 1
+    )
     # Bursts are granted whole, and some leave half empty; what came last has yet to leave.
     arithmetic = (often.in_bytes - seldom.in_bytes) / BURST_BYTES
     assert 0.7 * arithmetic < seldom.slots_free - often.slots_free < 2 * arithmetic

@@ -17,18 +17,36 @@ pytestmark = [pytest.mark.net, pytest.mark.browser]
 
 
 def demo(runs: Path) -> list[dict[str, Any]]:
-    argv = [sys.executable, "-m", "satlab", "demo", "--profile", "leo", "--duration", "5", "--loads", "1", "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "satlab",
+        "demo",
+        "--profile",
+        "leo",
+        "--duration",
+        "5",
+        "--loads",
+        "1",
+        "--json",
+    ]
     done = subprocess.run(
-        [*argv, "--runs", str(runs)], env=os.environ | {"PYTHONPATH": paths.PYTHONPATH},
-        capture_output=True, text=True, timeout=140, check=False,
-    )  # fmt: skip
+        [*argv, "--runs", str(runs)],
+        env=os.environ | {"PYTHONPATH": paths.PYTHONPATH},
+        capture_output=True,
+        text=True,
+        timeout=140,
+        check=False,
+    )
     assert done.returncode in {0, 4}, done.stderr
     assert "measured in" in done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.usefixtures("satlink")
-def test_the_demo_shows_a_download_and_both_protocols(tmp_path: Path, as_planned: AsPlanned) -> None:
+def test_the_demo_shows_a_download_and_both_protocols(
+    tmp_path: Path, as_planned: AsPlanned
+) -> None:
     rows = as_planned(demo)
     folder = next(tmp_path.glob("attempt-*"))
     (page,) = folder.glob("*-demo.html")
@@ -36,6 +54,10 @@ def test_the_demo_shows_a_download_and_both_protocols(tmp_path: Path, as_planned
         assert words in page.read_text(), words
     (goodput,) = [row for row in rows if row["metric"] == "goodput_bps"]
     assert (goodput["status"], 4e6 < goodput["value"] < 19.7e6) == ("ok", True)
-    times = {row["labels"]["protocol"]: row["value"] for row in rows if row["metric"] == "page_load_time_ms"}
+    times = {
+        row["labels"]["protocol"]: row["value"]
+        for row in rows
+        if row["metric"] == "page_load_time_ms"
+    }
     assert times.keys() == {"h1", "h3"}
     assert all(time is not None and time > 2 * 112 for time in times.values()), times

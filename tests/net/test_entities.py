@@ -55,7 +55,11 @@ class Platform:
         for entity, address in SATELLITE.items():
             ends = ["netns", self.namespace(entity), "type", "veth", "peer", "name", entity]
             call("ip", "link", "add", "emu0", "mtu", "9000", *ends, "netns", self.namespace("sat"))
-            call(*self.inside("sat", "ip", "link", "set", entity, "mtu", "9000", "master", "emu0", "up"))
+            call(
+                *self.inside(
+                    "sat", "ip", "link", "set", entity, "mtu", "9000", "master", "emu0", "up"
+                )
+            )
             call(*self.inside(entity, "ip", "tuntap", "add", "mode", "tun", "name", "sat0"))
             call(*self.inside(entity, "ip", "addr", "add", f"{address}/24", "dev", "sat0"))
             call(*self.inside(entity, "ip", "link", "set", "sat0", "mtu", "1500", "up"))
@@ -64,7 +68,19 @@ class Platform:
             call(*self.inside(entity, "ip", "link", "set", "emu0", "up"))
         for end, address in TERRESTRIAL.items():
             call(*self.inside("gw", "ip", "tuntap", "add", "mode", "tun", "name", end))
-            call(*self.inside("gw", "ip", "link", "set", end, "mtu", "1500", "netns", self.namespace(HOST[end])))
+            call(
+                *self.inside(
+                    "gw",
+                    "ip",
+                    "link",
+                    "set",
+                    end,
+                    "mtu",
+                    "1500",
+                    "netns",
+                    self.namespace(HOST[end]),
+                )
+            )
             call(*self.inside(HOST[end], "ip", "addr", "add", f"{address}/24", "dev", end))
             call(*self.inside(HOST[end], "ip", "link", "set", end, "up"))
         call(*self.inside("gw", "sysctl", "-qw", "net.ipv4.ip_forward=1"))
@@ -100,14 +116,28 @@ def call(*argv: str) -> None:
 
 def link(platform: Platform) -> dict[str, Any]:
     way = {"queue": {"bdp": 1.2}, "loss": {"ratio": 0, "unit": "packet"}}
-    ends = {name: {"netns": f"/run/netns/{platform.namespace(name)}", "tun": "sat0"} for name in SATELLITE}
-    ends |= {end: {"netns": f"/run/netns/{platform.namespace(HOST[end])}", "tun": end} for end in TERRESTRIAL}
+    ends = {
+        name: {"netns": f"/run/netns/{platform.namespace(name)}", "tun": "sat0"}
+        for name in SATELLITE
+    }
+    ends |= {
+        end: {"netns": f"/run/netns/{platform.namespace(HOST[end])}", "tun": end}
+        for end in TERRESTRIAL
+    }
     return {
-        "schema": "satlab/link-config/1", "run_id": "entities", "profile": str(PROFILES / platform.profile),
-        "timing": "standard", "seed": 1, "forward": way, "return": way,
-        "terrestrial_one_way_delay_ms": TERRESTRIAL_MS, **ends,
-        "metrics": "link.jsonl", "metrics_interval_ms": 100, "emulation": {**ADDRESSES, "port": PORT},
-    }  # fmt: skip
+        "schema": "satlab/link-config/1",
+        "run_id": "entities",
+        "profile": str(PROFILES / platform.profile),
+        "timing": "standard",
+        "seed": 1,
+        "forward": way,
+        "return": way,
+        "terrestrial_one_way_delay_ms": TERRESTRIAL_MS,
+        **ends,
+        "metrics": "link.jsonl",
+        "metrics_interval_ms": 100,
+        "emulation": {**ADDRESSES, "port": PORT},
+    }
 
 
 @pytest.fixture
@@ -122,8 +152,12 @@ def platform(request: pytest.FixtureRequest, tmp_path: Path, satlink: Path) -> I
         made.remove()
 
 
-def rtts_ms(platform: Platform, count: int, every_s: float = 0.05, target: str = SATELLITE["gw"]) -> list[float]:
-    ping = platform.inside("st", "ping", "-n", "-c", str(count), "-i", str(every_s), "-W", "4", target)
+def rtts_ms(
+    platform: Platform, count: int, every_s: float = 0.05, target: str = SATELLITE["gw"]
+) -> list[float]:
+    ping = platform.inside(
+        "st", "ping", "-n", "-c", str(count), "-i", str(every_s), "-W", "4", target
+    )
     done = subprocess.run(ping, capture_output=True, text=True, timeout=60, check=False)
     said = [line for line in done.stdout.splitlines() if "time=" in line]
     return [float(line.rpartition("time=")[2].removesuffix(" ms")) for line in said]
@@ -131,11 +165,26 @@ def rtts_ms(platform: Platform, count: int, every_s: float = 0.05, target: str =
 
 def goodput_bps(platform: Platform, offered_bps: int) -> float:
     """Steady UDP goodput from gateway to terminal, first half of 4 s left out."""
-    listen = platform.inside("gw", "iperf3", "-s", "-1", "-B", SATELLITE["gw"], "-p", str(PROBE_PORT))
+    listen = platform.inside(
+        "gw", "iperf3", "-s", "-1", "-B", SATELLITE["gw"], "-p", str(PROBE_PORT)
+    )
     listener = subprocess.Popen(listen, stdout=subprocess.DEVNULL)
     try:
         link_probe.wait_for_listener(listener, PROBE_PORT, deadline_s=10)
-        run = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", "4", "-l", "1472", "-b", str(offered_bps)]
+        run = [
+            "iperf3",
+            "-J",
+            "-u",
+            "-R",
+            "-i",
+            "0.1",
+            "-t",
+            "4",
+            "-l",
+            "1472",
+            "-b",
+            str(offered_bps),
+        ]
         client = platform.inside("st", *run, "-c", SATELLITE["gw"], "-p", str(PROBE_PORT))
         done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=True)
     finally:
@@ -157,20 +206,26 @@ def strangers(platform: Platform) -> int:
 
 
 def planned(platform: Platform, satlink: Path) -> dict[str, Any]:
-    asked = subprocess.run([satlink, "plan", platform.config], capture_output=True, text=True, timeout=20, check=True)
+    asked = subprocess.run(
+        [satlink, "plan", platform.config], capture_output=True, text=True, timeout=20, check=True
+    )
     plan: dict[str, Any] = json.loads(asked.stdout)
     return plan
 
 
 @pytest.mark.timing
 @pytest.mark.parametrize("platform", ["leo"], indirect=True)
-def test_three_processes_do_what_the_plan_says_and_outlive_the_satellite(platform: Platform, satlink: Path) -> None:
+def test_three_processes_do_what_the_plan_says_and_outlive_the_satellite(
+    platform: Platform, satlink: Path
+) -> None:
     plan = planned(platform, satlink)
     assert wait(lambda: silent_ms(platform) < 500, 10)
     rtts = rtts_ms(platform, 20)
     assert len(rtts) == 20
     rate, expected = goodput_bps(platform, 21_000_000), plan["forward"]["udp_goodput_bps"]
-    print(f"RTT {min(rtts):.1f} to {max(rtts):.1f} ms, plan {plan['rtt_ms']}; {rate:.0f} bit/s, plan {expected:.0f}")
+    print(
+        f"RTT {min(rtts):.1f} to {max(rtts):.1f} ms, plan {plan['rtt_ms']}; {rate:.0f} bit/s, plan {expected:.0f}"
+    )
     least, most = (plan["rtt_ms"][name] - 2 * TERRESTRIAL_MS for name in ("min", "max"))
     assert least <= min(rtts)
     assert sorted(rtts)[10] <= most + BUSY_HOST_MS
@@ -198,7 +253,9 @@ def slots_assigned(platform: Platform) -> int:
 
 
 @pytest.mark.parametrize("platform", ["geo-dama"], indirect=True)
-def test_slots_on_demand_and_the_terrestrial_segment_in_three_processes(platform: Platform, satlink: Path) -> None:
+def test_slots_on_demand_and_the_terrestrial_segment_in_three_processes(
+    platform: Platform, satlink: Path
+) -> None:
     plan = planned(platform, satlink)["rtt_ms"]
     assert wait(lambda: slots_assigned(platform) > 100, 10)
     rtts = rtts_ms(platform, 4, 0.5, TERRESTRIAL["far"])

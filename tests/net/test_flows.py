@@ -25,7 +25,12 @@ QUIET = ProgressLog(quiet=True)
 
 @pytest.fixture(autouse=True)
 def _needs_programs(satlink: Path) -> None:
-    for program in (paths.SATVIRTUAL, paths.SATPERF, Path("/usr/bin/gtlsclient"), Path("/usr/bin/iperf3")):
+    for program in (
+        paths.SATVIRTUAL,
+        paths.SATPERF,
+        Path("/usr/bin/gtlsclient"),
+        Path("/usr/bin/iperf3"),
+    ):
         if not program.exists():
             pytest.skip(f"{program} is not installed")
 
@@ -35,9 +40,14 @@ def flows_file(folder: Path, duration_s: float, flows: list[dict[str, Any]], **m
     step = {"at_s": duration_s / 2, "direction": "both", "delay_ms": 80}
     given = [{"from": "server1", "to": "client1", "start_s": 0} | flow for flow in flows]
     request = {
-        "schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": duration_s, "phases_s": [duration_s / 2],
-        "wire": {"forward": half, "return": half, "timeline": [step]}, "flows": given, **more,
-    }  # fmt: skip
+        "schema": "satlab/virtual-flows/1",
+        "seed": 1,
+        "duration_s": duration_s,
+        "phases_s": [duration_s / 2],
+        "wire": {"forward": half, "return": half, "timeline": [step]},
+        "flows": given,
+        **more,
+    }
     file = folder / "flows.json"
     file.write_text(json.dumps(request))
     return file
@@ -48,7 +58,13 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
         {"id": "quinn", "stack": "quinn", "congestion_control": "cubic"},
         {"id": "quiche", "stack": "quiche", "congestion_control": "reno", "start_s": 0.5},
         {"id": "ngtcp2", "stack": "ngtcp2", "congestion_control": "cubic", "datagram_bytes": 1200},
-        {"id": "tcp", "stack": "tcp", "congestion_control": "cubic", "from": "server2", "to": "client2"},
+        {
+            "id": "tcp",
+            "stack": "tcp",
+            "congestion_control": "cubic",
+            "from": "server2",
+            "to": "client2",
+        },
         {"id": "udp", "stack": "udp", "rate_mbps": 0.5, "group": "cross", "stop_s": 3},
         {
             "id": "up",
@@ -59,14 +75,18 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
             "group": "up",
         },
     ]
-    done = real_clock.run(flows_file(tmp_path, 6, flows), tmp_path / "run", QUIET, threading.Event())
+    done = real_clock.run(
+        flows_file(tmp_path, 6, flows), tmp_path / "run", QUIET, threading.Event()
+    )
     found = json.loads((tmp_path / "run" / "outcome.json").read_text())
     schema = json.loads((paths.SCHEMAS / "virtual-flows-outcome.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(found)
     assert found == done.outcome
     assert found["clock"] == "real"
     by_id = {flow["id"]: flow for flow in found["flows"]}
-    assert {flow["status"] for flow in found["flows"]} == {"ok"}, {i: f["reason"] for i, f in by_id.items()}
+    assert {flow["status"] for flow in found["flows"]} == {"ok"}, {
+        i: f["reason"] for i, f in by_id.items()
+    }
     for name in ("quinn", "quiche", "ngtcp2", "tcp", "up"):
         flow = by_id[name]
         assert flow["goodput_mbps"] > 0.1, name
@@ -79,7 +99,11 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
     received = by_id["udp"]["sent_packets"] - by_id["udp"]["lost_packets"]
     assert by_id["udp"]["goodput_mbps"] == pytest.approx(received * 1200 * 8 / 3e6, rel=0.01)
     assert 0.1 < by_id["udp"]["goodput_mbps"] < 0.6
-    forward = next(group for group in found["groups"] if (group["group"], group["direction"]) == ("all", "forward"))
+    forward = next(
+        group
+        for group in found["groups"]
+        if (group["group"], group["direction"]) == ("all", "forward")
+    )
     assert forward["flows"] == 4
     assert forward["jain"] is not None
     assert 0.4 < forward["utilisation"] < 1
@@ -87,8 +111,12 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
 
 
 def test_picoquic_s_flow_has_figures_of_both_ends(tmp_path: Path) -> None:
-    flows: list[dict[str, Any]] = [{"id": "picoquic", "stack": "picoquic", "congestion_control": "bbr"}]
-    done = real_clock.run(flows_file(tmp_path, 6, flows), tmp_path / "run", QUIET, threading.Event())
+    flows: list[dict[str, Any]] = [
+        {"id": "picoquic", "stack": "picoquic", "congestion_control": "bbr"}
+    ]
+    done = real_clock.run(
+        flows_file(tmp_path, 6, flows), tmp_path / "run", QUIET, threading.Event()
+    )
     (flow,) = done.outcome["flows"]
     assert flow["status"] == "ok", flow["reason"]
     assert flow["goodput_mbps"] > 0.1
@@ -100,7 +128,13 @@ def test_clients_take_another_address_while_their_flows_run(tmp_path: Path) -> N
     flows: list[dict[str, Any]] = [
         {"id": "quinn", "stack": "quinn", "congestion_control": "cubic", "migrate_s": [2, 4]},
         {"id": "noq", "stack": "noq", "congestion_control": "bbr3", "migrate_s": [3]},
-        {"id": "ngtcp2", "stack": "ngtcp2", "congestion_control": "reno", "migrate_s": [3], "datagram_bytes": 1200},
+        {
+            "id": "ngtcp2",
+            "stack": "ngtcp2",
+            "congestion_control": "reno",
+            "migrate_s": [3],
+            "datagram_bytes": 1200,
+        },
         {"id": "stays", "stack": "ngtcp2", "congestion_control": "cubic", "start_s": 0.5},
     ]
     file = flows_file(tmp_path, 6, flows)
@@ -109,8 +143,12 @@ def test_clients_take_another_address_while_their_flows_run(tmp_path: Path) -> N
     file.write_text(json.dumps(request))
     done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
     by_id = {flow["id"]: flow for flow in done.outcome["flows"]}
-    assert {flow["status"] for flow in by_id.values()} == {"ok"}, {i: f["reason"] for i, f in by_id.items()}
-    assert [len(by_id[name].get("moved_s", [])) for name in ("quinn", "noq", "ngtcp2", "stays")] == [2, 1, 1, 0]
+    assert {flow["status"] for flow in by_id.values()} == {"ok"}, {
+        i: f["reason"] for i, f in by_id.items()
+    }
+    assert [
+        len(by_id[name].get("moved_s", [])) for name in ("quinn", "noq", "ngtcp2", "stays")
+    ] == [2, 1, 1, 0]
     for name, asked in (("quinn", 2), ("noq", 3), ("ngtcp2", 3)):
         assert asked - 0.1 <= by_id[name]["moved_s"][0] < 5.9, name
         assert by_id[name]["phases"][1]["goodput_mbps"]["mean"] > 0.05, name
@@ -119,18 +157,51 @@ def test_clients_take_another_address_while_their_flows_run(tmp_path: Path) -> N
 def test_a_dumbbell_s_flows_run_in_nodes_of_their_own(tmp_path: Path) -> None:
     flows: list[dict[str, Any]] = [
         {"id": "a", "stack": "ngtcp2", "congestion_control": "cubic"},
-        {"id": "b", "stack": "noq", "congestion_control": "reno", "from": "server2", "to": "client2", "migrate_s": [2]},
-        {"id": "c", "stack": "tcp", "congestion_control": "cubic", "from": "server2", "to": "client1"},
-        {"id": "d", "stack": "tcp", "congestion_control": "cubic", "from": "client2", "to": "server1"},
-        {"id": "e", "stack": "udp", "rate_mbps": 0.5, "from": "server1", "to": "client2", "group": "cross"},
+        {
+            "id": "b",
+            "stack": "noq",
+            "congestion_control": "reno",
+            "from": "server2",
+            "to": "client2",
+            "migrate_s": [2],
+        },
+        {
+            "id": "c",
+            "stack": "tcp",
+            "congestion_control": "cubic",
+            "from": "server2",
+            "to": "client1",
+        },
+        {
+            "id": "d",
+            "stack": "tcp",
+            "congestion_control": "cubic",
+            "from": "client2",
+            "to": "server1",
+        },
+        {
+            "id": "e",
+            "stack": "udp",
+            "rate_mbps": 0.5,
+            "from": "server1",
+            "to": "client2",
+            "group": "cross",
+        },
     ]
-    done = real_clock.run(flows_file(tmp_path, 4, flows), tmp_path / "run", QUIET, threading.Event())
+    done = real_clock.run(
+        flows_file(tmp_path, 4, flows), tmp_path / "run", QUIET, threading.Event()
+    )
     found = {flow["id"]: flow for flow in done.outcome["flows"]}
-    assert {flow["status"] for flow in found.values()} == {"ok"}, {i: f["reason"] for i, f in found.items()}
+    assert {flow["status"] for flow in found.values()} == {"ok"}, {
+        i: f["reason"] for i, f in found.items()
+    }
     assert all(flow["goodput_mbps"] > 0.05 for flow in found.values())
     assert len(found["b"]["moved_s"]) == 1
     # Two servers, two clients: each captured what is theirs.
-    assert all(flow["sent_packets"] > 0 and flow["bins"]["received_bytes"][-2] is not None for flow in found.values())
+    assert all(
+        flow["sent_packets"] > 0 and flow["bins"]["received_bytes"][-2] is not None
+        for flow in found.values()
+    )
 
 
 def ancestors(pid: int) -> Iterator[int]:
@@ -146,7 +217,11 @@ def ours(words: tuple[str, ...]) -> int | None:
     for entry in Path("/proc").iterdir():
         try:
             argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            if argv and argv[0].endswith(words[0].encode()) and all(word.encode() in argv for word in words[1:]):
+            if (
+                argv
+                and argv[0].endswith(words[0].encode())
+                and all(word.encode() in argv for word in words[1:])
+            ):
                 pid = int(entry.name)
                 if os.getpid() in ancestors(pid):
                     return pid
@@ -164,7 +239,9 @@ def kill(words: tuple[str, ...]) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_flow_that_dies_stays_in_the_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flow_that_dies_stays_in_the_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flows: list[dict[str, Any]] = [
         {"id": "dies", "stack": "ngtcp2", "congestion_control": "bbr2"},
         {"id": "lives", "stack": "noq", "congestion_control": "bbr3", "start_s": 0.2},
@@ -176,7 +253,9 @@ def test_a_flow_that_dies_stays_in_the_outcome(tmp_path: Path, monkeypatch: pyte
         start(self, *rest)
 
     monkeypatch.setattr(real_clock.FlowRunner, "_follow", follow)
-    done = real_clock.run(flows_file(tmp_path, 5, flows), tmp_path / "run", QUIET, threading.Event())
+    done = real_clock.run(
+        flows_file(tmp_path, 5, flows), tmp_path / "run", QUIET, threading.Event()
+    )
     dies, lives = done.outcome["flows"]
     assert (dies["status"], lives["status"]) == ("failed", "ok"), (dies["reason"], lives["reason"])
     assert "signal 9" in dies["reason"]
@@ -192,10 +271,15 @@ def test_a_flow_that_dies_stays_in_the_outcome(tmp_path: Path, monkeypatch: pyte
         ({"stack": "quinn", "congestion_control": "bbr2"}, "bbr2 is not offered with quinn"),
         ({"stack": "tcp", "congestion_control": "cubic", "start_s": 9}, "is not before the end"),
         ({"stack": "tcp", "congestion_control": "cubic", "to": "client9"}, "unknown node"),
-        ({"stack": "quiche", "congestion_control": "cubic", "migrate_s": [1]}, "none on the real clock"),
+        (
+            {"stack": "quiche", "congestion_control": "cubic", "migrate_s": [1]},
+            "none on the real clock",
+        ),
     ],
 )
-def test_what_cannot_be_is_named_before_a_lab_is_built(tmp_path: Path, flow: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_is_named_before_a_lab_is_built(
+    tmp_path: Path, flow: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         real_clock.prepare(flows_file(tmp_path, 5, [{"id": "a"} | flow]), tmp_path)
     assert words in str(caught.value) + " ".join(map(str, caught.value.faults))

@@ -19,30 +19,57 @@ pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="nee
 QUIET = ProgressLog(quiet=True)
 SIZE = 600_000
 FLOWS: list[dict[str, Any]] = [
-    {"id": "tcp", "stack": "tcp", "congestion_control": "cubic", "bytes": SIZE, "datagram_bytes": 1372},
-    {"id": "ngtcp2", "stack": "ngtcp2", "congestion_control": "bbr", "bytes": SIZE, "datagram_bytes": 1372},
+    {
+        "id": "tcp",
+        "stack": "tcp",
+        "congestion_control": "cubic",
+        "bytes": SIZE,
+        "datagram_bytes": 1372,
+    },
+    {
+        "id": "ngtcp2",
+        "stack": "ngtcp2",
+        "congestion_control": "bbr",
+        "bytes": SIZE,
+        "datagram_bytes": 1372,
+    },
 ]
 
 
 @pytest.fixture(autouse=True)
 def _needs_programs(satlink: Path) -> None:
-    for program in (paths.SATVIRTUAL, paths.SATFEC, Path("/usr/bin/gtlsclient"), Path("/usr/bin/iperf3")):
+    for program in (
+        paths.SATVIRTUAL,
+        paths.SATFEC,
+        Path("/usr/bin/gtlsclient"),
+        Path("/usr/bin/iperf3"),
+    ):
         if not program.exists():
             pytest.skip(f"{program} is not installed")
 
 
 def lines(folder: Path, side: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "logs" / f"tunnel-{side}.log").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "logs" / f"tunnel-{side}.log").read_text().splitlines()
+    ]
 
 
 def test_p274_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> None:
     file = flows_file(tmp_path, 15, FLOWS, fec={"code": "2,100", "hold_ms": 200})
     request = json.loads(file.read_text())
-    request["wire"]["forward"]["loss"] = {"model": "bursts", "period_ms": 258, "duration_ms": 15.2, "unit": "packet"}
+    request["wire"]["forward"]["loss"] = {
+        "model": "bursts",
+        "period_ms": 258,
+        "duration_ms": 15.2,
+        "unit": "packet",
+    }
     file.write_text(json.dumps(request))
     done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
     by_id = {flow["id"]: flow for flow in done.outcome["flows"]}
-    assert {flow["status"] for flow in by_id.values()} == {"ok"}, {name: flow["reason"] for name, flow in by_id.items()}
+    assert {flow["status"] for flow in by_id.values()} == {"ok"}, {
+        name: flow["reason"] for name, flow in by_id.items()
+    }
     summary = next(line for line in lines(tmp_path / "run", "client") if line["type"] == "summary")
     assert summary["recovered"] > 10
     assert summary["sources_received"] + summary["recovered"] > len(FLOWS) * SIZE / 1400
@@ -51,7 +78,9 @@ def test_p274_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> No
         assert flow["sent_packets"] > SIZE / 1400
 
 
-def test_p274_a_killed_end_fails_the_flows_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p274_a_killed_end_fails_the_flows_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = real_clock.FlowRunner._follow
 
     def follow(self: Any, *rest: Any) -> None:
@@ -66,4 +95,6 @@ def test_p274_a_killed_end_fails_the_flows_by_name(tmp_path: Path, monkeypatch: 
     done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
     reasons = [flow["reason"] for flow in done.outcome["flows"]]
     assert done.status == 1
-    assert all("the tunnel's end at the" in reason and "signal 9" in reason for reason in reasons), reasons
+    assert all(
+        "the tunnel's end at the" in reason and "signal 9" in reason for reason in reasons
+    ), reasons

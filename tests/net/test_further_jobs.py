@@ -36,7 +36,10 @@ def figures_of(as_planned: AsPlanned, folder: Path, functions: list[Function]) -
 
 
 def records(found: Figures) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (found.outcome.folder / "raw/stats.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (found.outcome.folder / "raw/stats.jsonl").read_text().splitlines()
+    ]
 
 
 def test_a_file_comes_over_ftp_at_the_rate_that_an_interface_is_limited_to(
@@ -47,10 +50,26 @@ def test_a_file_comes_over_ftp_at_the_rate_that_an_interface_is_limited_to(
     functions = [
         job(1, "server", "satlab_shape", {"interface": "inet0", "rate_bps": 1_000_000}),
         job(2, "server", "satlab_ftp", serve),
-        job(3, "server", "satlab_await", {"jobs": ["satlab_shape", "satlab_ftp"]}, launched_ids=[1, 2]),
+        job(
+            3,
+            "server",
+            "satlab_await",
+            {"jobs": ["satlab_shape", "satlab_ftp"]},
+            launched_ids=[1, 2],
+        ),
         job(4, "client", "satlab_ftp", fetch, finished_ids=[3]),
-        {"id": 5, "stop_job_instances": {"openbach_function_ids": [1]}, "wait": {"finished_ids": [4]}},
-        job(6, "client", "satlab_postprocess", {"statistic": "throughput_bps", "comparison": {}}, finished_ids=[4]),
+        {
+            "id": 5,
+            "stop_job_instances": {"openbach_function_ids": [1]},
+            "wait": {"finished_ids": [4]},
+        },
+        job(
+            6,
+            "client",
+            "satlab_postprocess",
+            {"statistic": "throughput_bps", "comparison": {}},
+            finished_ids=[4],
+        ),
     ]
     found = figures_of(as_planned, tmp_path, functions)
     assert 0.5e6 < found.one("goodput_bps", direction="download") < 1.0e6
@@ -79,8 +98,15 @@ def test_a_load_is_measured_and_drawn(as_planned: AsPlanned) -> None:
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
 
 
-def test_selected_packets_of_a_load_are_counted_and_others_dropped(as_planned: AsPlanned, tmp_path: Path) -> None:
-    marked = {"hook": "OUTPUT", "protocol": "udp", "destination_port": 5010, "dscp": {"code_point": 46}}
+def test_selected_packets_of_a_load_are_counted_and_others_dropped(
+    as_planned: AsPlanned, tmp_path: Path
+) -> None:
+    marked = {
+        "hook": "OUTPUT",
+        "protocol": "udp",
+        "destination_port": 5010,
+        "dscp": {"code_point": 46},
+    }
     dropped = {"hook": "INPUT", "protocol": "icmp", "drop": {}}
     send = {"send": {"destination_ip": SERVER, "duration_s": 1, "gap": "gamma", "gap_ms": 10}}
     ping = {"destination_ip": SERVER, "count": 2, "interval": 0.2}
@@ -92,7 +118,10 @@ def test_selected_packets_of_a_load_are_counted_and_others_dropped(as_planned: A
         job(4, "client", "satlab_await", {"jobs": ["satlab_packet_filter"]}, launched_ids=[1]),
         job(5, "server", "satlab_await", {"jobs": both}, launched_ids=[2, 3]),
         job(6, "client", "satlab_load", send, finished_ids=[4, 5]),
-        {**job(7, "client", "satlab_ping", ping, finished_ids=[4, 5]), "on_fail": {"policy": "Ignore"}},
+        {
+            **job(7, "client", "satlab_ping", ping, finished_ids=[4, 5]),
+            "on_fail": {"policy": "Ignore"},
+        },
         {
             "id": 8,
             "stop_job_instances": {"openbach_function_ids": [1, 2]},
@@ -101,7 +130,9 @@ def test_selected_packets_of_a_load_are_counted_and_others_dropped(as_planned: A
     ]
     scenario = tmp_path / "tried.json"
     scenario.write_text(json.dumps({"name": "tried", "openbach_functions": functions}))
-    request = run.RunRequest(scenario, LinkOptions(profile="leo"), runs=tmp_path / "runs", report=False)
+    request = run.RunRequest(
+        scenario, LinkOptions(profile="leo"), runs=tmp_path / "runs", report=False
+    )
     outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     found = Figures(outcome)
     selected: dict[str, int] = {}

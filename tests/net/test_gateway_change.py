@@ -25,7 +25,9 @@ def lab_of_spots(lab_id: str, satlink: Path, timeline: Path | None = None) -> La
     """Bring up the terminals of geo-spots: ST 1 at GW 0, ST 4 at GW 6."""
     options = LinkOptions(profile="geo-spots", timeline=timeline)
     further = options.profile_terminals(satlink)
-    return Lab.up(lab_id, options.topology(further), options.request(terminals=further), satlink=satlink)
+    return Lab.up(
+        lab_id, options.topology(further), options.request(terminals=further), satlink=satlink
+    )
 
 
 @pytest.fixture
@@ -64,8 +66,11 @@ def test_p365_echoes_have_the_delay_of_the_new_gateway_and_go_by_it(spots: Lab) 
     assert [now - then for then, now in zip(begun, ended, strict=True)] == [0, 5]
     # Routes lead to the first gateway, and the packets go on by the other one.
     assert packets(spots, "gw") >= 10
-    assert [(line["direction"], line["terminal"], line["set"], line["error"]) for line in changes(spots)] == [
-        (direction, 1, {"gateway": {"id": 6, "waiting": "keep"}}, None) for direction in ("forward", "return")
+    assert [
+        (line["direction"], line["terminal"], line["set"], line["error"]) for line in changes(spots)
+    ] == [
+        (direction, 1, {"gateway": {"id": 6, "waiting": "keep"}}, None)
+        for direction in ("forward", "return")
     ]
     # Terminals of one gateway reach each other, too.
     assert len(rtts_ms(spots, "client", spots.topology.nodes["client-2"].address)) == 5
@@ -76,7 +81,9 @@ def test_p365_echoes_have_the_delay_of_the_new_gateway_and_go_by_it(spots: Lab) 
     assert "GW 5 is not in this lab (it has [0, 6])" in str(refused.value.faults)
 
 
-def test_p365_a_timeline_moves_all_terminals_and_no_echo_is_lost(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+def test_p365_a_timeline_moves_all_terminals_and_no_echo_is_lost(
+    lab_id: str, satlink: Path, tmp_path: Path
+) -> None:
     timeline = tmp_path / "timeline.json"
     steps = [{"at_s": 2, "set": {"direction": "both", "gateway": {"id": 6, "waiting": "keep"}}}]
     steps += [{"at_s": 5, "set": {"direction": "both", "gateway": {"id": 0, "waiting": "keep"}}}]
@@ -84,7 +91,18 @@ def test_p365_a_timeline_moves_all_terminals_and_no_echo_is_lost(lab_id: str, sa
     the_lab = lab_of_spots(lab_id, satlink, timeline)
     try:
         server = the_lab.topology.address_of(Role.SERVER)
-        argv = [*the_lab.enter_argv("client-2"), "ping", "-n", "-c", "40", "-i", "0.2", "-W", "5", server]
+        argv = [
+            *the_lab.enter_argv("client-2"),
+            "ping",
+            "-n",
+            "-c",
+            "40",
+            "-i",
+            "0.2",
+            "-W",
+            "5",
+            server,
+        ]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert ", 0% packet loss" in done.stdout, done.stdout
         moved = changes(the_lab)

@@ -42,7 +42,9 @@ def test_p200_each_client_reaches_the_server_over_both_versions(both: Lab) -> No
     server = both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address
     for client in clients(both.topology):
         for to in (str(server), str(ipv6.address(server))):
-            found = [float(value) for value in re.findall(r"time=([0-9.]+)", ping(both, client, to))]
+            found = [
+                float(value) for value in re.findall(r"time=([0-9.]+)", ping(both, client, to))
+            ]
             assert len(found) == 3, (client, to)
             assert min(found) >= both.plan.rtt_ms.configured, (client, to)
 
@@ -56,21 +58,30 @@ def test_p200_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(bo
     assert re.search(r"mtu ?[=:] ?1400", said), said
     for node in ("client-2", "gw"):
         shown = subprocess.run(
-            [*both.enter_argv(node), "ip", "-6", "-o", "addr"], capture_output=True, text=True, check=True
+            [*both.enter_argv(node), "ip", "-6", "-o", "addr"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         found = re.findall(r"(\S+) +inet6 (\S+)/\d+", shown)
-        assert all(one == "::1" or one.startswith("2001:2:0:12") or name == "lan0" for name, one in found), shown
+        assert all(
+            one == "::1" or one.startswith("2001:2:0:12") or name == "lan0" for name, one in found
+        ), shown
 
 
 def test_p201_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
-        request = run.RunRequest(paths.SCENARIOS / "bulk_udp.json", link, {"duration": "4"}, runs=runs, report=False)
+        request = run.RunRequest(
+            paths.SCENARIOS / "bulk_udp.json", link, {"duration": "4"}, runs=runs, report=False
+        )
         return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
 
     result = as_planned(attempt)
     assert result.status in (0, 4), result.reason
-    (goodput,) = (row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps")
+    (goodput,) = (
+        row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps"
+    )
     assert goodput is not None and goodput > 8e6
     assert "2001:2:0:1204::2" in (result.folder / "raw" / "jobs.jsonl").read_text()
 
@@ -79,12 +90,16 @@ def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         settings = {"pep": "none", "duration": "4"}
-        request = run.RunRequest(paths.SCENARIOS / "quic.json", link, settings, runs=runs, report=False)
+        request = run.RunRequest(
+            paths.SCENARIOS / "quic.json", link, settings, runs=runs, report=False
+        )
         return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
 
     result = as_planned(attempt)
     assert result.status in (0, 4), result.reason
-    (goodput,) = (row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps")
+    (goodput,) = (
+        row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps"
+    )
     assert goodput is not None and goodput > 4e6
     kept = (result.folder / "raw" / "jobs.jsonl").read_text()
     assert "2001:2:0:1204::2" in kept
@@ -92,26 +107,51 @@ def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
-def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(both: Lab, direction: str, tmp_path: Path) -> None:
+def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(
+    both: Lab, direction: str, tmp_path: Path
+) -> None:
     """Its first packets have 1200 bytes (RFC 9000, section 14.1); larger ones are tried, and too long ones are lost."""
     for node in ("st", "gw"):
         argv = [*both.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
         subprocess.run(argv, check=True)
     made = pki.create(tmp_path, ["kepler.satlab.test"], [], datetime.now(UTC))
-    server = ipv6.address(both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address)
+    server = ipv6.address(
+        both.topology.nodes[both.topology.node_of(Role.SERVER)].interfaces["inet0"].address
+    )
     serving = [
-        *both.enter_argv("server"), str(paths.PROGRAMS / "satperf"), "server", "--listen", f"[{server}]:4433", "--once",
-        "--cert", str(made.folder / "server.crt"), "--key", str(made.folder / "server.key"),
-    ]  # fmt: skip
+        *both.enter_argv("server"),
+        str(paths.PROGRAMS / "satperf"),
+        "server",
+        "--listen",
+        f"[{server}]:4433",
+        "--once",
+        "--cert",
+        str(made.folder / "server.crt"),
+        "--key",
+        str(made.folder / "server.key"),
+    ]
     asking = [
-        *both.enter_argv("client"), str(paths.PROGRAMS / "satperf"), "client", "--connect", f"[{server}]:4433",
-        "--server-name", "kepler.satlab.test", "--ca", str(made.folder / "ca.crt"), "--bytes", "2000000",
-        "--direction", direction,
-    ]  # fmt: skip
+        *both.enter_argv("client"),
+        str(paths.PROGRAMS / "satperf"),
+        "client",
+        "--connect",
+        f"[{server}]:4433",
+        "--server-name",
+        "kepler.satlab.test",
+        "--ca",
+        str(made.folder / "ca.crt"),
+        "--bytes",
+        "2000000",
+        "--direction",
+        direction,
+    ]
     with subprocess.Popen(serving, stdout=subprocess.DEVNULL) as process:
         try:
             sockets = [*both.enter_argv("server"), "ss", "-Hlun", "sport = :4433"]
-            assert wait(lambda: b"4433" in subprocess.run(sockets, capture_output=True, check=True).stdout, 10)
+            assert wait(
+                lambda: b"4433" in subprocess.run(sockets, capture_output=True, check=True).stdout,
+                10,
+            )
             done = subprocess.run(asking, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, done.stderr
         finally:

@@ -49,14 +49,18 @@ print(len(received), received.decode().strip())
 """
 
 
-@pytest.mark.parametrize(("scenario", "more"), [("tcp", {"duration": "3"}), ("web_tcp", {"protocol": "h1"})])
+@pytest.mark.parametrize(
+    ("scenario", "more"), [("tcp", {"duration": "3"}), ("web_tcp", {"protocol": "h1"})]
+)
 def test_p304_connections_over_ipv6_are_split_in_a_run(
     as_planned: AsPlanned, scenario: str, more: dict[str, str]
 ) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         settings = {"pep": "haproxy", **more}
-        request = run.RunRequest(paths.SCENARIOS / f"{scenario}.json", link, settings, runs=runs, report=False)
+        request = run.RunRequest(
+            paths.SCENARIOS / f"{scenario}.json", link, settings, runs=runs, report=False
+        )
         return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
 
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
@@ -71,7 +75,9 @@ def test_p304_connections_over_ipv6_are_split_in_a_run(
     assert "2001:2:0:1204::2" in kept
     assert "198.18." not in kept
     legs = {row["value"] for row in found if row["metric"] == "tcp_leg_ok"}
-    assert legs == {1.0}, "each leg over IPv6 has the congestion control and window that were asked for"
+    assert legs == {1.0}, (
+        "each leg over IPv6 has the congestion control and window that were asked for"
+    )
 
 
 class Path6:
@@ -80,17 +86,23 @@ class Path6:
     def __init__(self, up: Lab, folder: Path) -> None:
         self.up, self.folder = up, folder
         ends = (up.topology.nodes[up.topology.node_of(role)] for role in (Role.CLIENT, Role.SERVER))
-        self.client, self.server = (str(ipv6.address(next(iter(node.interfaces.values())).address)) for node in ends)
+        self.client, self.server = (
+            str(ipv6.address(next(iter(node.interfaces.values())).address)) for node in ends
+        )
         self.pki = pki.create(folder, [NAME], [], datetime.now(UTC))
         self.started: list[subprocess.Popen[str]] = []
         for node in ("st", "gw"):
             argv = [*up.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
             subprocess.run(argv, check=True)
 
-    def start(self, node: str, *argv: str, log: IO[str] | int = subprocess.DEVNULL, **variables: str) -> None:
+    def start(
+        self, node: str, *argv: str, log: IO[str] | int = subprocess.DEVNULL, **variables: str
+    ) -> None:
         words = [f"{name}={value}" for name, value in variables.items()]
         command = [*self.up.enter_argv(node), "env", *words, *argv]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True
+        )
         self.started.append(process)
 
     def run(self, node: str, *argv: str) -> "subprocess.CompletedProcess[str]":
@@ -106,7 +118,12 @@ class Path6:
         raw.mkdir()
         variables = {
             **{"PATH": f"{paths.PROGRAMS}:{os.environ['PATH']}", "PYTHONPATH": str(paths.SHIM)},
-            **{"SATLAB_RAW": str(raw), "SATLAB_AGENT": node, "JOB_NAME": "satlab_pep", "JOB_INSTANCE_ID": "1"},
+            **{
+                "SATLAB_RAW": str(raw),
+                "SATLAB_AGENT": node,
+                "JOB_NAME": "satlab_pep",
+                "JOB_INSTANCE_ID": "1",
+            },
             **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
             "SATLAB_PKI": str(self.pki.folder),
         }
@@ -164,7 +181,16 @@ def test_p305_legs_of_quic_find_the_mtu_of_their_path(path6: Path6) -> None:
     trust = ("--cert", str(path6.pki.server_cert), "--key", str(path6.pki.server_key))
     path6.start("server", program, "server", "--listen", at, *trust)
     path6.listening("-u")
-    call = ("--connect", at, "--server-name", NAME, "--ca", str(path6.pki.ca_cert), "--bytes", str(SIZE))
+    call = (
+        "--connect",
+        at,
+        "--server-name",
+        NAME,
+        "--ca",
+        str(path6.pki.ca_cert),
+        "--bytes",
+        str(SIZE),
+    )
     done = path6.run("client", program, "client", *call)
     assert done.returncode == 0, done.stderr
     (end,) = (

@@ -58,7 +58,9 @@ def deb(folder: Path, name: str, depends: str, files: dict[str, str], script: st
     """Build a package; return its entry in the list of packages."""
     tree = folder / f"tree-{name}"
     (tree / "DEBIAN").mkdir(parents=True)
-    fields = f"Package: {name}\nVersion: 1:1.0-1\nArchitecture: all\nMaintainer: x <x@satlab.test>\n"
+    fields = (
+        f"Package: {name}\nVersion: 1:1.0-1\nArchitecture: all\nMaintainer: x <x@satlab.test>\n"
+    )
     fields += "Description: stand-in\n" + (f"Depends: {depends}\n" if depends else "")
     (tree / "DEBIAN/control").write_text(fields)
     for each in ("preinst", "postinst"):
@@ -83,12 +85,16 @@ def apt(tmp_path: Path) -> Apt:
     script = f"#!/bin/sh\ntouch {tmp_path}/a-script-has-run\n"
     first, second = NAMES
     entries = deb(
-        repository, first, second,
+        repository,
+        first,
+        second,
         {
-            "usr/bin/satlab-standin": "#!/bin/sh\necho stand-in\n", "bin/satlab-old": "#!/bin/sh\n",
+            "usr/bin/satlab-standin": "#!/bin/sh\necho stand-in\n",
+            "bin/satlab-old": "#!/bin/sh\n",
             "usr/lib/python3/dist-packages/satlab_standin.py": "",
-        }, script,
-    )  # fmt: skip
+        },
+        script,
+    )
     entries += deb(repository, second, "", {"usr/share/satlab-standin/data": "x"}, script)
     (repository / "Packages").write_text(entries)
     (tmp_path / "sources.list").write_text(f"deb [trusted=yes] copy:{repository} ./\n")
@@ -124,7 +130,9 @@ class Bench:
         private, raw = self.folder / "private", self.folder / "raw"
         private.mkdir(mode=0o700)
         config = SimpleNamespace(control=None)
-        lab: Any = SimpleNamespace(topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: Place())
+        lab: Any = SimpleNamespace(
+            topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: Place()
+        )
         host = LabHost(lab, private, jobs=[self.folder / "jobs"], layers=made)
         scenario = BoundScenario("seen", {}, tuple(functions))
         result = runner.run(scenario, host, raw, lambda _: None, threading.Event(), 60.0)
@@ -149,7 +157,14 @@ def bench(tmp_path: Path) -> Bench:
 
 def host_files() -> dict[str, tuple[int, int]]:
     """Return what an installation would change."""
-    places = ("/var/lib/dpkg/status", "/usr/bin", "/usr/share", "/etc", "/opt", "/var/cache/apt/archives")
+    places = (
+        "/var/lib/dpkg/status",
+        "/usr/bin",
+        "/usr/share",
+        "/etc",
+        "/opt",
+        "/var/cache/apt/archives",
+    )
     found = {place: Path(place).stat() for place in places if Path(place).exists()}
     return {place: (about.st_mtime_ns, about.st_ino) for place, about in found.items()}
 
@@ -186,19 +201,28 @@ def test_t41_packages_are_for_their_job_alone_and_change_nothing_of_the_host(
     assert not place.exists(), "it is removed with the run"
 
 
-def test_t41_without_consent_nothing_is_fetched(bench: Bench, apt: Apt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t41_without_consent_nothing_is_fetched(
+    bench: Bench, apt: Apt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("apt-get was called")
 
     monkeypatch.setattr(Apt, "run", refuse)
     scenario = bench.folder / "seen.json"
-    scenario.write_text(json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]}))
+    scenario.write_text(
+        json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
+    )
     jobs = (bench.folder / "jobs",)
-    request = run.RunRequest(scenario, LinkOptions(profile="leo"), runs=bench.folder / "runs", jobs=jobs)
+    request = run.RunRequest(
+        scenario, LinkOptions(profile="leo"), runs=bench.folder / "runs", jobs=jobs
+    )
     assert run.prepare(request).with_layers == []
     consented = run.prepare(replace(request, job_packages=True))
     assert [job.name for job in consented.with_layers] == ["fping"]
-    with pytest.raises(AssertionError, match="apt-get was called"), job_layers.of_jobs(consented.with_layers, QUIET):
+    with (
+        pytest.raises(AssertionError, match="apt-get was called"),
+        job_layers.of_jobs(consented.with_layers, QUIET),
+    ):
         pass
 
 
@@ -208,11 +232,16 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
     del satlink
     monkeypatch.setattr(job_layers, "Apt", lambda: apt)
     scenario = bench.folder / "seen.json"
-    scenario.write_text(json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]}))
+    scenario.write_text(
+        json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
+    )
     request = run.RunRequest(
-        *(scenario, LinkOptions(profile="leo")), runs=bench.folder / "runs", report=False,
-        jobs=(bench.folder / "jobs",), job_packages=True,
-    )  # fmt: skip
+        *(scenario, LinkOptions(profile="leo")),
+        runs=bench.folder / "runs",
+        report=False,
+        jobs=(bench.folder / "jobs",),
+        job_packages=True,
+    )
     outcome = run.execute(run.prepare(request), QUIET, threading.Event())
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
     (seen,) = map(json.loads, (outcome.folder / "raw/stats.jsonl").read_text().splitlines())
@@ -220,11 +249,16 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
 
 
 def refused(bench: Bench, apt: Apt, reason: str) -> None:
-    with pytest.raises(HostError, match=reason), job_layers.of_jobs(bench.jobs.values(), QUIET, apt):
+    with (
+        pytest.raises(HostError, match=reason),
+        job_layers.of_jobs(bench.jobs.values(), QUIET, apt),
+    ):
         pass
 
 
-def test_what_cannot_be_fetched_is_named_before_a_lab_is_up(bench: Bench, apt: Apt, tmp_path: Path) -> None:
+def test_what_cannot_be_fetched_is_named_before_a_lab_is_up(
+    bench: Bench, apt: Apt, tmp_path: Path
+) -> None:
     (tmp_path / "repository/satlab-standin-data.deb").unlink()
     refused(bench, apt, "fping: packages of jobs cannot be fetched")
     (tmp_path / "sources.list").write_text("")
@@ -253,7 +287,9 @@ def test_t43_a_package_that_is_too_large_or_unsound_is_refused(
 
 def test_t41_a_package_writes_nowhere_else(tmp_path: Path) -> None:
     """One brings a link, the next a file behind it; and a program that would run as its owner."""
-    outside, target, place, trees = (tmp_path / name for name in ("outside", "target", "place", "trees"))
+    outside, target, place, trees = (
+        tmp_path / name for name in ("outside", "target", "place", "trees")
+    )
     for folder in (outside, target, place, trees):
         folder.mkdir()
     (trees / "tree-first/usr/share").mkdir(parents=True)
@@ -269,4 +305,6 @@ def test_t41_a_package_writes_nowhere_else(tmp_path: Path) -> None:
         assert "second.deb cannot be unpacked" in str(error)
     assert (target / "usr/share/way").is_symlink() or (target / "usr/share/way/mine").is_file()
     assert list(outside.iterdir()) == []
-    assert all(path.lstat().st_uid != 0 for path in target.rglob("*")), "what runs as its owner does not run as root"
+    assert all(path.lstat().st_uid != 0 for path in target.rglob("*")), (
+        "what runs as its owner does not run as root"
+    )

@@ -65,14 +65,18 @@ except KeyboardInterrupt:
 """.replace("PROFILE", str(REQUEST.profile))
 
 
-def up_in_a_process(lab_id: str, satlink: Path, kill: tuple[str, str, int] = ("", "", 0)) -> subprocess.Popen[str]:
+def up_in_a_process(
+    lab_id: str, satlink: Path, kill: tuple[str, str, int] = ("", "", 0)
+) -> subprocess.Popen[str]:
     argv = [sys.executable, "-c", UP, lab_id, str(satlink), *map(str, kill)]
     env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
     return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
 
 
 def output(the_lab: Lab, node: str, *argv: str) -> str:
-    done = subprocess.run([*the_lab.enter_argv(node), *argv], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*the_lab.enter_argv(node), *argv], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -89,7 +93,9 @@ def process(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+STUBBORN = (
+    "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+)
 
 
 # --- up and down ----------------------------------------------------------------------------------------------------
@@ -103,7 +109,9 @@ def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
     assert the_lab.status().phase == "up"
     satlink_pid = the_lab.status().satlink_pid
     assert lab_id in {found.lab_id for found in lab.list_labs()}
-    assert {oct(file.stat().st_mode & 0o777) for file in Path(f"/run/satlab/{lab_id}").iterdir()} == {"0o600"}
+    assert {
+        oct(file.stat().st_mode & 0o777) for file in Path(f"/run/satlab/{lab_id}").iterdir()
+    } == {"0o600"}
     assert oct(Path(f"/run/satlab/{lab_id}").stat().st_mode & 0o777) == "0o700"
     begin = time.monotonic()
     the_lab.down()
@@ -181,7 +189,9 @@ def test_satlink_killed(lab_id: str, standin: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("then", ["down", "up"])
-def test_up_killed_in_the_middle(lab_id: str, standin: Path, module: str, name: str, call: int, then: str) -> None:
+def test_up_killed_in_the_middle(
+    lab_id: str, standin: Path, module: str, name: str, call: int, then: str
+) -> None:
     child = up_in_a_process(lab_id, standin, (module, name, call))
     assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
@@ -191,7 +201,9 @@ def test_up_killed_in_the_middle(lab_id: str, standin: Path, module: str, name: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_up_interrupted(lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+def test_up_interrupted(
+    lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     monkeypatch.setenv("STANDIN_MODE", "mute")
     child = up_in_a_process(lab_id, standin)
     until(lambda: lab.status(lab_id).satlink_pid is not None)
@@ -223,9 +235,13 @@ def test_processes_inside_are_ended_and_others_are_not(lab_id: str, standin: Pat
 # --- what the host or satlink refuse --------------------------------------------------------------------------------
 
 
-def test_satlink_dies_or_stays_silent(lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_satlink_dies_or_stays_silent(
+    lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STANDIN_MODE", "die")
-    with pytest.raises(HostError, match="satlink ended with status 3 before it was ready: error: TUN busy"):
+    with pytest.raises(
+        HostError, match="satlink ended with status 3 before it was ready: error: TUN busy"
+    ):
         Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     monkeypatch.setenv("STANDIN_MODE", "mute")
     monkeypatch.setattr(lab, "READY_DEADLINE_S", 0.2)
@@ -244,10 +260,14 @@ def test_hosts_that_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     with pytest.raises(HostError, match="no TUN interfaces can be made"):
         netns.check_host()
     assert "needs root" in _refusal(NOBODY, "netns.check_host()")
-    assert "root lacks CAP_NET_ADMIN" in _refusal(["setpriv", "--bounding-set=-net_admin"], "netns.check_host()")
+    assert "root lacks CAP_NET_ADMIN" in _refusal(
+        ["setpriv", "--bounding-set=-net_admin"], "netns.check_host()"
+    )
 
 
-def test_p153_a_tun_device_of_root_is_opened_to_jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_p153_a_tun_device_of_root_is_opened_to_jobs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     device = tmp_path / "tun"
     monkeypatch.setattr(netns, "TUN_DEVICE", device)
     with pytest.raises(HostError, match="jobs cannot open it"):
@@ -280,16 +300,26 @@ def test_t10_the_lab_is_closed(lab_id: str, standin: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     subnets = {n.subnet for n in TOPOLOGY.networks.values() if n.kind is not NetworkKind.EMULATION}
     for name, node in TOPOLOGY.nodes.items():
-        carried = {i: e for i, e in node.interfaces.items() if TOPOLOGY.networks[e.network].subnet in subnets}
-        assert {route.destination for route in netns.read_routes(lab_id, name)} == (subnets if carried else set())
+        carried = {
+            i: e
+            for i, e in node.interfaces.items()
+            if TOPOLOGY.networks[e.network].subnet in subnets
+        }
+        assert {route.destination for route in netns.read_routes(lab_id, name)} == (
+            subnets if carried else set()
+        )
         links = json.loads(output(the_lab, name, "ip", "-j", "link"))
         assert {link["ifname"] for link in links} == {"lo", *carried}
         for end in carried.values():
             for neighbour in TOPOLOGY.ends(end.network):
                 output(the_lab, name, "ping", "-c", "1", "-W", "1", str(neighbour.address))
         assert output(the_lab, name, "ip", "-6", "route") == ""
-        refused = subprocess.run([*the_lab.enter_argv(name), "ip", "route", "get", "192.0.2.1"], check=False,
-                                 capture_output=True, text=True)  # fmt: skip
+        refused = subprocess.run(
+            [*the_lab.enter_argv(name), "ip", "route", "get", "192.0.2.1"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
         assert "unreachable" in refused.stderr
     the_lab.down()
 
@@ -297,13 +327,17 @@ def test_t10_the_lab_is_closed(lab_id: str, standin: Path) -> None:
 def test_congestion_control_follows_the_routes(lab_id: str, standin: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     for node in TOPOLOGY.nodes:
-        assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, node)} <= {("cubic", None)}
+        assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, node)} <= {
+            ("cubic", None)
+        }
     assert _algorithms(lab_id) == ("cubic", "cubic")
     the_lab.set_congestion_control("server", "reno", 32)
     assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, "server")} == {("reno", 32)}
     assert _algorithms(lab_id) == ("cubic", "reno")
     the_lab.set_congestion_control("server", "cubic")
-    assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, "server")} == {("cubic", None)}
+    assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, "server")} == {
+        ("cubic", None)
+    }
     with pytest.raises(HostError, match="none-such"):
         the_lab.set_congestion_control("server", "none-such")
     the_lab.down()
@@ -318,7 +352,10 @@ def test_buffers_of_a_node_are_its_own(lab_id: str, standin: Path) -> None:
     before = {node: sizes(node, "tcp_rmem") for node in ("proxy-st", "proxy-gw")}
     the_lab.set_tcp_buffers("proxy-gw", 33_000_000, 4_000_000)
     assert sizes("proxy-gw", "tcp_rmem") == [*before["proxy-gw"][:2], "33000000"]
-    assert sizes("proxy-gw", "tcp_wmem")[2] == "4000000" and sizes("proxy-st", "tcp_rmem") == before["proxy-st"]
+    assert (
+        sizes("proxy-gw", "tcp_wmem")[2] == "4000000"
+        and sizes("proxy-st", "tcp_rmem") == before["proxy-st"]
+    )
     the_lab.down()
 
 
@@ -361,12 +398,18 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     up_s = time.monotonic() - begin
     said = output(the_lab, "client", "ping", "-c", "20", "-i", "0.2", "-W", "3", SERVER)
-    rtts = [float(line.rpartition("time=")[2].removesuffix(" ms")) for line in said.splitlines() if "time=" in line]
+    rtts = [
+        float(line.rpartition("time=")[2].removesuffix(" ms"))
+        for line in said.splitlines()
+        if "time=" in line
+    ]
     begin = time.monotonic()
     the_lab.down()
     down_s = time.monotonic() - begin
     plan = the_lab.plan.rtt_ms
-    print(f"up {up_s:.3f} s, down {down_s:.3f} s; RTT median {statistics.median(rtts):.2f} ms, plan {plan}")
+    print(
+        f"up {up_s:.3f} s, down {down_s:.3f} s; RTT median {statistics.median(rtts):.2f} ms, plan {plan}"
+    )
     assert len(rtts) == 20
     assert plan.min <= min(rtts)
     assert statistics.median(rtts) <= plan.max + BUSY_HOST_MS
@@ -374,7 +417,9 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     assert down_s <= DOWN_LIMIT_S
 
 
-def test_satlink_carries_tcp_in_packets_of_the_mtu(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+def test_satlink_carries_tcp_in_packets_of_the_mtu(
+    lab_id: str, satlink: Path, tmp_path: Path
+) -> None:
     """TCP hands large packets over; what the link carries are those that an interface without offloads would send."""
     request = replace(REQUEST, metrics=tmp_path / "link.jsonl")
     the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)

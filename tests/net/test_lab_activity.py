@@ -46,10 +46,28 @@ def lab_id() -> Iterator[str]:
     try:
         for name in names:
             subprocess.run(["ip", "netns", "add", name], check=True)
-        subprocess.run(["ip", "link", "add", "lan0", "netns", names[0], "type", "veth", "peer", "name", "lan0",
-                        "netns", names[1]], check=True)  # fmt: skip
+        subprocess.run(
+            [
+                "ip",
+                "link",
+                "add",
+                "lan0",
+                "netns",
+                names[0],
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "lan0",
+                "netns",
+                names[1],
+            ],
+            check=True,
+        )
         for name, address in zip(names, ("198.18.200.1", SERVER), strict=True):
-            subprocess.run(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "lan0"], check=True)
+            subprocess.run(
+                ["ip", "-n", name, "address", "add", f"{address}/24", "dev", "lan0"], check=True
+            )
             for device in ("lan0", "lo"):
                 subprocess.run(["ip", "-n", name, "link", "set", device, "up"], check=True)
         for name, script in ((names[1], SINK), (names[0], SOURCE)):
@@ -85,24 +103,50 @@ def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> 
     assert nodes and nodes <= {"client", "server"}
 
 
-@pytest.mark.skipif(not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built")
+@pytest.mark.skipif(
+    not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built"
+)
 def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Path) -> None:
     """quinn directly, quiche through satpep: the senders, and both legs of the proxy. Receivers are not shown."""
-    made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    made = pki.create(
+        tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
+    )
     trust = ("--cert", str(made.server_cert), "--key", str(made.server_key))
     started: list[subprocess.Popen[bytes]] = []
 
     def start(node: str, folder: str, program: str, *argv: str) -> None:
         (tmp_path / folder).mkdir()
-        inside = ["ip", "netns", "exec", netns_names.name(lab_id, node), str(PROGRAMS / program), *argv]
+        inside = [
+            "ip",
+            "netns",
+            "exec",
+            netns_names.name(lab_id, node),
+            str(PROGRAMS / program),
+            *argv,
+        ]
         started.append(subprocess.Popen(inside, stdout=subprocess.DEVNULL, cwd=tmp_path / folder))
 
     def serve(port: int, stack: str) -> None:
-        place = ("--listen", f"{SERVER}:{port}", *trust, "--stack", stack, "--output", "satperf.jsonl")
+        place = (
+            "--listen",
+            f"{SERVER}:{port}",
+            *trust,
+            "--stack",
+            stack,
+            "--output",
+            "satperf.jsonl",
+        )
         start("server", f"server-{stack}", "satperf", "server", *place)
 
     def call(port: int, stack: str) -> None:
-        place = ("--connect", f"{SERVER}:{port}", "--server-name", "kepler.satlab.test", "--ca", str(made.ca_cert))
+        place = (
+            "--connect",
+            f"{SERVER}:{port}",
+            "--server-name",
+            "kepler.satlab.test",
+            "--ca",
+            str(made.ca_cert),
+        )
         amount = ("--duration", "600", "--source-mbps", "2", "--output", "satperf.jsonl")
         start("client", f"client-{stack}", "satperf", "client", *place, "--stack", stack, *amount)
 
@@ -119,11 +163,29 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
     try:
         serve(4433, "quinn")
         serve(4434, "quiche")
-        proxy = ("quic", "--listen", f"{SERVER}:4435", "--next-hop", f"{SERVER}:4434", "--ca", str(made.ca_cert))
+        proxy = (
+            "quic",
+            "--listen",
+            f"{SERVER}:4435",
+            "--next-hop",
+            f"{SERVER}:4434",
+            "--ca",
+            str(made.ca_cert),
+        )
         start("server", "proxy", "satpep", *proxy, *trust, "--metrics", "satpep.jsonl")
-        listening = ("ip", "netns", "exec", netns_names.name(lab_id, "server"), "cat", "/proc/net/udp")
+        listening = (
+            "ip",
+            "netns",
+            "exec",
+            netns_names.name(lab_id, "server"),
+            "cat",
+            "/proc/net/udp",
+        )
         ports = (":1151 ", ":1152 ", ":1153 ")
-        until(lambda: all(port in subprocess.check_output(listening, text=True) for port in ports), "the servers")
+        until(
+            lambda: all(port in subprocess.check_output(listening, text=True) for port in ports),
+            "the servers",
+        )
         call(4433, "quinn")
         call(4435, "quiche")
         until(has_all, "windows of both transfers and of both legs")

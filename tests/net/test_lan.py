@@ -21,7 +21,19 @@ PROXY, SERVER = "198.18.1.1", "198.18.4.2"
 
 
 def replies(the_lab: Lab, address: str, count: int) -> int:
-    argv = [*the_lab.enter_argv("client"), "ping", "-n", "-q", "-c", str(count), "-i", "0.01", "-W", "3", address]
+    argv = [
+        *the_lab.enter_argv("client"),
+        "ping",
+        "-n",
+        "-q",
+        "-c",
+        str(count),
+        "-i",
+        "0.01",
+        "-W",
+        "3",
+        address,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return int(done.stdout.split(" received")[0].rsplit(" ", 1)[1])
 
@@ -41,7 +53,11 @@ def test_the_lan_loses_what_was_asked_for_and_the_rest_nothing(lab_id: str, satl
         def lost() -> int:
             lines = (Path(the_lab.config.metrics).with_name("lan.jsonl")).read_text().splitlines()
             samples = [json.loads(line) for line in lines if '"sample"' in line]
-            return sum(s[d]["lost_packets"] for s in samples for d in ("terrestrial_down", "terrestrial_up"))
+            return sum(
+                s[d]["lost_packets"]
+                for s in samples
+                for d in ("terrestrial_down", "terrestrial_up")
+            )
 
         assert wait(lambda: lost() >= 600 - came, 30)
         assert the_lab.lan is not None

@@ -40,7 +40,9 @@ cases:
 """
 
 
-def check(tmp_path: Path, client: str, server: str, *cases: str, out: str = "runs", **more: Any) -> CheckResult:
+def check(
+    tmp_path: Path, client: str, server: str, *cases: str, out: str = "runs", **more: Any
+) -> CheckResult:
     suite = tmp_path / "brief.yml"
     suite.write_text(SUITE)
     programs = lockstep.parse(client, server, [Path(sys.prefix)], **more)
@@ -55,7 +57,9 @@ def outcome(found: CheckResult, case: str) -> str:
     return json.dumps(document)
 
 
-def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(tmp_path: Path) -> None:
+def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(
+    tmp_path: Path,
+) -> None:
     cases = ("down", "up", "again", "lossy")
     found, again = (check(tmp_path, AIOQUIC, AIOQUIC, *cases, out=out) for out in ("a", "b"))
     for case in cases:
@@ -63,7 +67,9 @@ def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(tmp
         assert (one.status, one.reason) == ("ok", ""), case
         half, whole = one.times_s
         assert half is not None and whole is not None and one.floors_s[1] < whole < 60
-        assert one.spent_s is not None and sum(one.spent_s.values()) == pytest.approx(whole, abs=1e-6)
+        assert one.spent_s is not None and sum(one.spent_s.values()) == pytest.approx(
+            whole, abs=1e-6
+        )
         assert outcome(found, case) == outcome(again, case), case
     assert found.input.stack == "aioquic" and (found.samples["lossy"][0].lost_packets or 0) > 0
     # The second connection sends its request as 0-RTT data: a round trip less.
@@ -74,19 +80,27 @@ def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(tmp
 
 def test_ngtcp2_passes_and_repeats_are_identical(tmp_path: Path) -> None:
     """The adapter is of ngtcp2 0.12, the version of Debian 12."""
-    version = subprocess.run(["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False)
+    version = subprocess.run(
+        ["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False
+    )
     if not version.stdout.startswith("0.12."):
         pytest.skip(f"no library of ngtcp2 0.12 here: {version.stdout.strip() or 'none'}")
     place = tmp_path / "build"
     place.mkdir()
-    subprocess.run(["make", "-C", str(NGTCP2), f"OUT={place}"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["make", "-C", str(NGTCP2), f"OUT={place}"], check=True, stdout=subprocess.DEVNULL
+    )
     program = str(place / "ngtcp2-lockstep")
     cases = ("down", "up", "again", "lossy")
     found, again = (check(tmp_path, program, program, *cases, out=out) for out in ("a", "b"))
     for case in cases:
         [one] = found.samples[case]
         assert (one.status, one.reason) == ("ok", ""), case
-        assert one.times_s[1] is not None and one.floors_s[1] < one.times_s[1] < 60 and one.spent_s is not None
+        assert (
+            one.times_s[1] is not None
+            and one.floors_s[1] < one.times_s[1] < 60
+            and one.spent_s is not None
+        )
         assert outcome(found, case) == outcome(again, case), case
 
 
@@ -94,13 +108,21 @@ def test_quiche_takes_the_virtual_time_and_repeats_are_identical(tmp_path: Path)
     """quiche reads the clock itself: the adapter replaces it. The second connection sends 0-RTT data."""
     program = paths.PROGRAMS / "examples" / "quiche-lockstep"
     if not program.is_file():
-        pytest.skip(f"{program} is missing: an example of the crate satperf with its feature quiche")
+        pytest.skip(
+            f"{program} is missing: an example of the crate satperf with its feature quiche"
+        )
     cases = ("down", "up", "again", "lossy")
-    found, again = (check(tmp_path, str(program), str(program), *cases, out=out) for out in ("a", "b"))
+    found, again = (
+        check(tmp_path, str(program), str(program), *cases, out=out) for out in ("a", "b")
+    )
     for case in cases:
         [one] = found.samples[case]
         assert (one.status, one.reason) == ("ok", ""), case
-        assert one.times_s[1] is not None and one.floors_s[1] < one.times_s[1] < 60 and one.spent_s is not None
+        assert (
+            one.times_s[1] is not None
+            and one.floors_s[1] < one.times_s[1] < 60
+            and one.spent_s is not None
+        )
         assert outcome(found, case) == outcome(again, case), case
     [first], [second] = found.samples["down"], found.samples["again"]
     assert second.time_to_first_byte_ms is not None and first.time_to_first_byte_ms is not None
@@ -112,7 +134,9 @@ def test_quiche_and_aioquic_transfer_to_each_other(tmp_path: Path) -> None:
     """quiche takes the interface's certificates, of aioquic as a server and as a client."""
     program = paths.PROGRAMS / "examples" / "quiche-lockstep"
     if not program.is_file():
-        pytest.skip(f"{program} is missing: an example of the crate satperf with its feature quiche")
+        pytest.skip(
+            f"{program} is missing: an example of the crate satperf with its feature quiche"
+        )
     for out, pair in (("a", (str(program), AIOQUIC)), ("b", (AIOQUIC, str(program)))):
         [one] = check(tmp_path, *pair, "down", out=out).samples["down"]
         assert (one.status, one.reason) == ("ok", ""), pair
@@ -127,11 +151,19 @@ def script(text: str) -> str:
     [
         (script("echo no key >&2; exit 3"), "the server: it ended with status 3: no key"),
         (script("echo '{' >&0; cat >/dev/null"), "the server: its message is not valid"),
-        (script("head -c 100M /dev/zero; echo; echo much; exit 1"), "the server: it ended with status 1"),
-        (script("wc -l </proc/net/dev; exit 1"), "it ended with status 1: 3"),  # two lines above that of lo
+        (
+            script("head -c 100M /dev/zero; echo; echo much; exit 1"),
+            "the server: it ended with status 1",
+        ),
+        (
+            script("wc -l </proc/net/dev; exit 1"),
+            "it ended with status 1: 3",
+        ),  # two lines above that of lo
     ],
 )
-def test_t39_a_program_in_its_sandbox_fails_with_its_reason(server: str, words: str, tmp_path: Path) -> None:
+def test_t39_a_program_in_its_sandbox_fails_with_its_reason(
+    server: str, words: str, tmp_path: Path
+) -> None:
     """A sandbox has no network, and what a program does there ends its own sample alone."""
     [found] = check(tmp_path, AIOQUIC, server, "down").samples["down"]
     assert found.status == "failed" and words in found.reason, found.reason
@@ -167,13 +199,32 @@ def home() -> Iterator[Path]:
 
 def as_user(home: Path, server: str, **limits: str) -> subprocess.CompletedProcess[str]:
     argv = [
-        sys.executable, "-m", "satlab", "check", "--suite", "brief.yml", "--cases", "down", "--runs", "1", "--json",
-        "--virtual-client", PLANTED, "--virtual-server", server,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "satlab",
+        "check",
+        "--suite",
+        "brief.yml",
+        "--cases",
+        "down",
+        "--runs",
+        "1",
+        "--json",
+        "--virtual-client",
+        PLANTED,
+        "--virtual-server",
+        server,
+    ]
     kept = {name: os.environ[name] for name in (paths.PROGRAMS_VARIABLE,) if name in os.environ}
-    environment = {"PATH": paths.STANDARD_PATH, "HOME": str(home), "PYTHONPATH": paths.PYTHONPATH} | kept | limits
+    environment = (
+        {"PATH": paths.STANDARD_PATH, "HOME": str(home), "PYTHONPATH": paths.PYTHONPATH}
+        | kept
+        | limits
+    )
     identity: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
-    return subprocess.run(argv, cwd=home, env=environment, capture_output=True, text=True, check=False, **identity)
+    return subprocess.run(
+        argv, cwd=home, env=environment, capture_output=True, text=True, check=False, **identity
+    )
 
 
 def test_an_ordinary_user_runs_programs_in_lock_step(home: Path) -> None:
@@ -185,7 +236,9 @@ def test_an_ordinary_user_runs_programs_in_lock_step(home: Path) -> None:
     assert check_file.stat().st_uid == USER
 
 
-def test_t46_an_ordinary_user_s_sandbox_has_no_network_no_capability_and_not_the_user_s_files(home: Path) -> None:
+def test_t46_an_ordinary_user_s_sandbox_has_no_network_no_capability_and_not_the_user_s_files(
+    home: Path,
+) -> None:
     attempts = [
         "grep CapEff /proc/self/status",
         f"cat {home}/secret || echo unseen",
@@ -196,7 +249,9 @@ def test_t46_an_ordinary_user_s_sandbox_has_no_network_no_capability_and_not_the
     reason = case["samples"][0]["reason"].removeprefix("the server: it ended with status 1: ")
     capabilities, seen, counts = reason.split(" | ")
     devices, processes = counts.split()
-    assert int(capabilities.split()[1], 16) == 0 and devices == "3" and seen == "unseen"  # two lines above that of lo
+    assert (
+        int(capabilities.split()[1], 16) == 0 and devices == "3" and seen == "unseen"
+    )  # two lines above that of lo
     assert int(processes) < 10
 
 
@@ -205,8 +260,13 @@ def test_t46_nothing_runs_where_a_user_cannot_make_a_sandbox(home: Path) -> None
     programs.mkdir(mode=0o755)
     for program in ("satlink", "satvirtual"):
         (programs / program).symlink_to(paths.PROGRAMS / program)
-    (programs / "satbox").write_text("#!/bin/sh\necho the kernel allows no user namespace >&2\nexit 5\n")
+    (programs / "satbox").write_text(
+        "#!/bin/sh\necho the kernel allows no user namespace >&2\nexit 5\n"
+    )
     (programs / "satbox").chmod(0o755)
     done = as_user(home, script(f"touch {home}/ran"), **{paths.PROGRAMS_VARIABLE: str(programs)})
-    assert done.returncode == ExitStatus.HOST and "not root: a program under test runs in a sandbox" in done.stderr
+    assert (
+        done.returncode == ExitStatus.HOST
+        and "not root: a program under test runs in a sandbox" in done.stderr
+    )
     assert not (home / "ran").exists() and not (home / "runs").exists()

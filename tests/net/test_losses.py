@@ -82,7 +82,10 @@ def found(tmp_path: Path, case: str) -> tuple[CheckResult, Sample, Mapping[str, 
 def assert_is_blamed_on_the_host(result: CheckResult, sample: Sample) -> None:
     """The sample is out of calibration, no failure of the stack, and every report names the host."""
     assert "host_loss_ratio.forward" in sample.calibration
-    assert judged(result, sample).result == "not measurable" and result.status == ExitStatus.UNCALIBRATED
+    assert (
+        judged(result, sample).result == "not measurable"
+        and result.status == ExitStatus.UNCALIBRATED
+    )
     spent_s = sample.spent_s or {}
     assert spent_s["loss recovery"] == 0 < spent_s["host"], spent_s
     assert "host losses, forward:" in check_tables.markdown(result)
@@ -92,7 +95,9 @@ def judged(result: CheckResult, sample: Sample) -> TargetVerdict:
     """Return the verdict if losses of the host alone counted: the link was not probed, and others use the host."""
     off = [name for name in sample.calibration.split(", ") if name.startswith("host_loss_ratio")]
     case = result.suite.case(sample.case)
-    [found] = verdict.against_targets(result.suite, [case], {case.id: [replace(sample, calibration=", ".join(off))]})
+    [found] = verdict.against_targets(
+        result.suite, [case], {case.id: [replace(sample, calibration=", ".join(off))]}
+    )
     return found
 
 
@@ -101,13 +106,19 @@ def test_a_full_socket_buffer_is_the_host_s_loss(tmp_path: Path, at_start: list[
     at_start.append(_stop_the_client_until_its_buffer_overflows)
     result, sample, forward = found(tmp_path, "host")
     assert forward["buffer_errors"] >= FULL_BUFFER_DATAGRAMS, forward
-    assert forward["by_host"] == forward["buffer_errors"] and forward["dropped"] + forward["lost"] == 0, forward
+    assert (
+        forward["by_host"] == forward["buffer_errors"] and forward["dropped"] + forward["lost"] == 0
+    ), forward
     assert_is_blamed_on_the_host(result, sample)
 
 
 def _stop_the_client_until_its_buffer_overflows() -> None:
     def clients() -> list[int]:
-        return [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsclient\n"]
+        return [
+            pid
+            for pid in children(os.getpid())
+            if Path(f"/proc/{pid}/comm").read_text() == "gtlsclient\n"
+        ]
 
     assert wait(lambda: bool(clients()), 10)
     [pid] = clients()
@@ -121,33 +132,52 @@ def _stop_the_client_until_its_buffer_overflows() -> None:
     assert wait(lambda: counts()[0] > before[0] + 500, 20), "the window does not open"
     os.kill(pid, signal.SIGSTOP)
     try:
-        assert wait(lambda: counts()[1] >= before[1] + FULL_BUFFER_DATAGRAMS, 10), "the buffer does not overflow"
+        assert wait(lambda: counts()[1] >= before[1] + FULL_BUFFER_DATAGRAMS, 10), (
+            "the buffer does not overflow"
+        )
     finally:
         os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize(("node", "account"), [("proxy-st", "lost_after_link"), ("gw", "lost_between_links")])
+@pytest.mark.parametrize(
+    ("node", "account"), [("proxy-st", "lost_after_link"), ("gw", "lost_between_links")]
+)
 def test_packets_that_an_interface_drops_are_the_host_s_loss(
     node: str, account: str, tmp_path: Path, at_start: list[Plant]
 ) -> None:
     at_start.append(lambda: _drop(node))
     result, sample, forward = found(tmp_path, "host")
-    assert DROPPED[node] <= forward[account] == forward["by_host"] - forward["buffer_errors"], forward
+    assert DROPPED[node] <= forward[account] == forward["by_host"] - forward["buffer_errors"], (
+        forward
+    )
     # What the server itself found lost: all but a packet without data, which nobody misses (RFC 9002, section 2).
-    assert forward["by_host"] - 1 <= forward["reported"] <= forward["by_host"] and forward["spurious"] == 0, forward
+    assert (
+        forward["by_host"] - 1 <= forward["reported"] <= forward["by_host"]
+        and forward["spurious"] == 0
+    ), forward
     assert_is_blamed_on_the_host(result, sample)
 
 
 def _drop(node: str) -> None:
     """Let a node drop a burst of full packets of the server, and no others."""
-    [own] = [one.lab_id for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")]
+    [own] = [
+        one.lab_id
+        for one in lab.list_labs()
+        if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")
+    ]
     command = ["nsenter", f"--net={netns_names.path(own, node)}", "nft", "-f", "-"]
-    subprocess.run(command, input=DROPPING.format(port=4433, count=DROPPED[node]), text=True, check=True)
+    subprocess.run(
+        command, input=DROPPING.format(port=4433, count=DROPPED[node]), text=True, check=True
+    )
 
 
 def test_a_loss_of_the_link_is_the_stack_s_to_bear(tmp_path: Path, at_start: list[Plant]) -> None:
     result, sample, forward = found(tmp_path, "link")
-    assert not at_start and forward["lost"] > 1 and forward["lost_between_links"] == forward["lost_after_link"] == 0
+    assert (
+        not at_start
+        and forward["lost"] > 1
+        and forward["lost_between_links"] == forward["lost_after_link"] == 0
+    )
     assert "host_loss_ratio" not in sample.calibration
     # A loss in the last window's worth of packets costs no time in loss recovery (check/trace/test_causes.py has that).
     assert (sample.spent_s or {})["host"] == 0, sample

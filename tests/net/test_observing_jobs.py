@@ -29,21 +29,31 @@ def job(number: int, entity: str, name: str, arguments: Function, **wait: Any) -
 
 def execute(as_planned: AsPlanned, request: run.RunRequest) -> RunResult:
     def attempt(runs: Path) -> RunResult:
-        return run.execute(run.prepare(replace(request, runs=runs)), ProgressLog(quiet=True), threading.Event())
+        return run.execute(
+            run.prepare(replace(request, runs=runs)), ProgressLog(quiet=True), threading.Event()
+        )
 
     outcome = as_planned(attempt)
     assert outcome.status in (0, 4), outcome.reason
     return outcome
 
 
-def test_the_link_is_changed_captured_and_the_host_watched(tmp_path: Path, as_planned: AsPlanned) -> None:
+def test_the_link_is_changed_captured_and_the_host_watched(
+    tmp_path: Path, as_planned: AsPlanned
+) -> None:
     """Round-trip times rise by twice the 50 ms that the satellite's delay is raised by."""
     ping = {"destination_ip": "198.18.4.2", "count": 5, "interval": 0.2}
     functions = [
         job(1, "client", "satlab_system_load", {"interval": 0.5}),
         job(2, "client", "satlab_capture", {"interface": "lan0", "seconds": 60, "filter": "icmp"}),
         job(3, "client", "satlab_ping", ping, launched_ids=[1, 2], time=1),
-        job(4, "sat", "satlab_link", {"set": {"direction": "both", "delay_ms": 66}}, finished_ids=[3]),
+        job(
+            4,
+            "sat",
+            "satlab_link",
+            {"set": {"direction": "both", "delay_ms": 66}},
+            finished_ids=[3],
+        ),
         job(5, "client", "satlab_ping", ping, finished_ids=[4]),
         {
             "id": 6,
@@ -53,7 +63,9 @@ def test_the_link_is_changed_captured_and_the_host_watched(tmp_path: Path, as_pl
     ]
     scenario = tmp_path / "watched.json"
     scenario.write_text(json.dumps({"name": "watched", "openbach_functions": functions}))
-    outcome = execute(as_planned, run.RunRequest(scenario, LinkOptions(profile="leo"), report=False))
+    outcome = execute(
+        as_planned, run.RunRequest(scenario, LinkOptions(profile="leo"), report=False)
+    )
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
     said = {each["job"]: (raw / each["log"]).read_text() for each in jobs}
@@ -61,12 +73,20 @@ def test_the_link_is_changed_captured_and_the_host_watched(tmp_path: Path, as_pl
     sent = [json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines()]
 
     times = {
-        number: [r["rtt_ms"] for r in sent if r["_metadata"]["job_instance_id"] == number and "rtt_ms" in r]
+        number: [
+            r["rtt_ms"]
+            for r in sent
+            if r["_metadata"]["job_instance_id"] == number and "rtt_ms" in r
+        ]
         for number in (3, 5)
     }
     before, after = (statistics.median(times[number]) for number in (3, 5))
     assert after - before == pytest.approx(100, abs=15)
-    held = {r["_metadata"]["suffix"]: r["delay_ms"] for r in sent if r["_metadata"]["job_name"] == "satlab_link"}
+    held = {
+        r["_metadata"]["suffix"]: r["delay_ms"]
+        for r in sent
+        if r["_metadata"]["job_name"] == "satlab_link"
+    }
     assert (held["forward"], held["return"]) == (66, 66)
 
     (captured,) = [r for r in sent if "packets" in r]
@@ -83,7 +103,9 @@ def test_a_fade_is_followed_by_the_modcod(as_planned: AsPlanned) -> None:
     # iperf3 needs four round trips before its stream begins, and does not survive losses in them.
     settings = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
     link = LinkOptions(profile="geo-acm")
-    outcome = execute(as_planned, run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, report=False))
+    outcome = execute(
+        as_planned, run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, report=False)
+    )
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
     assert {each["status"] for each in jobs} <= {"Not Running", "Stopped"}, jobs

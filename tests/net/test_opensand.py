@@ -51,7 +51,10 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ip(lab_id: str, node: str, *arguments: str) -> list[dict[str, Any]]:
     done = subprocess.run(
-        ["ip", "-n", netns_names.name(lab_id, node), "-j", "-d", *arguments], capture_output=True, text=True, check=True
+        ["ip", "-n", netns_names.name(lab_id, node), "-j", "-d", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return [entry for entry in json.loads(done.stdout) if entry]
 
@@ -65,7 +68,9 @@ def echo(the_lab: Lab) -> float:
 # --- how it is called, and what it finds ----------------------------------------------------------------------------
 
 
-def test_entities_get_the_very_files_in_their_namespaces(lab_id: str, satlink: Path, calls: Path) -> None:
+def test_entities_get_the_very_files_in_their_namespaces(
+    lab_id: str, satlink: Path, calls: Path
+) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     made = [json.loads(line) for line in calls.read_text().splitlines()]
     by_kind = {call["kind"]: call for call in made}
@@ -73,7 +78,11 @@ def test_entities_get_the_very_files_in_their_namespaces(lab_id: str, satlink: P
     for kind in ENTITIES:
         own = f"/run/satlab/{lab_id}/opensand/infrastructure_{kind}.xml"
         call, files = by_kind[kind], ["-i", own, "-t", f"{PROFILE}/topology.xml"]
-        assert call["argv"] == [*files, *([] if kind == "sat" else ["-p", f"{PROFILE}/profile_{kind}.xml"]), "-v"]
+        assert call["argv"] == [
+            *files,
+            *([] if kind == "sat" else ["-p", f"{PROFILE}/profile_{kind}.xml"]),
+            "-v",
+        ]
         assert call["netns"] == netns_names.path(lab_id, kind).stat().st_ino
         assert call["own_session"] is True
         assert call["niceness"] == max(-20, os.getpriority(os.PRIO_PROCESS, 0) + opensand.NICENESS)
@@ -96,11 +105,15 @@ def test_terminals_start_when_satellite_and_gateway_take_a_logon(
     assert made["st"]["started_s"] > max(made["sat"]["initialized_s"], made["gw"]["initialized_s"])
 
 
-def test_a_second_terminal_has_a_namespace_and_a_process(lab_id: str, satlink: Path, calls: Path) -> None:
+def test_a_second_terminal_has_a_namespace_and_a_process(
+    lab_id: str, satlink: Path, calls: Path
+) -> None:
     request = LinkRequest(profile=paths.PROFILES / "geo-dama", emulator="opensand")
     the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
     made = [json.loads(line) for line in calls.read_text().splitlines()]
-    (second,) = [call for call in made if any("infrastructure_st4" in word for word in call["argv"])]
+    (second,) = [
+        call for call in made if any("infrastructure_st4" in word for word in call["argv"])
+    ]
     assert second["netns"] == netns_names.path(lab_id, "st4").stat().st_ino
     assert any(word.endswith("geo-dama/profile_st4.xml") for word in second["argv"])
     argv = [*the_lab.enter_argv("st4"), "ping", "-n", "-c", "1", "-W", "3", "198.18.63.1"]
@@ -125,12 +138,18 @@ def test_parallel_labs_keep_their_own_probes(lab_id: str, satlink: Path, tmp_pat
     for raw in labs.values():
         assert {file.name for file in raw.glob("opensand/*/*.csv")} == {"gw0_1.csv", "st0_1.csv"}
         rows = list(collect.opensand.records(raw, 0.0))
-        delays = [row for row in rows if isinstance(row, Series) and row.labels["probe"].endswith("phy.delay")]
+        delays = [
+            row
+            for row in rows
+            if isinstance(row, Series) and row.labels["probe"].endswith("phy.delay")
+        ]
         assert {row.labels["entity"] for row in delays} == {"gw", "st"}
         assert all(261.0 in row.columns["opensand_probe"] for row in delays)
 
 
-def test_a_lab_of_opensand_s_tools_runs_on_satlink(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+def test_a_lab_of_opensand_s_tools_runs_on_satlink(
+    lab_id: str, satlink: Path, tmp_path: Path
+) -> None:
     source = opensand_layouts.write(tmp_path / "lab", "entities", opensand_layouts.UPSTREAM)
     imported = profile_import.run(source, tmp_path / "profile").target
     the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=imported), satlink=satlink)
@@ -179,7 +198,12 @@ def test_hosts_are_set_up_as_opensand_needs_them(lab_id: str, satlink: Path) -> 
     hub = {link["ifname"]: link for link in ip(lab_id, "sat", "link")}
     assert hub["emu0"]["linkinfo"]["info_data"]["mcast_snooping"] == 0
     large = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", "8972", "10.77.0.2"]
-    assert subprocess.run([*the_lab.enter_argv("st"), *large], check=False, capture_output=True).returncode == 0
+    assert (
+        subprocess.run(
+            [*the_lab.enter_argv("st"), *large], check=False, capture_output=True
+        ).returncode
+        == 0
+    )
     the_lab.down()
 
 
@@ -189,7 +213,9 @@ def test_satlink_serves_the_terrestrial_segment_alone(lab_id: str, satlink: Path
     metrics = Path(the_lab.config.metrics)
 
     def counted() -> bool:
-        samples = [json.loads(line) for line in metrics.read_text().rpartition("\n")[0].splitlines()[1:]]
+        samples = [
+            json.loads(line) for line in metrics.read_text().rpartition("\n")[0].splitlines()[1:]
+        ]
         assert all(s["forward"] is None and s["return"] is None for s in samples)
         return any(s["terrestrial_up"]["out_packets"] for s in samples)
 
@@ -197,7 +223,9 @@ def test_satlink_serves_the_terrestrial_segment_alone(lab_id: str, satlink: Path
     the_lab.down()
 
 
-def test_up_twice_changes_nothing_and_another_emulator_is_refused(lab_id: str, satlink: Path) -> None:
+def test_up_twice_changes_nothing_and_another_emulator_is_refused(
+    lab_id: str, satlink: Path
+) -> None:
     first = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     assert Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink).found is True
     with pytest.raises(ConfigError, match="another configuration") as caught:
@@ -212,10 +240,26 @@ def test_up_twice_changes_nothing_and_another_emulator_is_refused(lab_id: str, s
 @pytest.mark.parametrize(
     ("mode", "entity", "says"),
     [
-        ("topology", "gw", r"opensand-gw ended with status 14 \(topology file not loadable\).*cannot load .*topology"),
-        ("crash", "st", r"opensand-st ended by SIGSEGV \(a crash, .*cannot initialize the physical layer"),
-        ("idle", "st", "no packet after 2 s: sat is initialized, gw is initialized, st is initialized but not logged"),
-        ("idle", "gw", "no packet after 2 s: sat is initialized, gw is initialized, st is logged on"),
+        (
+            "topology",
+            "gw",
+            r"opensand-gw ended with status 14 \(topology file not loadable\).*cannot load .*topology",
+        ),
+        (
+            "crash",
+            "st",
+            r"opensand-st ended by SIGSEGV \(a crash, .*cannot initialize the physical layer",
+        ),
+        (
+            "idle",
+            "st",
+            "no packet after 2 s: sat is initialized, gw is initialized, st is initialized but not logged",
+        ),
+        (
+            "idle",
+            "gw",
+            "no packet after 2 s: sat is initialized, gw is initialized, st is logged on",
+        ),
     ],
 )
 def test_a_failed_start_is_reported_and_leaves_nothing(
@@ -275,13 +319,17 @@ lab.Lab.up(lab_id, topology.load(), request, satlink=Path(satlink))
 """
 
 
-def up_in_a_process(lab_id: str, satlink: Path, name: str = "", call: int = 0) -> "subprocess.Popen[bytes]":
+def up_in_a_process(
+    lab_id: str, satlink: Path, name: str = "", call: int = 0
+) -> "subprocess.Popen[bytes]":
     argv = [sys.executable, "-c", UP, lab_id, str(PROFILE), str(satlink), name, str(call)]
     env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
     return subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
 
 
-def test_interrupted_while_it_waits(lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_while_it_waits(
+    lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENSAND_MODE", "idle")
     with up_in_a_process(lab_id, satlink) as child:
         assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
@@ -290,7 +338,9 @@ def test_interrupted_while_it_waits(lab_id: str, satlink: Path, monkeypatch: pyt
     assert lab.status(lab_id).phase == "absent"
 
 
-@pytest.mark.parametrize(("name", "call"), [("_start", 2), ("_start", 4), ("_await_opensand", 1), ("_await_ready", 1)])
+@pytest.mark.parametrize(
+    ("name", "call"), [("_start", 2), ("_start", 4), ("_await_opensand", 1), ("_await_ready", 1)]
+)
 def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) -> None:
     with up_in_a_process(lab_id, satlink, name, call) as child:
         assert child.wait(20) == -signal.SIGKILL
@@ -298,7 +348,9 @@ def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) 
     assert lab.down(lab_id) is True
 
 
-def test_a_host_without_opensand(lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_host_without_opensand(
+    lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv(opensand.PROGRAM_VARIABLE)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(HostError, match="OpenSAND is not installed") as caught:
@@ -313,24 +365,48 @@ def test_a_host_without_opensand(lab_id: str, satlink: Path, monkeypatch: pytest
 
 def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> tuple[Path, str]:
-        argv = [sys.executable, "-m", "satlab", "run", str(paths.SCENARIOS / "bulk_tcp.json"), "--emulator", "opensand"]
+        argv = [
+            sys.executable,
+            "-m",
+            "satlab",
+            "run",
+            str(paths.SCENARIOS / "bulk_tcp.json"),
+            "--emulator",
+            "opensand",
+        ]
         argv += ["--set", "duration=4", "--runs", str(runs), "--json"]
         env = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, env=env, timeout=120, check=False
+        )
         assert done.returncode in {0, 4}, done.stderr
         (folder,) = runs.iterdir()
         return folder, done.stdout
 
     folder, said = as_planned(attempt)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["emulator"], manifest["versions"]["opensand"]) == ("opensand", "OpenSAND stand-in")
+    assert (manifest["emulator"], manifest["versions"]["opensand"]) == (
+        "opensand",
+        "OpenSAND stand-in",
+    )
     assert {f"raw/logs/opensand-{kind}.log" for kind in ENTITIES} <= set(manifest["files"])
     assert json.loads((folder / "plan.json").read_text())["emulator"] == "opensand"
     assert "netns, opensand" in (folder / "report" / "index.html").read_text()
-    checks = {c["name"]: c for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]}
+    checks = {
+        c["name"]: c
+        for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]
+    }
     late = {f"late_packet_ratio.terrestrial_{way}" for way in ("down", "up")}
-    lost = {f"opensand_losses.{cause}" for cause in ("gse_encapsulation", "gse_reassembly", "socket")}
-    host = {"cpu_others_ratio", "cpu_steal_ratio", "cpu_wait_ratio.jobs", "memory_wait_ratio", "host_loss_ratio"}
+    lost = {
+        f"opensand_losses.{cause}" for cause in ("gse_encapsulation", "gse_reassembly", "socket")
+    }
+    host = {
+        "cpu_others_ratio",
+        "cpu_steal_ratio",
+        "cpu_wait_ratio.jobs",
+        "memory_wait_ratio",
+        "host_loss_ratio",
+    }
     assert checks.keys() == {"rtt_ms", "forward_udp_goodput_bps"} | late | lost | host
     assert all(checks[name]["ok"] for name in lost)
     bounds = [checks["rtt_ms"][name] for name in ("low", "expected", "high")]
@@ -344,17 +420,30 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
     assert lab.status(run.lab_id(folder.name)).phase == "absent"
 
 
-def test_losses_of_opensand_mark_the_run_and_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_of_opensand_mark_the_run_and_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stand-in loses each hundredth packet at the GW and logs it as 8.2.0 does."""
     monkeypatch.setenv("OPENSAND_MODE", "lossy")
     monkeypatch.setenv("OPENSAND_ENTITY", "gw")
-    argv = [sys.executable, "-m", "satlab", "run", str(paths.SCENARIOS / "bulk_tcp.json"), "--emulator", "opensand"]
+    argv = [
+        sys.executable,
+        "-m",
+        "satlab",
+        "run",
+        str(paths.SCENARIOS / "bulk_tcp.json"),
+        "--emulator",
+        "opensand",
+    ]
     argv += ["--set", "duration=4", "--runs", str(tmp_path), "--json"]
     env = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
     done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
     assert done.returncode == 4, done.stderr
     (folder,) = (entry for entry in tmp_path.iterdir() if (entry / "manifest.json").exists())
-    checks = {c["name"]: c for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]}
+    checks = {
+        c["name"]: c
+        for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]
+    }
     judged = checks["opensand_losses.gse_encapsulation"]
     assert not judged["ok"]
     assert judged["measured"] >= 1

@@ -84,12 +84,23 @@ class Chain:
         raw = self.folder / job
         raw.mkdir(exist_ok=True)
         variables = {
-            **{"PYTHONPATH": str(SHIM), "SATLAB_RAW": str(raw), "SATLAB_AGENT": "proxy", "JOB_NAME": job},
-            **{"JOB_INSTANCE_ID": "1", "SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
+            **{
+                "PYTHONPATH": str(SHIM),
+                "SATLAB_RAW": str(raw),
+                "SATLAB_AGENT": "proxy",
+                "JOB_NAME": job,
+            },
+            **{
+                "JOB_INSTANCE_ID": "1",
+                "SCENARIO_INSTANCE_ID": "1",
+                "OWNER_SCENARIO_INSTANCE_ID": "1",
+            },
         }
         program = JOBS / job / "files" / f"{job}.py"
         words = [f"{name}={value}" for name, value in {**variables, **environment}.items()]
-        python = (str(program),) if consent is None else ("-c", WITH_CONSENT, str(program), str(consent))
+        python = (
+            (str(program),) if consent is None else ("-c", WITH_CONSENT, str(program), str(consent))
+        )
         return self.start("proxy", "env", *words, sys.executable, *python, *arguments)
 
     def ready(self, job: str) -> None:
@@ -118,23 +129,35 @@ class Chain:
         memory = ("cat", "/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
         asked = (table, ("ip", "rule"), ("nft", "list", "ruleset"), memory)
         inside = self.run("proxy", "ip", "netns", "pids", f"{self.name}-proxy")
-        return [*(self.run("proxy", *argv).replace("linkdown ", "") for argv in asked), str(len(inside.split()))]
+        return [
+            *(self.run("proxy", *argv).replace("linkdown ", "") for argv in asked),
+            str(len(inside.split())),
+        ]
 
 
 @pytest.fixture
 def chain(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Chain]:
-    prefix = getattr(request, "param", "satlab-")  # satpep refuses to run outside a lab's namespaces
+    prefix = getattr(
+        request, "param", "satlab-"
+    )  # satpep refuses to run outside a lab's namespaces
     found = Chain(f"{prefix}peplab{secrets.token_hex(3)}", tmp_path)
     nodes = ("client", "proxy", "server")
     try:
         for node in nodes:
             subprocess.run(["ip", "netns", "add", f"{found.name}-{node}"], check=True)
-            found.run(node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv4.ip_forward=1")
+            found.run(
+                node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv4.ip_forward=1"
+            )
             found.run(node, "ip", "link", "set", "lo", "up")
-        for number, (far, subnet) in enumerate((("client", "198.18.201"), ("server", "198.18.202"))):
+        for number, (far, subnet) in enumerate(
+            (("client", "198.18.201"), ("server", "198.18.202"))
+        ):
             peer = ("peer", "name", "eth0", "netns", f"{found.name}-{far}")
             found.run("proxy", "ip", "link", "add", f"lan{number}", "type", "veth", *peer)
-            for node, device, address in (("proxy", f"lan{number}", f"{subnet}.1"), (far, "eth0", f"{subnet}.2")):
+            for node, device, address in (
+                ("proxy", f"lan{number}", f"{subnet}.1"),
+                (far, "eth0", f"{subnet}.2"),
+            ):
                 found.run(node, "ip", "addr", "add", f"{address}/24", "dev", device)
                 found.run(node, "ip", "link", "set", device, "up")
             found.run(far, "ip", "route", "add", "default", "via", f"{subnet}.1")
@@ -144,7 +167,9 @@ def chain(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Chain]:
             process.kill()
             process.communicate()
         for node in nodes:
-            subprocess.run(["ip", "netns", "del", f"{found.name}-{node}"], check=False, capture_output=True)
+            subprocess.run(
+                ["ip", "netns", "del", f"{found.name}-{node}"], check=False, capture_output=True
+            )
 
 
 def ask(chain: Chain) -> "subprocess.Popen[str]":
@@ -183,7 +208,10 @@ def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
     chain.ready("satlab_pep")
     client = ask(chain)
     established = ("ss", "-tnH", "state", "established")
-    until(lambda: len(chain.run("proxy", *established).splitlines()) == 2, "one connection on each leg")
+    until(
+        lambda: len(chain.run("proxy", *established).splitlines()) == 2,
+        "one connection on each leg",
+    )
     time.sleep(2)  # samples of ss, each 0.2 s if the host is quiet
     assert says(client) == CLIENT, "the server sees the client's own address"
     client.communicate("\n", timeout=10)
@@ -240,19 +268,51 @@ def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
     assert chain.state() == before
 
 
-@pytest.mark.skipif(not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built")
+@pytest.mark.skipif(
+    not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built"
+)
 def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Path) -> None:
-    made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    made = pki.create(
+        tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
+    )
     before = chain.state()
-    both = ("-l", "4433", "-C", "reno", "-w", "100", "--client-side-initial-window", "20", "-a", "10")
-    options = (*both, "--server-side-congestion-control", "cubic", "--server-side-careful-resume", "on", "-p", "shop")
+    both = (
+        "-l",
+        "4433",
+        "-C",
+        "reno",
+        "-w",
+        "100",
+        "--client-side-initial-window",
+        "20",
+        "-a",
+        "10",
+    )
+    options = (
+        *both,
+        "--server-side-congestion-control",
+        "cubic",
+        "--server-side-careful-resume",
+        "on",
+        "-p",
+        "shop",
+    )
     path = f"{PROGRAMS}:{os.environ['PATH']}"
-    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder))
+    job = chain.job(
+        "satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder)
+    )
     chain.ready("satlab_pep")
     trust = ("--cert", str(made.server_cert), "--key", str(made.server_key))
     chain.start("server", str(PROGRAMS / "satperf"), "server", "--listen", f"{SERVER}:4433", *trust)
     until(lambda: ":1151 " in chain.run("server", "cat", "/proc/net/udp"), "satperf server")
-    call = ("--connect", f"{SERVER}:4433", "--server-name", "kepler.satlab.test", "--ca", str(made.ca_cert))
+    call = (
+        "--connect",
+        f"{SERVER}:4433",
+        "--server-name",
+        "kepler.satlab.test",
+        "--ca",
+        str(made.ca_cert),
+    )
     client = chain.start("client", str(PROGRAMS / "satperf"), "client", *call, "--bytes", "2000000")
     lines, log = client.communicate(timeout=30)
     assert client.returncode == 0, log
@@ -267,17 +327,24 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
     ready = next(line for line in seen["report"] if line["type"] == "ready")
     windows = [ready[side]["initial_window"] for side in ("client_side", "server_side")]
     assert (windows, ready["client_side"]["congestion_control"]) == ([20, 100], "reno")
-    assert [ready[side]["careful_resume"] for side in ("client_side", "server_side")] == ["off", "on"]
+    assert [ready[side]["careful_resume"] for side in ("client_side", "server_side")] == [
+        "off",
+        "on",
+    ]
 
 
 @pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")
 def test_p380_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -> None:
-    made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    made = pki.create(
+        tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
+    )
     path = f"{PROGRAMS}:{os.environ['PATH']}"
 
     def bbr3(*more: str) -> subprocess.Popen[str]:
         options = ("-l", "4433", "--server-side-congestion-control", "bbr3", *more)
-        return chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder))
+        return chain.job(
+            "satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder)
+        )
 
     job = bbr3("--client-side-careful-resume", "on")
     _, log = job.communicate(timeout=20)
@@ -285,9 +352,15 @@ def test_p380_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -
     assert "satpep ended with status 2" in log
     assert "client-side: careful-resume: is not offered next to bbr3" in log
     job = bbr3()
-    until(lambda: job.poll() is not None or ":1151 " in chain.run("proxy", "cat", "/proc/net/udp"), "its socket")
+    until(
+        lambda: job.poll() is not None or ":1151 " in chain.run("proxy", "cat", "/proc/net/udp"),
+        "its socket",
+    )
     if job.poll() is not None:  # built with an older compiler
-        assert "congestion-control: bbr3: built without noq; build it" in job.communicate(timeout=20)[1]
+        assert (
+            "congestion-control: bbr3: built without noq; build it"
+            in job.communicate(timeout=20)[1]
+        )
         return
     assert stop(job)[0] == 0
 
@@ -295,20 +368,32 @@ def test_p380_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -
 @pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")
 @pytest.mark.parametrize("chain", ["host-"], indirect=True)
 def test_t08_outside_a_lab_satpep_needs_the_operators_consent(chain: Chain, tmp_path: Path) -> None:
-    made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    made = pki.create(
+        tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
+    )
     environment = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SATLAB_PKI": str(made.folder)}
     consent = tmp_path / "quic-proxy-consent"
-    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
+    job = chain.job(
+        "satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment
+    )
     assert "this is not a network namespace of a lab" in job.communicate(timeout=20)[1]
     consent.touch()
-    for owner, mode in ((65534, 0o644), (0, 0o666), (0, 0o664)):  # somebody else may have written it
+    for owner, mode in (
+        (65534, 0o644),
+        (0, 0o666),
+        (0, 0o664),
+    ):  # somebody else may have written it
         os.chown(consent, owner, 0)
         consent.chmod(mode)
-        job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
+        job = chain.job(
+            "satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment
+        )
         assert "this is not a network namespace of a lab" in job.communicate(timeout=20)[1]
     os.chown(consent, 0, 0)
     consent.chmod(0o644)
-    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
+    job = chain.job(
+        "satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment
+    )
     chain.ready("satlab_pep")
     assert stop(job)[0] == 0
 
@@ -320,7 +405,12 @@ def test_missing_programs_and_taken_ports_are_reported(chain: Chain, tmp_path: P
     _, log = pepsal.communicate(timeout=20)
     assert pepsal.returncode == 3
     assert "pepsal is not installed" in log
-    chain.start("proxy", sys.executable, "-c", "import socket; socket.create_server(('0.0.0.0', 5500)).accept()")
+    chain.start(
+        "proxy",
+        sys.executable,
+        "-c",
+        "import socket; socket.create_server(('0.0.0.0', 5500)).accept()",
+    )
     until(lambda: ":157C " in chain.run("proxy", "cat", "/proc/net/tcp"), "port taken")
     taken = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
     _, log = taken.communicate(timeout=20)
@@ -359,7 +449,10 @@ def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Cha
     chain.start("client", "iperf3", "-s", "-1", "-B", "198.19.0.2")
     until(lambda: ":1451 " in chain.run("client", "cat", "/proc/net/tcp"), "iperf3")
     session = chain.start("proxy", "iperf3", "-c", "198.19.0.2", "-t", "4", "-C", "reno")
-    until(lambda: "198.19.0.2:5201" in chain.run("proxy", "ss", "-tnH"), "a session on the control network")
+    until(
+        lambda: "198.19.0.2:5201" in chain.run("proxy", "ss", "-tnH"),
+        "a session on the control network",
+    )
     conf = chain.job("satlab_tcp_conf", "-C", "cubic", "-w", "40")
     chain.ready("satlab_tcp_conf")
     client = ask(chain)
@@ -371,7 +464,9 @@ def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Cha
     assert stop(conf)[0] == 0
     assert all(
         "198.19." not in c["peer"]
-        for c in chain.stored("satlab_tcp_conf", "tcp_conf_json", "tcp-conf.schema.json")["connections"]
+        for c in chain.stored("satlab_tcp_conf", "tcp_conf_json", "tcp-conf.schema.json")[
+            "connections"
+        ]
     )
 
 

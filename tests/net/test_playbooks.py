@@ -68,7 +68,11 @@ done
 def packages(playbook: Path) -> list[str]:
     """Return the packages that a playbook names; a template is none, it chooses among those that there are."""
     tasks = yaml.safe_load(playbook.read_text())
-    named = [task["ansible.builtin.apt"].get("pkg", []) for task in tasks if "ansible.builtin.apt" in task]
+    named = [
+        task["ansible.builtin.apt"].get("pkg", [])
+        for task in tasks
+        if "ansible.builtin.apt" in task
+    ]
     return [name for names in named if isinstance(names, list) for name in names]
 
 
@@ -87,8 +91,18 @@ def play(folder: Path, verb: str, jobs: list[str], where: Path = paths.JOBS) -> 
         }
         for job in jobs
     ]
-    variables = {"openbach_proxies": {}, "ansible_python_interpreter": "/usr/bin/python3", "ansible_become": False}
-    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": variables, "tasks": tasks}
+    variables = {
+        "openbach_proxies": {},
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_become": False,
+    }
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": variables,
+        "tasks": tasks,
+    }
     file.write_text(yaml.safe_dump([play]))
     return file
 
@@ -99,7 +113,9 @@ def test_playbooks_are_understood(verb: str, tmp_path: Path) -> None:
     assert len(JOBS) >= 10
     file = play(tmp_path, verb, [playbook.parent.name for playbook in JOBS])
     argv = [str(ANSIBLE), "-i", "localhost,", "--syntax-check", str(file)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment(tmp_path))
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env=environment(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -112,7 +128,11 @@ def environment(folder: Path) -> dict[str, str]:
     # As in ansible/ansible.cfg: Ansible looks for results 1000 times a second by default.
     file.write_text("[defaults]\ninternal_poll_interval = 0.01\n")
     ansible = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_CONFIG": str(file)}
-    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"} | ansible | provision.strategy()
+    return (
+        {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
+        | ansible
+        | provision.strategy()
+    )
 
 
 def outfit(folder: Path, jobs: list[str]) -> None:
@@ -140,29 +160,55 @@ def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     if not all(map(shutil.which, needed)) or not installed("python3-apt"):
         pytest.skip(f"needs python3-apt, {', '.join(needed)}")
     own = {"opensand", *OWN_PROGRAMS.values()}
-    missing = {job: [p for p in packages(playbook_of(job)) if p not in own and not installed(p)] for job in TRIED}
+    missing = {
+        job: [p for p in packages(playbook_of(job)) if p not in own and not installed(p)]
+        for job in TRIED
+    }
     jobs = [job for job in TRIED if not missing[job]]
     assert {"satlab_link", "satlab_opensand", "satlab_satperf"} <= set(jobs)
     outfit(tmp_path, jobs)
-    argv = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", PRIVATE, "sh", str(tmp_path), sys.prefix]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment(tmp_path), timeout=280)
+    argv = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "sh",
+        "-c",
+        PRIVATE,
+        "sh",
+        str(tmp_path),
+        sys.prefix,
+    ]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env=environment(tmp_path), timeout=280
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    first, second, removed = (part.splitlines() for part in re.split(r"^PLAY RECAP.*\n", done.stdout, flags=re.M)[1:])
+    first, second, removed = (
+        part.splitlines() for part in re.split(r"^PLAY RECAP.*\n", done.stdout, flags=re.M)[1:]
+    )
     assert "failed=0" in first[0]
     assert "changed=0" in second[0], done.stdout
-    expected = {f"file {job}/{name}" for job in jobs for name in (f"{job}.py 755", f"{job}_rstats_filter.conf 644")}
+    expected = {
+        f"file {job}/{name}"
+        for job in jobs
+        for name in (f"{job}.py 755", f"{job}_rstats_filter.conf 644")
+    }
     expected |= {
         f"file {job}/{module.name} 644"
         for job in jobs
         for module in (paths.JOBS / job / "files").glob("*.py")
         if module.stem != job
     }
-    expected |= {f"file {job}/{program}.deb 644" for job, program in OWN_PROGRAMS.items() if job in jobs}
+    expected |= {
+        f"file {job}/{program}.deb 644" for job, program in OWN_PROGRAMS.items() if job in jobs
+    }
     assert {line for line in second if line.startswith("file")} == expected
     expected = {"opensand", *(OWN_PROGRAMS[job] for job in jobs if job in OWN_PROGRAMS)}
     assert {f"installed {name}" for name in expected} <= set(second)
     if "satlab_pep" in jobs and "satlab_web_server" in jobs:
-        assert not {f"starts {name}.service" for name in SERVICES} & set(second), "services of packages are kept down"
+        assert not {f"starts {name}.service" for name in SERVICES} & set(second), (
+            "services of packages are kept down"
+        )
     assert not [line for line in removed if line.startswith("file")]
     if left_out := {job: names for job, names in missing.items() if names}:
         pytest.skip(f"jobs whose packages are missing were not tried: {left_out}")

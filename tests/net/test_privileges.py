@@ -61,13 +61,18 @@ pathlib.Path(os.environ["SATLAB_RAW"], "files", "found.json").write_text(json.du
 SCENARIO = {
     "name": "probe",
     "arguments": {"victim": "Its pid"},
-    "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client", "prober": {"victim": "$victim"}}}],
+    "openbach_functions": [
+        {"id": 1, "start_job_instance": {"entity_name": "client", "prober": {"victim": "$victim"}}}
+    ],
 }
 
 
 def execute(request: run.RunRequest) -> RunResult:
     outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-    assert outcome.status in (0, 4), (outcome.reason, *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")))
+    assert outcome.status in (0, 4), (
+        outcome.reason,
+        *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")),
+    )
     return outcome
 
 
@@ -118,9 +123,13 @@ def test_t02_a_job_can_do_nothing_to_the_host(tmp_path: Path, as_planned: AsPlan
 
 def test_t02_the_api_has_no_capability() -> None:
     argv = privileges.drop_argv(privileges.new_uid(), [])
-    status = subprocess.run([*argv, "cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+    status = subprocess.run(
+        [*argv, "cat", "/proc/self/status"], capture_output=True, text=True, check=True
+    ).stdout
     lines = dict(line.split(":\t", 1) for line in status.splitlines())
-    assert [lines[key] for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == ["0" * 16] * 5
+    assert [lines[key] for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == [
+        "0" * 16
+    ] * 5
 
 
 def test_t02_of_a_closed_folder_only_what_is_shown_can_be_seen(tmp_path: Path) -> None:
@@ -132,7 +141,9 @@ def test_t02_of_a_closed_folder_only_what_is_shown_can_be_seen(tmp_path: Path) -
     (shown / "file").write_text("seen")
     argv = privileges.drop_argv(privileges.new_uid(), [*privileges.program_paths(), shown])
     look = f"import os; print(sorted(os.listdir({str(closed)!r})), open({str(shown / 'file')!r}).read())"
-    done = subprocess.run([*argv, sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*argv, sys.executable, "-c", look], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "['deep'] seen\n"
     assert sorted(entry.name for entry in closed.iterdir()) == ["deep", "hidden"]
 
@@ -154,11 +165,17 @@ def test_jobs_do_with_their_grants_what_they_are_for(tmp_path: Path, as_planned:
             "stop_job_instance": {"openbach_function_id": 2},
         },
     ]
-    (tmp_path / "grants.json").write_text(json.dumps({"name": "grants", "openbach_functions": functions}))
+    (tmp_path / "grants.json").write_text(
+        json.dumps({"name": "grants", "openbach_functions": functions})
+    )
     link = LinkOptions(profile="leo")
     request = run.RunRequest(tmp_path / "grants.json", link=link, report=False)
     outcome = as_planned(lambda runs: execute(replace(request, runs=runs)))
     (capture,) = outcome.folder.glob("raw/files/satlab_capture-*/*.pcapng")
     assert capture.stat().st_mode & 0o777 == 0o600
-    changes = [line for line in (outcome.folder / "raw/link.jsonl").read_text().splitlines() if '"change"' in line]
+    changes = [
+        line
+        for line in (outcome.folder / "raw/link.jsonl").read_text().splitlines()
+        if '"change"' in line
+    ]
     assert changes

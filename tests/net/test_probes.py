@@ -53,9 +53,13 @@ def test_p382_each_terminal_of_a_profile_is_an_entity(lab_id: str, satlink: Path
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as collector:
         collector.bind(("127.0.0.1", 0))
         collector.settimeout(5)
-        options = LinkOptions(profile="geo-terminals", probes=f"127.0.0.1:{collector.getsockname()[1]}")
+        options = LinkOptions(
+            profile="geo-terminals", probes=f"127.0.0.1:{collector.getsockname()[1]}"
+        )
         further = options.profile_terminals(satlink)
-        Lab.up(lab_id, options.topology(further), options.request(terminals=further), satlink=satlink)
+        Lab.up(
+            lab_id, options.topology(further), options.request(terminals=further), satlink=satlink
+        )
         try:
             heard = [decoded(collector.recv(65536)) for _ in range(8)]
         finally:

@@ -65,10 +65,28 @@ def test_files_of_a_profile_change_the_link_of_a_run(tmp_path: Path, as_planned:
     folder = profile(tmp_path / "profile")
 
     def attempt(runs: Path) -> Path:
-        argv = [sys.executable, "-m", "satlab", "run", str(paths.SCENARIOS / "bulk_udp.json"), "--runs", str(runs)]
-        argv += ["--profile", str(folder), "--set", "duration=6", "--set", "bandwidth=2M", "--no-report"]
+        argv = [
+            sys.executable,
+            "-m",
+            "satlab",
+            "run",
+            str(paths.SCENARIOS / "bulk_udp.json"),
+            "--runs",
+            str(runs),
+        ]
+        argv += [
+            "--profile",
+            str(folder),
+            "--set",
+            "duration=6",
+            "--set",
+            "bandwidth=2M",
+            "--no-report",
+        ]
         environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, env=environment)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=120, check=False, env=environment
+        )
         assert done.returncode in {0, 4}, done.stderr
         return next(runs.glob("*/raw/link.jsonl"))
 

@@ -24,20 +24,26 @@ CELL = "leo/0/tcp-pep"
 
 def start(*arguments: str) -> "subprocess.Popen[str]":
     argv = [sys.executable, "-m", "satlab", "reproduce", "seed-002", *arguments, "--json"]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    return subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
 
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.skipif(not shutil.which("haproxy", path="/usr/sbin:/usr/bin"), reason="haproxy is not installed")
+@pytest.mark.skipif(
+    not shutil.which("haproxy", path="/usr/sbin:/usr/bin"), reason="haproxy is not installed"
+)
 def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(as_planned: AsPlanned) -> None:
     document, folder = as_planned(kill_and_resume)
     assert document["half_runs_count"] == 1
     line = {line["metric"]: line for line in document["bulk"]}["reached_2mb_s"]
     is_judged = line["n"] == 1  # a busy host may have spoilt the run
-    assert (line["n"], line["uncalibrated_count"], line["failed_count"]) == ((1, 0, 0) if is_judged else (0, 1, 0))
+    assert (line["n"], line["uncalibrated_count"], line["failed_count"]) == (
+        (1, 0, 0) if is_judged else (0, 1, 0)
+    )
     assert not is_judged or 0.3 < line["median"] < 8
     assert (folder / "report" / "index.html").is_file()
     third = start("--resume", str(folder))

@@ -30,8 +30,20 @@ BULK = paths.SCENARIOS / "bulk_tcp.json"
 
 
 def start(runs: Path, *arguments: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "satlab", "run", str(BULK), "--runs", str(runs), "--json", *arguments]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    argv = [
+        sys.executable,
+        "-m",
+        "satlab",
+        "run",
+        str(BULK),
+        "--runs",
+        str(runs),
+        "--json",
+        *arguments,
+    ]
+    return subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
@@ -57,7 +69,13 @@ def test_bulk_tcp_makes_records_and_a_run_folder(tmp_path: Path, as_planned: AsP
     assert 4e6 < value(rows, "goodput_bps") < 19.7e6
     assert 579 < value(rows, "rtt_ms") < 640
     (folder,) = sorted(tmp_path.iterdir())[-1].iterdir()
-    for name in ("manifest.json", "plan.json", "records.parquet", "report/index.html", "raw/link.jsonl"):
+    for name in (
+        "manifest.json",
+        "plan.json",
+        "records.parquet",
+        "report/index.html",
+        "raw/link.jsonl",
+    ):
         assert (folder / name).is_file(), name
     manifest = json.loads((folder / "manifest.json").read_text())
     jsonschema.validate(manifest, json.loads((paths.SCHEMAS / "manifest.schema.json").read_text()))
@@ -66,7 +84,18 @@ def test_bulk_tcp_makes_records_and_a_run_folder(tmp_path: Path, as_planned: AsP
 
 
 def test_leo_and_loss_and_constant_are_taken_over(as_planned: AsPlanned) -> None:
-    more = ("--profile", "leo", "--loss", "0.01", "--set", "duration=3", "--set", "cong_control=reno", "--seed", "7")
+    more = (
+        "--profile",
+        "leo",
+        "--loss",
+        "0.01",
+        "--set",
+        "duration=3",
+        "--set",
+        "cong_control=reno",
+        "--seed",
+        "7",
+    )
     rows = as_planned(lambda runs: finish(start(runs, *more)))
     assert 111 < value(rows, "rtt_ms") < 150
     assert any(r["labels"].get("congestion_control") == "reno" for r in rows)
@@ -74,7 +103,10 @@ def test_leo_and_loss_and_constant_are_taken_over(as_planned: AsPlanned) -> None
 
 def test_two_labs_at_once(as_planned: AsPlanned) -> None:
     def run_both(runs: Path) -> list[list[dict[str, Any]]]:
-        return [finish(each) for each in [start(runs / name, "--set", "duration=5") for name in ("a", "b")]]
+        return [
+            finish(each)
+            for each in [start(runs / name, "--set", "duration=5") for name in ("a", "b")]
+        ]
 
     for rows in as_planned(run_both):
         assert 579 < value(rows, "rtt_ms") < 640
@@ -85,7 +117,9 @@ def test_a_link_at_half_its_rate_passes_no_test(
 ) -> None:
     """A probe that offers half of the rate makes the link look slower; `as_planned` must not excuse that."""
     monkeypatch.setattr(link_probe, "PROBE_OVERLOAD", 0.5)
-    request = run.RunRequest(paths.SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, report=False)
+    request = run.RunRequest(
+        paths.SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, report=False
+    )
 
     def attempt(runs: Path) -> ExitStatus:
         prepared = run.prepare(dataclasses.replace(request, runs=runs))

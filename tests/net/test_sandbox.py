@@ -48,7 +48,9 @@ def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWH
         return ended
     finally:
         program.stop()
-        assert not [*tmp_path.glob("log.root"), *tmp_path.glob("log.sandbox")] and not processes_of(box.uid)
+        assert not [*tmp_path.glob("log.root"), *tmp_path.glob("log.sandbox")] and not processes_of(
+            box.uid
+        )
 
 
 def processes_of(uid: int) -> list[str]:
@@ -68,12 +70,16 @@ def test_a_log_may_have_a_relative_path(tmp_path: Path, monkeypatch: pytest.Monk
     assert run("exit 0", Path()).reason == ""
 
 
-def test_a_sandbox_that_does_not_start_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_does_not_start_has_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "SATBOX", shutil.which("cat"))
     program = sandboxed.start(Sandbox(limits=SMALL), ["true"], {}, tmp_path / "log")
     ended = program.poll(20)
     assert ended is not None
-    assert re.match(r"its sandbox did not start: .*cat: true: No such file", ended.reason), ended.reason
+    assert re.match(r"its sandbox did not start: .*cat: true: No such file", ended.reason), (
+        ended.reason
+    )
 
 
 def held(tmp_path: Path, uid: int) -> SandboxedProcess:
@@ -110,18 +116,25 @@ def test_p387_a_held_program_that_is_stopped_never_starts(tmp_path: Path) -> Non
         ("trap '' TERM; while :; do sleep 1; done", "it did not end within 2 s"),
         ("f() { f | f & }; f; sleep 100", "fork bomb"),
         ("cat /dev/zero > /out/large", "it wrote 8 MiB or more"),
-        ("while :; do head -c 1000000 /dev/zero > /out/f$((i = i + 1)); done", "it wrote 8 MiB or more"),
+        (
+            "while :; do head -c 1000000 /dev/zero > /out/f$((i = i + 1)); done",
+            "it wrote 8 MiB or more",
+        ),
         ("cat /dev/zero > /tmp/large; sleep 100", "it wrote 8 MiB or more"),
         ("head -c 500000000 /dev/zero | tail", "it took more than 64 MiB of memory"),
         ("setsid sleep 100 & exit 0", ""),
     ],
 )
-def test_t11_a_program_that_exceeds_a_limit_is_ended_with_the_reason(script: str, reason: str, tmp_path: Path) -> None:
+def test_t11_a_program_that_exceeds_a_limit_is_ended_with_the_reason(
+    script: str, reason: str, tmp_path: Path
+) -> None:
     ended = run(script, tmp_path, Limits(2, 64 << 20, 32, 8 << 20) if "within" in reason else SMALL)
     assert ended.stop_reason.startswith(reason) and bool(ended.stop_reason) is bool(reason), ended
 
 
-def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Path, place: Place) -> None:
+def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(
+    tmp_path: Path, place: Place
+) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     with subprocess.Popen(["sleep", "60"]) as victim:
@@ -136,14 +149,27 @@ def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Pat
         victim.kill()
     output = (tmp_path / "log").read_text()
     assert "DONE" in output and "secret\n" not in output
-    for refused in ("/usr/x", "/etc/x", "/x", "mount", "unshare", "chroot", "lo", "/proc/1/environ"):
+    for refused in (
+        "/usr/x",
+        "/etc/x",
+        "/x",
+        "mount",
+        "unshare",
+        "chroot",
+        "lo",
+        "/proc/1/environ",
+    ):
         assert refused in output, refused
     assert not any(name in output for name in ("SUDO", "TOKEN", "PYTHONPATH"))
 
 
 def test_t11_it_has_no_privilege_and_its_own_user(tmp_path: Path) -> None:
     run("cat /proc/self/status", tmp_path)
-    status = dict(line.split(":\t", 1) for line in (tmp_path / "log").read_text().splitlines() if ":\t" in line)
+    status = dict(
+        line.split(":\t", 1)
+        for line in (tmp_path / "log").read_text().splitlines()
+        if ":\t" in line
+    )
     assert {status[key] for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert status["NoNewPrivs"] == "1" and int(status["Uid"].split()[0]) >= 1_900_000_000
     assert int(status["NSpid"].split()[-1]) < 10
@@ -151,7 +177,11 @@ def test_t11_it_has_no_privilege_and_its_own_user(tmp_path: Path) -> None:
 
 def test_t11_its_network_is_the_given_namespace(tmp_path: Path, place: Place) -> None:
     run("ls /sys/class/net; cat /proc/net/dev", tmp_path, place=place)
-    interfaces = {line.partition(":")[0].strip() for line in (tmp_path / "log").read_text().splitlines() if ":" in line}
+    interfaces = {
+        line.partition(":")[0].strip()
+        for line in (tmp_path / "log").read_text().splitlines()
+        if ":" in line
+    }
     assert interfaces == {"lo"}
 
 
@@ -169,7 +199,10 @@ def test_status_cpu_time_and_memory_are_reported(tmp_path: Path) -> None:
 
 def test_a_stopped_program_can_end_by_itself(tmp_path: Path) -> None:
     program = sandboxed.start(
-        Sandbox(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], {}, tmp_path / "log"
+        Sandbox(),
+        ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"],
+        {},
+        tmp_path / "log",
     )
     assert program.poll(0.5) is None
     ended = program.stop()
@@ -180,7 +213,9 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
     root = tmp_path / "root"
     for program in ("sh", "ls"):
         file = Path(shutil.which(program) or program).resolve()
-        libraries = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=True).stdout
+        libraries = subprocess.run(
+            ["ldd", str(file)], capture_output=True, text=True, check=True
+        ).stdout
         for each in (file, *map(Path, re.findall(r"(/\S+)", libraries))):
             target = root / (f"bin/{program}" if each == file else str(each)[1:])
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -193,9 +228,14 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
     )
     ended = running.poll(20) or running.stop()
     output = (tmp_path / "log").read_text().split("\n")
-    assert ended.stop_reason == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(output), output
+    assert ended.stop_reason == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(
+        output
+    ), output
     assert "usr" not in output or (root / "usr").exists()
-    assert not (root / "bin" / "x").exists() and (root / "etc" / "hosts").read_text() == "1.2.3.4 image\n"
+    assert (
+        not (root / "bin" / "x").exists()
+        and (root / "etc" / "hosts").read_text() == "1.2.3.4 image\n"
+    )
 
 
 def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
@@ -224,7 +264,9 @@ while True:
 """
 
 
-def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_runs(tmp_path: Path) -> None:
+def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_runs(
+    tmp_path: Path,
+) -> None:
     root, log = tmp_path / "root", tmp_path / "log"
     root.mkdir()
     enter = Sandbox(mounts=sandbox.programs(), limits=JOB_LIMITS).argv(tmp_path / "spec", root)

@@ -49,7 +49,9 @@ class End:
 
     def lines(self, kind: str = "") -> list[dict[str, Any]]:
         """Return the whole lines so far, of one type or all."""
-        records = [json.loads(line) for line in self.out.read_text().rpartition("\n")[0].splitlines()]
+        records = [
+            json.loads(line) for line in self.out.read_text().rpartition("\n")[0].splitlines()
+        ]
         return [record for record in records if kind in ("", record["type"])]
 
     def wait_for(self, kind: str) -> dict[str, Any]:
@@ -87,7 +89,11 @@ class Pair:
         out, errors = (self.folder / f"{len(self.started)}.{name}" for name in ("out", "err"))
         peer = OTHER[role]
         ends = [f"--listen={WIRE[role]}:{PORT}", f"--peer={to or WIRE[peer]}:{PORT}"]
-        tunnel = [f"--address={INSIDE[role]}", f"--peer-address={INSIDE[peer]}", "--interval-ms=100"]
+        tunnel = [
+            f"--address={INSIDE[role]}",
+            f"--peer-address={INSIDE[peer]}",
+            "--interval-ms=100",
+        ]
         with out.open("wb") as out_file, errors.open("wb") as error_file:
             command = self.inside(role, str(paths.PROGRAMS / "satfec"), *ends, *tunnel, *argv)
             end = End(subprocess.Popen(command, stdout=out_file, stderr=error_file), out, errors)
@@ -97,7 +103,10 @@ class Pair:
     def tunnel(self, *argv: str, control: str = "") -> tuple[End, End]:
         """Start both ends, connected; with `control`, over QUIC."""
         quic = self.quic(control) if control else {"client": (), "server": ()}
-        ends = self.start("client", *quic["client"], *argv), self.start("server", *quic["server"], *argv)
+        ends = (
+            self.start("client", *quic["client"], *argv),
+            self.start("server", *quic["server"], *argv),
+        )
         for end in ends:
             end.wait_for("connected")
         return ends
@@ -105,7 +114,9 @@ class Pair:
     def keys(self, name: str = "pki") -> pki.Pki:
         """Return certificates that the server can show, of an authority for each name."""
         if name not in self.made_keys:
-            made = pki.create(self.folder / name, ["satfec.test"], [ip_address(WIRE["server"])], datetime.now(UTC))
+            made = pki.create(
+                self.folder / name, ["satfec.test"], [ip_address(WIRE["server"])], datetime.now(UTC)
+            )
             self.made_keys[name] = made
         return self.made_keys[name]
 
@@ -120,7 +131,10 @@ class Pair:
 
     def drop(self, burst: int, period: int) -> None:
         """Let the client lose datagrams."""
-        run(*self.inside("client", "nft", "-f", "-"), text=DROPPING.format(port=PORT, burst=burst, period=period))
+        run(
+            *self.inside("client", "nft", "-f", "-"),
+            text=DROPPING.format(port=PORT, burst=burst, period=period),
+        )
 
 
 @pytest.fixture
@@ -133,7 +147,21 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         for node in nodes:
             run("ip", "netns", "add", node)
             run("ip", "-n", node, "link", "set", "lo", "up")
-        run("ip", "link", "add", "wire", "netns", nodes[0], "type", "veth", "peer", "name", "wire", "netns", nodes[1])
+        run(
+            "ip",
+            "link",
+            "add",
+            "wire",
+            "netns",
+            nodes[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "wire",
+            "netns",
+            nodes[1],
+        )
         for node, address in zip(nodes, WIRE.values(), strict=True):
             run("ip", "-n", node, "address", "add", f"{address}/24", "dev", "wire")
             run("ip", "-n", node, "link", "set", "wire", "up")
@@ -150,7 +178,18 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 def pings(pair: Pair, count: int = 480) -> int:
     """Ping the client through the tunnel, 2 ms apart; return how many were answered."""
     argv = pair.inside(
-        "server", "ping", "-q", "-c", str(count), "-i", "0.002", "-s", "500", "-W", "3", INSIDE["client"]
+        "server",
+        "ping",
+        "-q",
+        "-c",
+        str(count),
+        "-i",
+        "0.002",
+        "-s",
+        "500",
+        "-W",
+        "3",
+        INSIDE["client"],
     )
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     received = re.search(r"(\d+) received", done.stdout)
@@ -197,11 +236,14 @@ def test_redundancy_follows_the_losses_between_two_hosts(pair: Pair) -> None:
 def downloaded(pair: Pair, amount: str) -> int:
     """Download over TCP; return the bytes that came."""
     listener = subprocess.Popen(
-        pair.inside("server", "iperf3", "-s", "-1", "-B", INSIDE["server"]), stdout=subprocess.DEVNULL
+        pair.inside("server", "iperf3", "-s", "-1", "-B", INSIDE["server"]),
+        stdout=subprocess.DEVNULL,
     )
     try:
         until(lambda: "5201" in run(*pair.inside("server", "ss", "-ltn")), "iperf3")
-        text = run(*pair.inside("client", "iperf3", "-c", INSIDE["server"], "-n", amount, "-R", "-J"))
+        text = run(
+            *pair.inside("client", "iperf3", "-c", INSIDE["server"], "-n", amount, "-R", "-J")
+        )
     finally:
         listener.kill()
         listener.wait()
@@ -251,7 +293,9 @@ def test_an_end_of_a_quic_connection_is_killed_and_starts_anew(pair: Pair) -> No
     server.process.kill()
     server.process.wait()
     argv = pair.inside("server", "ping", "-c", "1", "-W", "1", INSIDE["client"])
-    assert subprocess.run(argv, capture_output=True, check=False).returncode != 0, "nothing passes without the tunnel"
+    assert subprocess.run(argv, capture_output=True, check=False).returncode != 0, (
+        "nothing passes without the tunnel"
+    )
     failed(client, 1, "was silent for 4 s")
     client, server = pair.tunnel(control="off")
     for role, end in (("client", client), ("server", server)):
@@ -265,11 +309,19 @@ def test_an_end_of_a_quic_connection_is_killed_and_starts_anew(pair: Pair) -> No
 def test_what_cannot_work_with_quic_is_named(pair: Pair) -> None:
     """Options and files that are missing, another authority, another name."""
     failed(pair.start("server", "--transport=quic"), 2, "needs --ca, or --cert and --key")
-    failed(pair.start("server", "--transport=quic", "--ca=/nonexistent"), 3, "/nonexistent: no certificate")
+    failed(
+        pair.start("server", "--transport=quic", "--ca=/nonexistent"),
+        3,
+        "/nonexistent: no certificate",
+    )
     ends = pair.quic("cubic")
     pair.start("server", *ends["server"])
     other = f"--ca={pair.keys('other').ca_cert}"
-    failed(pair.start("client", *ends["client"][:2], other), 1, f"no QUIC connection with {WIRE['server']}:{PORT}")
+    failed(
+        pair.start("client", *ends["client"][:2], other),
+        1,
+        f"no QUIC connection with {WIRE['server']}:{PORT}",
+    )
     failed(pair.start("client", *ends["client"], "--server-name=other.test"), 1, "certificate")
     pair.start("client", *ends["client"], "--server-name=satfec.test").wait_for("connected")
 
@@ -284,7 +336,9 @@ def test_a_path_that_is_or_becomes_too_narrow_for_quic_is_named(pair: Pair) -> N
     client, server = pair.tunnel("--code=none", control="off")
     for role in WIRE:
         run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1280")
-    argv = pair.inside("server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"])
+    argv = pair.inside(
+        "server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"]
+    )
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert "mtu = 1202" in done.stdout + done.stderr or "mtu=1202" in done.stdout + done.stderr
     assert server.wait_for("path_mtu")["packet_bytes"] == 1202
@@ -334,15 +388,25 @@ def failed(end: End, status: int, said: str) -> None:
 def test_what_cannot_work_is_named(pair: Pair) -> None:
     """A peer that never answers, one with another MTU, a path that is too narrow, a device that is there."""
     failed(pair.start("client", "--peer-timeout-s=1"), 1, "was silent for 1 s")
-    failed(pair.start("client", "--peer-timeout-s=1", to="198.18.201.9"), 1, "198.18.201.9:5800 was silent for 1 s")
+    failed(
+        pair.start("client", "--peer-timeout-s=1", to="198.18.201.9"),
+        1,
+        "198.18.201.9:5800 was silent for 1 s",
+    )
     one, two = pair.start("client", "--mtu=1300"), pair.start("server", "--mtu=1400")
     failed(one, 1, "the other end has an MTU of 1400 bytes, this one of 1300")
     failed(two, 1, "the other end has an MTU of 1300 bytes, this one of 1400")
-    failed(pair.start("client", "--mtu=1480"), 3, "the path takes 1500 bytes, and packets of 1480 bytes need 1520")
+    failed(
+        pair.start("client", "--mtu=1480"),
+        3,
+        "the path takes 1500 bytes, and packets of 1480 bytes need 1520",
+    )
     pair.tunnel()
     taken = pair.start("client", f"--listen={WIRE['client']}:5801")
     failed(taken, 2, "cannot be used multiple times")
-    failed(pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, none or adaptive")
+    failed(
+        pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, none or adaptive"
+    )
 
 
 def test_an_end_of_another_version_is_named(pair: Pair) -> None:
@@ -361,7 +425,9 @@ def test_a_path_that_becomes_narrower_is_answered(pair: Pair) -> None:
     client, server = pair.tunnel("--code=none")
     for role in WIRE:
         run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1200")
-    argv = pair.inside("server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"])
+    argv = pair.inside(
+        "server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"]
+    )
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert "mtu = 1160" in done.stdout + done.stderr or "mtu=1160" in done.stdout + done.stderr
     assert server.wait_for("path_mtu")["packet_bytes"] == 1160
@@ -386,11 +452,23 @@ def test_foreign_datagrams_change_nothing(pair: Pair) -> None:
 
 
 def test_a_full_disk_only_costs_lines(pair: Pair) -> None:
-    command = [str(paths.PROGRAMS / "satfec"), f"--listen={WIRE['client']}:{PORT}", f"--peer={WIRE['server']}:{PORT}"]
-    command += [f"--address={INSIDE['client']}", f"--peer-address={INSIDE['server']}", "--interval-ms=10"]
+    command = [
+        str(paths.PROGRAMS / "satfec"),
+        f"--listen={WIRE['client']}:{PORT}",
+        f"--peer={WIRE['server']}:{PORT}",
+    ]
+    command += [
+        f"--address={INSIDE['client']}",
+        f"--peer-address={INSIDE['server']}",
+        "--interval-ms=10",
+    ]
     errors = pair.folder / "full.err"
     with Path("/dev/full").open("wb") as full, errors.open("wb") as error_file:
-        client = End(subprocess.Popen(pair.inside("client", *command), stdout=full, stderr=error_file), errors, errors)
+        client = End(
+            subprocess.Popen(pair.inside("client", *command), stdout=full, stderr=error_file),
+            errors,
+            errors,
+        )
     pair.started.append(client)
     pair.start("server").wait_for("connected")
     assert pings(pair, 50) == 50
@@ -410,7 +488,11 @@ class Job:
     def ready(self) -> None:
         stats = self.raw / "stats.jsonl"
         until(
-            lambda: self.process.poll() is not None or (stats.exists() and '"ready": 1' in stats.read_text()), "ready"
+            lambda: (
+                self.process.poll() is not None
+                or (stats.exists() and '"ready": 1' in stats.read_text())
+            ),
+            "ready",
         )
         assert self.process.poll() is None, self.process.communicate()
 
@@ -431,8 +513,17 @@ def job(pair: Pair, role: str, *argv: str, name: str = "raw") -> Job:
     raw = pair.folder / f"{role}-{name}"
     raw.mkdir()
     words = [
-        *(f"PATH={paths.PROGRAMS}:{os.environ['PATH']}", f"PYTHONPATH={paths.SHIM}", f"SATLAB_RAW={raw}"),
-        *(f"SATLAB_AGENT={role}", "JOB_NAME=satlab_fec", "JOB_INSTANCE_ID=1", "SCENARIO_INSTANCE_ID=1"),
+        *(
+            f"PATH={paths.PROGRAMS}:{os.environ['PATH']}",
+            f"PYTHONPATH={paths.SHIM}",
+            f"SATLAB_RAW={raw}",
+        ),
+        *(
+            f"SATLAB_AGENT={role}",
+            "JOB_NAME=satlab_fec",
+            "JOB_INSTANCE_ID=1",
+            "SCENARIO_INSTANCE_ID=1",
+        ),
         "OWNER_SCENARIO_INSTANCE_ID=1",
     ]
     program = paths.JOBS / "satlab_fec" / "files" / "satlab_fec.py"
@@ -443,7 +534,11 @@ def job(pair: Pair, role: str, *argv: str, name: str = "raw") -> Job:
 
 def state(pair: Pair) -> list[str]:
     """Return what a job must leave as it found it."""
-    asked = (("ip", "-4", "rule"), ("ip", "-4", "route", "show", "table", "all"), ("ip", "-br", "link"))
+    asked = (
+        ("ip", "-4", "rule"),
+        ("ip", "-4", "route", "show", "table", "all"),
+        ("ip", "-br", "link"),
+    )
     return [run(*pair.inside("client", *argv)) for argv in asked]
 
 
@@ -467,13 +562,20 @@ def jobs(pair: Pair) -> Iterator[dict[str, Job]]:
                 each.stop()
 
 
-@pytest.mark.parametrize(("code", "transport"), [("5,100", "udp"), ("adaptive", "udp"), ("adaptive", "quic")])
+@pytest.mark.parametrize(
+    ("code", "transport"), [("5,100", "udp"), ("adaptive", "udp"), ("adaptive", "quic")]
+)
 def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(
     pair: Pair, code: str, transport: str
 ) -> None:
     before = state(pair)
-    outer = {role: ("-t", transport if transport == "udp" else f"quic-{role}", "-c", "off") for role in WIRE}
-    found = {role: job(pair, role, code, *outer[role], "--pki", str(pair.keys().folder)) for role in WIRE}
+    outer = {
+        role: ("-t", transport if transport == "udp" else f"quic-{role}", "-c", "off")
+        for role in WIRE
+    }
+    found = {
+        role: job(pair, role, code, *outer[role], "--pki", str(pair.keys().folder)) for role in WIRE
+    }
     for each in found.values():
         each.ready()
     assert "dev fec0" in run(*pair.inside("client", "ip", "route", "get", WIRE["server"]))
@@ -491,9 +593,13 @@ def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(
     assert reaches(pair), "without the tunnel packets pass as before"
 
 
-def test_a_killed_tunnel_fails_the_job_and_the_peer_stays_unreachable(pair: Pair, jobs: dict[str, Job]) -> None:
+def test_a_killed_tunnel_fails_the_job_and_the_peer_stays_unreachable(
+    pair: Pair, jobs: dict[str, Job]
+) -> None:
     client = jobs["client"]
-    (child,) = (int(pid) for pid in run("ps", "-o", "pid=", "--ppid", str(client.process.pid)).split())
+    (child,) = (
+        int(pid) for pid in run("ps", "-o", "pid=", "--ppid", str(client.process.pid)).split()
+    )
     os.kill(child, signal.SIGKILL)
     _, said = client.process.communicate(timeout=20)
     assert client.process.returncode == 1
@@ -515,7 +621,8 @@ def test_a_job_without_a_peer_names_it(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["3"], ["0,5"], ["none", "-m", "20000"], ["none", "-o", "later"], ["none", "-l", "0"]]
+    "arguments",
+    [["3"], ["0,5"], ["none", "-m", "20000"], ["none", "-o", "later"], ["none", "-l", "0"]],
 )
 def test_arguments_are_checked(pair: Pair, arguments: list[str]) -> None:
     wrong = job(pair, "client", *arguments)

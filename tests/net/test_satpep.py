@@ -45,7 +45,13 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
 
 def caller(row: Chain, port: int, *argv: str, name: str = NAME) -> Satpep:
     """Something on the client that keeps connecting to the server as `name` until it gets a session ticket."""
-    request = ("--mode=warm", f"--prime={name}", "--prime-alpn=test", f"--next-hop={SERVER}:{port}", "--drain-ms=0")
+    request = (
+        "--mode=warm",
+        f"--prime={name}",
+        "--prime-alpn=test",
+        f"--next-hop={SERVER}:{port}",
+        "--drain-ms=0",
+    )
     return row.satpep("client", *request, *argv, listen=("127.0.0.1:0",))
 
 
@@ -56,7 +62,9 @@ def origin(row: Chain) -> Satpep:
 
 @pytest.mark.parametrize("port", [443, 4433])
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])
-def test_both_proxies_take_what_passes_and_keep_the_client_s_address(row: Chain, mode: str, port: int) -> None:
+def test_both_proxies_take_what_passes_and_keep_the_client_s_address(
+    row: Chain, mode: str, port: int
+) -> None:
     proxies = [row.transparent("gw", f"--mode={mode}"), row.transparent("st", f"--mode={mode}")]
     ends = [origin(row), caller(row, port)]
     for proxy in (*proxies, ends[0]):
@@ -82,7 +90,9 @@ def test_t49_domains_of_a_host_pass_with_its_certificate_and_no_other_name_does(
     refused = caller(row, 443, of_host, name=f"static.{NAME}")
     closed = strict.line("closed")
     assert closed["outcome"] == "failed"
-    assert "not valid for name" in closed["reason"], "without the option each name needs a certificate of its own"
+    assert "not valid for name" in closed["reason"], (
+        "without the option each name needs a certificate of its own"
+    )
     assert [proxy.end() for proxy in (refused, strict)] == [0, 0]
     st = row.transparent("st", "--mode=h3-capable", of_host)
     client = caller(row, 443, of_host, name=f"static.{NAME}")
@@ -90,7 +100,10 @@ def test_t49_domains_of_a_host_pass_with_its_certificate_and_no_other_name_does(
     assert gw.line("accepted")["server_name"] == f"static.{NAME}"
     assert client.end() == 0
     foreign = caller(row, 443, of_host, name="static.other.test")
-    until(lambda: [line for line in st.lines("closed") if "other.test" in line["reason"]], "the refusal")
+    until(
+        lambda: [line for line in st.lines("closed") if "other.test" in line["reason"]],
+        "the refusal",
+    )
     assert [proxy.end() for proxy in (foreign, st, server, gw)] == [0] * 4
 
 
@@ -125,17 +138,26 @@ def test_what_keeps_it_from_starting_is_one_line_and_a_status(row: Chain, tmp_pa
         3,
         "error: 198.18.99.99:443: Cannot assign requested address (os error 99)",
     )
-    with_port = row.satpep("client", f"--next-hop={SERVER}:443", "--drain-ms=0", listen=("127.0.0.1:443",))
+    with_port = row.satpep(
+        "client", f"--next-hop={SERVER}:443", "--drain-ms=0", listen=("127.0.0.1:443",)
+    )
     status, errors = fails(row, f"--next-hop={SERVER}:443")
-    assert (status, errors.splitlines()[0]) == (3, "error: 127.0.0.1:443: Address already in use (os error 98)")
+    assert (status, errors.splitlines()[0]) == (
+        3,
+        "error: 127.0.0.1:443: Address already in use (os error 98)",
+    )
     assert with_port.end() == 0
     other = pki.create(tmp_path / "pki", [NAME], [ip_address(SERVER)], datetime.now(UTC))
-    status, errors = fails(row, f"--next-hop={SERVER}:443", f"--key={other.server_key}", "--max-streams=0")
+    status, errors = fails(
+        row, f"--next-hop={SERVER}:443", f"--key={other.server_key}", "--max-streams=0"
+    )
     assert status == 2
     assert errors.startswith("error: ")
     status, errors = fails(row)
     assert status == 2
-    assert errors.startswith("error: next-hop: without it, only --transparent knows the destination\n")
+    assert errors.startswith(
+        "error: next-hop: without it, only --transparent knows the destination\n"
+    )
 
 
 def test_t08_it_refuses_to_run_outside_a_lab() -> None:

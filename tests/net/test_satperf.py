@@ -23,20 +23,36 @@ def _needs_satperf(satlink: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stack", "congestion_control", "loss"),
-    [("quinn", "cubic", 0.0), ("quiche", "cubic", 0.0), ("quiche", "bbr", 0.0), ("quiche", "bbr", 0.01)],
+    [
+        ("quinn", "cubic", 0.0),
+        ("quiche", "cubic", 0.0),
+        ("quiche", "bbr", 0.0),
+        ("quiche", "bbr", 0.01),
+    ],
 )
-def test_100_mb_cross_the_large_link_unharmed(stack: str, congestion_control: str, loss: float, tmp_path: Path) -> None:
+def test_100_mb_cross_the_large_link_unharmed(
+    stack: str, congestion_control: str, loss: float, tmp_path: Path
+) -> None:
     leg = ["--stack", stack, "--congestion-control", congestion_control]
-    with quic_bench.large(tmp_path, loss) as up, quic_bench.server(up, "server", ["--once", *leg], tmp_path) as connect:
+    with (
+        quic_bench.large(tmp_path, loss) as up,
+        quic_bench.server(up, "server", ["--once", *leg], tmp_path) as connect,
+    ):
         done = connect("client", leg, ["--bytes", "100000000"], 400)
     assert done.status == 0, done.said
     summary = done.summary()
     assert summary is not None
-    assert (summary["bytes"], summary["data_equal"], summary["reason"]) == (100_000_000, True, "done")
+    assert (summary["bytes"], summary["data_equal"], summary["reason"]) == (
+        100_000_000,
+        True,
+        "done",
+    )
 
 
 def test_p381_with_losses_bbr3_between_the_proxies_outruns_cubic() -> None:
-    cases = [Case("quinn", "cubic", 0.01, pep="quic", between=control) for control in ("bbr3", "cubic")]
+    cases = [
+        Case("quinn", "cubic", 0.01, pep="quic", between=control) for control in ("bbr3", "cubic")
+    ]
     with ThreadPoolExecutor(2) as pool:  # at once: the host is as busy for both
         transfers = list(pool.map(lambda case: quic_bench.transfer(case, 5_000_000, 300), cases))
     rates = []
@@ -49,7 +65,9 @@ def test_p381_with_losses_bbr3_between_the_proxies_outruns_cubic() -> None:
 
 
 def test_a_session_saves_a_round_trip(lab_id: str, satlink: Path, tmp_path: Path) -> None:
-    up = Lab.up(lab_id, topology.load(), LinkRequest(profile=paths.PROFILES / "geo"), satlink=satlink)
+    up = Lab.up(
+        lab_id, topology.load(), LinkRequest(profile=paths.PROFILES / "geo"), satlink=satlink
+    )
     client = ["--bytes", "10000", "--zero-rtt", str(tmp_path / "session")]
     first = [0.0, 0.0]
     with quic_bench.server(up, "server", ["--stack", "quiche"], tmp_path) as connect:

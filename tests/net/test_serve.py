@@ -53,7 +53,9 @@ NOBODY_LISTENS = {
 }
 
 UPLOADED = {
-    "files/extra.yml": descriptor(b"required: [{name: word, type: str, count: 1, description: A word}]"),
+    "files/extra.yml": descriptor(
+        b"required: [{name: word, type: str, count: 1, description: A word}]"
+    ),
     "files/extra.py": b"import sys, word; sys.exit(sys.argv[1] != word.WORD)",
     "files/word.py": b"WORD = '1'",
 }
@@ -78,7 +80,9 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
     assert client.expect(200, "GET", "/openbach/version/") == {"openbach_version": "2.7.0"}
     assert client.expect(200, "GET", "/logs/?level=4&delay=10000") == []
     where = set_up(client)
-    assert {agent["address"] for agent in client.expect(200, "GET", "/agent/")} >= set(ENTITIES.values())
+    assert {agent["address"] for agent in client.expect(200, "GET", "/agent/")} >= set(
+        ENTITIES.values()
+    )
 
     first, second, third = (launch(client, where, count) for count in (3, 600, 3))
     assert client.await_status(first, OVER) == "Finished Ok"
@@ -90,7 +94,9 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
     job = function["job"]["id"]
     assert "rtt_ms" in client.expect(200, "GET", f"/statistic/{job}/")["statistics"]
     assert len(client.expect(200, "GET", f"/statistic/{job}/?name=rtt_ms")["rtt_ms"]) == 3
-    rows = list(csv.DictReader(io.StringIO(client.expect(200, "GET", f"/scenario_instance/{first}/csv/"))))
+    rows = list(
+        csv.DictReader(io.StringIO(client.expect(200, "GET", f"/scenario_instance/{first}/csv/")))
+    )
     rtts = [float(row["rtt_ms"]) for row in rows if row["rtt_ms"]]
     assert len(rtts) == 3
     assert all(111 < rtt < 200 for rtt in rtts)
@@ -99,7 +105,10 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
     client.await_status(second, ("Running",))
     client.expect(204, "POST", f"/scenario_instance/{third}/")
     assert client.instance(third)["status"] == "Stopped"
-    until(lambda: client.expect(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], seconds=60)
+    until(
+        lambda: client.expect(202, "GET", "/job_instance/?address=198.18.1.2")["instances"],
+        seconds=60,
+    )
     client.expect(204, "POST", f"/scenario_instance/{second}/")
     assert client.await_status(second, OVER) == "Stopped"
     client.expect(204, "DELETE", f"/scenario_instance/{second}/")
@@ -128,7 +137,9 @@ def test_t02_the_api_process_has_no_privilege(service: Service) -> None:
     lines = Path(f"/proc/{service.api_pid()}/status").read_text().splitlines()
     status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     assert set(status["Uid"].split()) == {str(privileges.API_UID)}
-    assert {status[key].strip() for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert {status[key].strip() for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
+        "0" * 16
+    }
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Groups"].strip() == ""
 
@@ -146,12 +157,18 @@ def test_t02_the_helper_answers_the_api_alone(service: Service) -> None:
         assert answer == b""
     argv = privileges.drop_argv(privileges.new_uid(), [path.parent])
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
-    done = subprocess.run([*argv, "/usr/bin/python3", "-c", connect], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*argv, "/usr/bin/python3", "-c", connect], capture_output=True, text=True, check=False
+    )
     assert "PermissionError" in done.stderr
 
 
 def test_t01_only_the_asked_port_listens(service: Service) -> None:
-    table = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text() + Path("/proc/net/udp").read_text()
+    table = (
+        Path("/proc/net/tcp").read_text()
+        + Path("/proc/net/tcp6").read_text()
+        + Path("/proc/net/udp").read_text()
+    )
     inodes = {
         str(link.readlink())
         for pid in (service.process.pid, service.api_pid())
@@ -176,18 +193,32 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
         }
         service.client.expect(200, "GET", "/agent/")
         anonymous = Client(
-            service.port, pki.create(tmp_path / "other", ["localhost"], addresses, datetime.now(UTC)).ca_cert
+            service.port,
+            pki.create(tmp_path / "other", ["localhost"], addresses, datetime.now(UTC)).ca_cert,
         )
         with pytest.raises(ssl.SSLCertVerificationError):
             anonymous.request("GET", "/version/")
-        with pytest.raises((http.client.HTTPException, ConnectionError)):  # the server does not answer in clear
+        with pytest.raises(
+            (http.client.HTTPException, ConnectionError)
+        ):  # the server does not answer in clear
             Client(service.port).request("GET", "/version/")
         assert not Path(f"/proc/{service.api_pid()}/environ").read_bytes().count(b"server.key")
     tls.server_key.chmod(0o644)
     state = str(tmp_path / "state")
-    argv = [sys.executable, "-m", "satlab", "serve", "--state", state, "--listen", f"127.0.0.1:{free_port()}"]
+    argv = [
+        sys.executable,
+        "-m",
+        "satlab",
+        "serve",
+        "--state",
+        state,
+        "--listen",
+        f"127.0.0.1:{free_port()}",
+    ]
     argv += ["--tls-cert", str(tls.server_cert), "--tls-key", str(tls.server_key)]
-    done = subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        argv, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == ExitStatus.USAGE
     assert f"hint: chmod 600 {tls.server_key}" in done.stderr
 
@@ -201,12 +232,22 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
         fails = where.replace("echo", "nobody_listens")
         first, failing, killed, stopped, fifth, sixth = launched = [
             launch(service.client, place, count)
-            for place, count in ((where, 2), (fails, 1), (where, 600), (where, 2), (where, 2), (where, 2))
+            for place, count in (
+                (where, 2),
+                (fails, 1),
+                (where, 600),
+                (where, 2),
+                (where, 2),
+                (where, 2),
+            )
         ]
         service.client.expect(204, "POST", f"/scenario_instance/{stopped}/")
         assert service.client.await_status(failing, OVER) == "Finished Ko"
         until(
-            lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished",
+            lambda: (
+                service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"]
+                == "Finished"
+            ),
             seconds=90,
         )
         service.kill()
@@ -230,9 +271,18 @@ def test_a_killed_server_reports_what_ran_and_runs_what_waited_once(service: Ser
     client = service.client
     where = set_up(client)
     before = service.run_labs()
-    running, waiting, stopped = launch(client, where, 600), launch(client, where, 2), launch(client, where, 2)
+    running, waiting, stopped = (
+        launch(client, where, 600),
+        launch(client, where, 2),
+        launch(client, where, 2),
+    )
     client.expect(204, "POST", f"/scenario_instance/{stopped}/")
-    until(lambda: client.instance(running, quiet=False)["openbach_functions"][0]["status"] == "Finished", seconds=90)
+    until(
+        lambda: (
+            client.instance(running, quiet=False)["openbach_functions"][0]["status"] == "Finished"
+        ),
+        seconds=90,
+    )
     assert len(service.run_labs()) == len(before) + 1
     service.kill()
     service.start()
@@ -271,8 +321,13 @@ def test_200_launches_with_kills_in_between() -> None:
         service.kill()
         service.start()
         path = "/project/trial/scenario_instance/?quiet"
-        until(lambda: all(each["status"] in OVER for each in service.client.expect(200, "GET", path)), seconds=200)
-        found = {each["scenario_instance_id"]: each for each in service.client.expect(200, "GET", path)}
+        until(
+            lambda: all(each["status"] in OVER for each in service.client.expect(200, "GET", path)),
+            seconds=200,
+        )
+        found = {
+            each["scenario_instance_id"]: each for each in service.client.expect(200, "GET", path)
+        }
         assert sorted(found) == launched
         ran = [int(line) for line in (service.state / "ran").read_text().split()]
         assert len(ran) == len(set(ran)), "an instance ran twice"

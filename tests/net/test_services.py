@@ -33,7 +33,9 @@ class Figures:
         return [
             row.value
             for row in rows
-            if row.metric == metric and row.value is not None and labels.items() <= dict(row.labels).items()
+            if row.metric == metric
+            and row.value is not None
+            and labels.items() <= dict(row.labels).items()
         ]
 
     def one(self, metric: str, **labels: str) -> float:
@@ -87,7 +89,10 @@ def test_a_mark_keeps_a_call_out_of_the_queue_of_an_upload(as_planned: AsPlanned
         for which in ("marked", "plain")
     )
     assert marked < plain
-    mos = [found.one("mos", function=f"receiver of the {which} stream") for which in ("marked", "plain")]
+    mos = [
+        found.one("mos", function=f"receiver of the {which} stream")
+        for which in ("marked", "plain")
+    ]
     assert mos[0] > mos[1]
 
 

@@ -79,8 +79,22 @@ def up(lab_id: str, satlink: Path) -> Iterator[Up]:
     lab.down(lab_id)
 
 
-def rtts_ms(the_lab: Lab, node: str, to: str = SERVER, count: int = 5, options: tuple[str, ...] = ()) -> list[float]:
-    argv = [*the_lab.enter_argv(node), "ping", "-n", "-c", str(count), "-i", "0.2", "-W", "1", *options, to]
+def rtts_ms(
+    the_lab: Lab, node: str, to: str = SERVER, count: int = 5, options: tuple[str, ...] = ()
+) -> list[float]:
+    argv = [
+        *the_lab.enter_argv(node),
+        "ping",
+        "-n",
+        "-c",
+        str(count),
+        "-i",
+        "0.2",
+        "-W",
+        "1",
+        *options,
+        to,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
 
@@ -90,7 +104,9 @@ def fifos_of(the_lab: Lab, direction: str, terminal: int) -> dict[str, dict[str,
     found: dict[str, dict[str, Any]] = {}
     for sample in MetricsFile(Path(the_lab.config.metrics)).samples():
         for one in sample[direction]["terminals"][terminal - 1].get("fifos", ()):
-            own = found.setdefault(one["fifo"], {"sent_packets": 0, "dropped_packets": 0, "queue_p99_ms": 0.0})
+            own = found.setdefault(
+                one["fifo"], {"sent_packets": 0, "dropped_packets": 0, "queue_p99_ms": 0.0}
+            )
             for name in ("sent_packets", "dropped_packets"):
                 own[name] += one[name]
             own["queue_p99_ms"] = max(own["queue_p99_ms"], one["queue_p99_ms"] or 0.0)
@@ -108,7 +124,9 @@ def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
     return sums
 
 
-def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(up: Up) -> None:
+def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(
+    up: Up,
+) -> None:
     the_lab, path = up()
     assert clients(the_lab.topology) == ("client", "client-2", "client-3")
     low = the_lab.plan.rtt_ms.configured
@@ -126,7 +144,9 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
     control.change(path, LinkSet(direction="forward", terminal=2, attenuation_db=40.0))
     assert wait(lambda: not rtts_ms(the_lab, "client-2", count=1), 30)
     assert len(rtts_ms(the_lab, "client-3")) == 5
-    assert control.state(path)["directions"]["forward"]["terminals"] == {"2": {"attenuation_db": 40.0}}
+    assert control.state(path)["directions"]["forward"]["terminals"] == {
+        "2": {"attenuation_db": 40.0}
+    }
     for bad in ({"terminal": 4, "attenuation_db": 1.0}, {"jitter": {"uniform_ms": 1}}):
         with pytest.raises(ConfigError):
             control.change(path, LinkSet.model_validate({"direction": "forward", **bad}))
@@ -157,11 +177,15 @@ def of_profile(lab_id: str, satlink: Path) -> Iterator[Lab]:
     options = LinkOptions(profile="geo-terminals")
     further = options.profile_terminals(satlink)
     assert further == (ProfileTerminal(4), ProfileTerminal(5))
-    yield Lab.up(lab_id, options.topology(further), options.request(terminals=further), satlink=satlink)
+    yield Lab.up(
+        lab_id, options.topology(further), options.request(terminals=further), satlink=satlink
+    )
     lab.down(lab_id)
 
 
-def test_p196_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(of_profile: Lab) -> None:
+def test_p196_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(
+    of_profile: Lab,
+) -> None:
     plan = of_profile.plan
     assert [one.id for one in plan.terminals] == [1, 4, 5]
     for client in clients(of_profile.topology):
@@ -181,11 +205,15 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
     to = of_profile.topology.nodes["client"].address
     argv = [*of_profile.enter_argv("server"), sys.executable, "-c", BLAST, to, "9"]
     with subprocess.Popen(argv) as flood:
-        assert wait(lambda: terminals_of(of_profile, "forward").get(1, {}).get("dropped_packets", 0) > 100, 8)
+        assert wait(
+            lambda: terminals_of(of_profile, "forward").get(1, {}).get("dropped_packets", 0) > 100,
+            8,
+        )
         text = prometheus.render("x", prometheus.last_sample(Path(of_profile.config.metrics)))
         # EF has a FIFO of its own in front of that of the flood, which holds seconds.
         marked, plain = (
-            rtts_ms(of_profile, "server", to, count=3, options=options) for options in (("-Q", "184"), ("-W", "5"))
+            rtts_ms(of_profile, "server", to, count=3, options=options)
+            for options in (("-Q", "184"), ("-W", "5"))
         )
         fifos = fifos_of(of_profile, "forward", 1)
         flood.kill()
@@ -201,32 +229,55 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
 
 def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:
     argv = [sys.executable, "-c", UP, lab_id, str(LEO)]
-    done = subprocess.run(argv, env=os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}, check=False)
+    done = subprocess.run(
+        argv, env=os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True
 
 
 @pytest.mark.long
-def test_p193_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: Path, as_planned: AsPlanned) -> None:
+def test_p193_fairness_has_an_index_and_the_figures_of_each_terminal(
+    tmp_path: Path, as_planned: AsPlanned
+) -> None:
     def attempt(runs: Path) -> RunResult:
         request = run.RunRequest(
-            paths.SCENARIOS / "fairness_udp.json", LinkOptions(profile="leo", terminals=3), {"duration": "4"},
-            runs=runs, report=False,
-        )  # fmt: skip
+            paths.SCENARIOS / "fairness_udp.json",
+            LinkOptions(profile="leo", terminals=3),
+            {"duration": "4"},
+            runs=runs,
+            report=False,
+        )
         return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
 
     result = as_planned(attempt)
     rows = list(summaries(result.records))
     assert result.status in (0, 4), result.reason
-    index = {row["labels"]["direction"]: row["value"] for row in rows if row["metric"] == "fairness_jain_ratio"}
+    index = {
+        row["labels"]["direction"]: row["value"]
+        for row in rows
+        if row["metric"] == "fairness_jain_ratio"
+    }
     assert index.keys() == {"download", "upload"}
     assert all(value is not None and value > 0.95 for value in index.values()), json.dumps(index)
-    share = {r["labels"]["direction"]: r["value"] for r in rows if r["metric"] == "goodput_share_bps"}
-    goodputs = [r["value"] for r in rows if r["metric"] == "goodput_bps" and r["labels"]["direction"] == "download"]
+    share = {
+        r["labels"]["direction"]: r["value"] for r in rows if r["metric"] == "goodput_share_bps"
+    }
+    goodputs = [
+        r["value"]
+        for r in rows
+        if r["metric"] == "goodput_bps" and r["labels"]["direction"] == "download"
+    ]
     assert len(goodputs) == 3
     assert sum(goodputs) == pytest.approx(3 * share["download"], rel=0.1)
     numbers = {row["labels"]["terminal"] for row in rows if row["metric"] == "terminal_out_bytes"}
     assert numbers == {"1", "2", "3"}
-    times = {(r["labels"]["direction"], r["labels"]["terminal"]) for r in rows if r["metric"] == "terminal_queue_ms"}
-    assert times == {(direction, number) for direction in ("forward", "return") for number in numbers}
+    times = {
+        (r["labels"]["direction"], r["labels"]["terminal"])
+        for r in rows
+        if r["metric"] == "terminal_queue_ms"
+    }
+    assert times == {
+        (direction, number) for direction in ("forward", "return") for number in numbers
+    }

@@ -41,7 +41,9 @@ def scenario(tmp_path: Path) -> Path:
     write_job(tmp_path / "jobs/network", "fping", JOBS["fping"], PROGRAM)
     functions = [start(0, "ground", "fping", {"destination_ip": "198.18.4.2", "count": 3})]
     file = tmp_path / "my delay.json"
-    file.write_text(json.dumps({"name": "my delay", "openbach_functions": functions, "owner": "nobody"}))
+    file.write_text(
+        json.dumps({"name": "my delay", "openbach_functions": functions, "owner": "nobody"})
+    )
     return file
 
 
@@ -61,7 +63,9 @@ def run(scenario: Path, folder: Path, granted: list[str]) -> tuple[RunResult, li
     prepared = prepare(request)
     assert any("owner: unknown key" in str(warning) for warning in prepared.warnings)
     outcome = execute(prepared, ProgressLog(quiet=True), threading.Event())
-    return outcome, [json.loads(line) for line in (outcome.folder / "raw/stats.jsonl").read_text().splitlines()]
+    return outcome, [
+        json.loads(line) for line in (outcome.folder / "raw/stats.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"]])
@@ -71,20 +75,29 @@ def test_a_core_job_runs_unchanged_and_may_do_what_is_granted(
     del satlink
     outcome, sent = run(scenario, tmp_path, granted)
     assert len([record for record in sent if record.get("rtt", 0) > 30]) == (3 if granted else 0)
-    assert [record["may_route"] for record in sent if "may_route" in record] == [int("net_admin" in granted)]
+    assert [record["may_route"] for record in sent if "may_route" in record] == [
+        int("net_admin" in granted)
+    ]
     assert {record["_metadata"]["job_name"] for record in sent} == {"fping"}
     good = (ExitStatus.OK, ExitStatus.UNCALIBRATED)  # a busy host
     assert (outcome.status in good) == bool(granted), outcome.reason
 
 
-def test_t32_a_playbook_never_runs_and_no_tun_device_is_shown(scenario: Path, tmp_path: Path, satlink: Path) -> None:
+def test_t32_a_playbook_never_runs_and_no_tun_device_is_shown(
+    scenario: Path, tmp_path: Path, satlink: Path
+) -> None:
     del satlink
     (playbook,) = tmp_path.rglob("install_fping.yml")
     marks = [tmp_path / "by_command", tmp_path / "by_shell"]
     tasks = yaml.safe_load(playbook.read_text())
-    tasks[0]["block"] += [{"command": f"touch {marks[0]}"}, {"shell": f"touch {marks[1]}", "become": True}]
+    tasks[0]["block"] += [
+        {"command": f"touch {marks[0]}"},
+        {"shell": f"touch {marks[1]}", "become": True},
+    ]
     playbook.write_text(yaml.safe_dump(tasks))
     outcome, sent = run(scenario, tmp_path, ["net_admin", "net_raw"])
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
-    assert [record["sees_tun"] for record in sent if "sees_tun" in record] == [0], "that is for the jobs of tunnels"
+    assert [record["sees_tun"] for record in sent if "sees_tun" in record] == [0], (
+        "that is for the jobs of tunnels"
+    )
     assert not [mark for mark in marks if mark.exists()]

@@ -55,8 +55,14 @@ def many_values(path: Path) -> None:
 def plant(run: Path, megabytes: int) -> list[Path]:
     """Add page loads whose documents are hostile, of so many MB in all; return them."""
     jobs = run / "raw" / "jobs.jsonl"
-    (job,) = [line for line in map(json.loads, jobs.read_text().splitlines()) if line["job"] == "satlab_page_load"]
-    good = (run / "raw/files" / f"satlab_page_load-{job['job_instance_id']}" / "page_load_json.json").read_text()
+    (job,) = [
+        line
+        for line in map(json.loads, jobs.read_text().splitlines())
+        if line["job"] == "satlab_page_load"
+    ]
+    good = (
+        run / "raw/files" / f"satlab_page_load-{job['job_instance_id']}" / "page_load_json.json"
+    ).read_text()
     kinds = (
         lambda load: json.dumps(load | {"resources": [1] * 1_900_000}),
         lambda load: json.dumps(load | {"url": "x" * (12 << 20)}),

@@ -41,7 +41,13 @@ def look() -> list[Any]:
             asked.append("opened")
         except (OSError, raw.RefusedError) as error:
             asked.append(str(error))
-    return [os.getuid() != 0, network, capabilities, [each.name for each in Path(sys.argv[1]).parent.iterdir()], asked]
+    return [
+        os.getuid() != 0,
+        network,
+        capabilities,
+        [each.name for each in Path(sys.argv[1]).parent.iterdir()],
+        asked,
+    ]
 
 
 if __name__ == "__main__":

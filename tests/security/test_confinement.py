@@ -77,7 +77,9 @@ class Attacker:
         function = Function(1, "f", Wait(), OnFail(), StartJob("client", known, words))
         (self.folder / "private").mkdir()
         config = SimpleNamespace(control=None)
-        lab: Any = SimpleNamespace(topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: self.place)
+        lab: Any = SimpleNamespace(
+            topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: self.place
+        )
         host = LabHost(lab, self.folder / "private", jobs=[self.shown])
         raw, scenario = self.folder / "raw", BoundScenario("attack", {}, (function,))
         result = runner.run(scenario, host, raw, lambda _: None, threading.Event(), 60.0)
@@ -97,21 +99,27 @@ class Attacker:
 
 
 @pytest.fixture(params=["job", "job with net_admin", "program", "program with net_admin"])
-def attacker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attacker]:
+def attacker(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Attacker]:
     monkeypatch.setattr(job_host, "JOB_LIMITS", replace(SMALL, seconds=None))
     kind, _, admin = request.param.partition(" with ")
     shown = tmp_path / "shown"
     shown.mkdir()
     with new_place(tmp_path) as place:
         yield Attacker(kind, place, tmp_path, shown, bool(admin))
-    subprocess.run(["rm", "-rf", "--", str(tmp_path)], check=True)  # pytest's own removal is recursive
+    subprocess.run(
+        ["rm", "-rf", "--", str(tmp_path)], check=True
+    )  # pytest's own removal is recursive
 
 
 def processes_with(word: str) -> list[str]:
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+            if entry.name.isdigit() and word.encode() in (entry / "cmdline").read_bytes().split(
+                b"\0"
+            ):
                 found.append(entry.name)
     return found
 
@@ -184,7 +192,9 @@ def test_t23_without_user_namespaces_what_needs_a_capability_is_refused(attacker
     assert (outcome.output == "1\n") is not attacker.is_admin
 
 
-def test_t23_without_user_namespaces_a_lab_has_plain_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t23_without_user_namespaces_a_lab_has_plain_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuses = tmp_path / "satbox"
     refuses.write_text("#!/bin/sh\nexit 5\n")
     refuses.chmod(0o755)
@@ -245,7 +255,9 @@ for pid in (1, int(sys.argv[1])):
 """
 
 
-def test_t24_nothing_that_a_program_starts_is_left_and_the_host_s_processes_are_not_seen(attacker: Attacker) -> None:
+def test_t24_nothing_that_a_program_starts_is_left_and_the_host_s_processes_are_not_seen(
+    attacker: Attacker,
+) -> None:
     seconds = f"300.{secrets.randbelow(10**9)}"
     with subprocess.Popen(["sleep", "60"]) as victim:
         said = attacker.run(LEAVE, str(victim.pid), seconds).output.split("\n")
@@ -305,7 +317,9 @@ time.sleep(20)
 
 @pytest.mark.parametrize("attacker", ["job", "program"], indirect=True)
 @pytest.mark.parametrize("hog", HOGS)
-def test_t25_a_program_that_takes_more_than_its_share_is_ended_with_the_reason(attacker: Attacker, hog: str) -> None:
+def test_t25_a_program_that_takes_more_than_its_share_is_ended_with_the_reason(
+    attacker: Attacker, hog: str
+) -> None:
     program, reason = HOGS[hog]
     where = 'import os; FILES = os.environ.get("FILES") or os.path.join(os.environ["SATLAB_RAW"], "files")\n'
     outcome = attacker.run(where + program)
@@ -350,10 +364,14 @@ print(json.dumps({
 REFUSED = {"EPERM", "ENOSYS"}
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of calls are those of x86-64")
+@pytest.mark.skipif(
+    os.uname().machine != "x86_64", reason="the numbers of calls are those of x86-64"
+)
 def test_t26_calls_that_lead_out_are_refused(attacker: Attacker) -> None:
     said = json.loads(attacker.run(CALLS).output)
-    assert len(said) == 16 and not {name: how for name, how in said.items() if how not in REFUSED}, said
+    assert len(said) == 16 and not {
+        name: how for name, how in said.items() if how not in REFUSED
+    }, said
 
 
 # --- T27: files -----------------------------------------------------------------------------------------------------
@@ -377,7 +395,9 @@ def test_t27_what_is_shown_is_read_only_with_all_mounts_below_it(attacker: Attac
     below.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=1777", "satlab-test", below], check=True)
     try:
-        said = attacker.run(WRITES, f"{below}/x", "/usr/x", "/etc/x", "/sys/x", "/x").output.split("\n")
+        said = attacker.run(WRITES, f"{below}/x", "/usr/x", "/etc/x", "/sys/x", "/x").output.split(
+            "\n"
+        )
         assert json.loads(said[0]) == ["EROFS", "EROFS", "EROFS", "EROFS", "EACCES"]
         assert said[1].endswith(" 2"), "no program changes its user"
         assert not list(below.iterdir())

@@ -68,7 +68,11 @@ def run_jobs(tmp_path: Path) -> Run:
         known = descriptor.load_jobs(jobs)
         functions = [
             Function(
-                n, f"f{n}", Wait(finished=(n - 1,) if n > 1 else ()), OnFail(), StartJob("client", known[name], ())
+                n,
+                f"f{n}",
+                Wait(finished=(n - 1,) if n > 1 else ()),
+                OnFail(),
+                StartJob("client", known[name], ()),
             )
             for n, name in enumerate(known, 1)
         ]
@@ -85,7 +89,9 @@ def run_jobs(tmp_path: Path) -> Run:
 
 
 @ROOT_ONLY
-def test_t17_a_link_in_place_of_the_next_home_reveals_nothing(run_jobs: Run, tmp_path: Path) -> None:
+def test_t17_a_link_in_place_of_the_next_home_reveals_nothing(
+    run_jobs: Run, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "secret").write_text("root's")
@@ -101,7 +107,9 @@ os.symlink({str(victim)!r}, "2")
 """
     result = run_jobs(plant, "import os; print(os.getcwd(), '2' in os.listdir('.'))")
     logs = [path.read_text() for path in sorted((tmp_path / "raw" / "logs").iterdir())]
-    assert {path.stat().st_uid for path in (victim, victim / "secret")} == {0}, "a job owns what was root's"
+    assert {path.stat().st_uid for path in (victim, victim / "secret")} == {0}, (
+        "a job owns what was root's"
+    )
     assert result.ok, (result.reason, logs)
     assert logs == ["refused\nrefused\n", "/tmp False\n"]
 
@@ -176,7 +184,9 @@ def test_t19_a_job_of_a_shipped_name_does_not_take_its_capabilities(tmp_path: Pa
         '{"name": "ping", "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client",'
         ' "satlab_ping": {"destination_ip": "198.18.4.2", "count": 1}}}]}'
     )
-    prepared = run.prepare(run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",)))
+    prepared = run.prepare(
+        run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",))
+    )
     (function,) = prepared.scenario.functions
     assert isinstance(function.action, StartJob)
     assert str(paths.JOBS) in " ".join(function.action.job.command())

@@ -78,7 +78,9 @@ def context(app: FastAPI) -> Context:
 
 
 def client_at(app: FastAPI, address: str = "192.0.2.1") -> TestClient:
-    return TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False, client=(address, 50000))
+    return TestClient(
+        app, base_url=f"http://{HOST}", raise_server_exceptions=False, client=(address, 50000)
+    )
 
 
 def log_in(client: TestClient, password: str = PASSWORD) -> int:
@@ -103,7 +105,9 @@ def launch(client: TestClient) -> int:
 def test_t22_a_start_without_a_free_inode_is_answered(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=20", "satlab-test", state], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=20", "satlab-test", state], check=True
+    )
     helper = Answering(state, "raise SystemExit(0)")
     try:
         with pytest.raises(OSError, match="No space left"):
@@ -119,7 +123,9 @@ def test_t22_a_start_without_a_free_inode_is_answered(tmp_path: Path) -> None:
 
 
 @ROOT_ONLY
-@pytest.mark.parametrize("content", [b"{", b'{"x":"' + b"x" * (3 << 20) + b'"}'], ids=["invalid", "large"])
+@pytest.mark.parametrize(
+    "content", [b"{", b'{"x":"' + b"x" * (3 << 20) + b'"}'], ids=["invalid", "large"]
+)
 def test_t22_a_progress_that_cannot_be_sent_is_left_out(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,16 +141,25 @@ def test_t22_a_request_that_the_helper_would_drop_is_refused_by_its_client(tmp_p
     listener = daemon.listen(tmp_path / "h.sock", os.geteuid())
     arguments = {str(number): "x" * 65536 for number in range(MAX_REQUEST // 65536 + 1)}
     with listener, pytest.raises(RefusedError, match="the root helper accepts"):
-        HelperClient(tmp_path / "h.sock").start("r1", SCENARIO_REQUEST.model_copy(update={"arguments": arguments}))
+        HelperClient(tmp_path / "h.sock").start(
+            "r1", SCENARIO_REQUEST.model_copy(update={"arguments": arguments})
+        )
 
 
 # --- launches and the queue -----------------------------------------------------------------------------------------
 
 
-def test_t22_a_launch_that_is_too_large_is_refused_with_a_reason(admin: TestClient, context: Context) -> None:
+def test_t22_a_launch_that_is_too_large_is_refused_with_a_reason(
+    admin: TestClient, context: Context
+) -> None:
     for number in range(4):
-        start = {"entity_name": "client", "satlab_ping": {"destination_ip": "198.18.4.2", "count": "1"}}
-        functions: list[dict[str, Any]] = [{"id": 1, "label": "x" * 900_000, "start_job_instance": start}]
+        start = {
+            "entity_name": "client",
+            "satlab_ping": {"destination_ip": "198.18.4.2", "count": "1"},
+        }
+        functions: list[dict[str, Any]] = [
+            {"id": 1, "label": "x" * 900_000, "start_job_instance": start}
+        ]
         if number:
             below = {"scenario_name": f"large{number - 1}", "arguments": {}}
             functions.append({"id": 2, "start_scenario_instance": below})
@@ -157,18 +172,26 @@ def test_t22_a_launch_that_is_too_large_is_refused_with_a_reason(admin: TestClie
     assert admin.post(LAUNCH.replace("ping", "large0"), json={}).status_code == 200
 
 
-def test_t22_an_instance_of_another_version_is_shown_and_ends_alone(admin: TestClient, context: Context) -> None:
+def test_t22_an_instance_of_another_version_is_shown_and_ends_alone(
+    admin: TestClient, context: Context
+) -> None:
     first, second, job = launch(admin), launch(admin), {"action": "start", "agent_ip": "198.18.1.2"}
     job |= {"job_name": "satlab_ping", "instance_args": {"destination_ip": "198.18.4.2"}}  # type: ignore[dict-item]
     third = admin.post("/job_instance/", json=job).json()["job_instance_id"]
     for instance in (first, first + 2):
-        context.store.write("UPDATE instances SET request = ? WHERE id = ?", '{"of": "another version"}', instance)
+        context.store.write(
+            "UPDATE instances SET request = ? WHERE id = ?", '{"of": "another version"}', instance
+        )
 
     def statuses() -> list[str]:
         return [each["status"] for each in admin.get("/project/satlab/scenario_instance/").json()]
 
     assert statuses() == ["Scheduling", "Scheduling"]
-    for path in (f"/scenario_instance/{first}/", f"/scenario_instance/{first}/?quiet", "/job_instance/?address=x"):
+    for path in (
+        f"/scenario_instance/{first}/",
+        f"/scenario_instance/{first}/?quiet",
+        "/job_instance/?address=x",
+    ):
         assert admin.get(path).status_code in (200, 202)
     assert admin.get(f"/job_instance/{third}/").status_code == 404
     context.queue.step()
@@ -233,19 +256,31 @@ def test_t22_a_refused_status_ends_that_instance_alone(
         ("GET", f"/project/satlab/scenario_instance/?offset={HUGE}", 400),
     ],
 )
-def test_t22_ids_that_no_database_holds(admin: TestClient, method: str, path: str, status: int) -> None:
+def test_t22_ids_that_no_database_holds(
+    admin: TestClient, method: str, path: str, status: int
+) -> None:
     headers = {"content-type": "application/json"}
     assert admin.request(method, path, headers=headers).status_code == status
 
 
 def test_t22_ids_in_a_body(admin: TestClient) -> None:
-    assert admin.post("/job_instance/", json={"action": "stop", "job_instance_ids": [HUGE]}).status_code == 404
+    assert (
+        admin.post(
+            "/job_instance/", json={"action": "stop", "job_instance_ids": [HUGE]}
+        ).status_code
+        == 404
+    )
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", r'"\ud800"', r'{"\udfff": 1}'])
 def test_t22_json_that_is_none_is_a_bad_request(admin: TestClient, value: str) -> None:
     headers = {"content-type": "application/json"}
-    for method, path in (("POST", "/project/"), ("PUT", "/login/"), ("POST", "/job_instance/"), ("POST", LAUNCH)):
+    for method, path in (
+        ("POST", "/project/"),
+        ("PUT", "/login/"),
+        ("POST", "/job_instance/"),
+        ("POST", LAUNCH),
+    ):
         body = f'{{"name": "x", "login": "admin", "description": {value}, "first_name": {value}, "arguments": {value}}}'
         assert admin.request(method, path, content=body, headers=headers).status_code == 400
 
@@ -264,14 +299,26 @@ def raw(admin: TestClient, context: Context, helper: FakeHelper) -> Path:
 
 
 def record(*, is_file: bool = False, **values: Any) -> str:
-    meta = {"job_name": "satlab_ping", "agent_name": "client", "time": 1_800_000_000_001, "is_file": is_file}
-    meta |= {"job_instance_id": 1, "scenario_instance_id": 1, "owner_scenario_instance_id": 1, "flag": 1}
+    meta = {
+        "job_name": "satlab_ping",
+        "agent_name": "client",
+        "time": 1_800_000_000_001,
+        "is_file": is_file,
+    }
+    meta |= {
+        "job_instance_id": 1,
+        "scenario_instance_id": 1,
+        "owner_scenario_instance_id": 1,
+        "flag": 1,
+    }
     return json.dumps({**values, "_metadata": meta}) + "\n"
 
 
 def test_t22_an_archive_is_limited_and_sent_in_pieces(admin: TestClient, raw: Path) -> None:
     names = ["one", "two", "a\0b", "x" * 5000]
-    (raw / "stats.jsonl").write_text("".join(record(is_file=True, log=f"files/{name}") for name in names))
+    (raw / "stats.jsonl").write_text(
+        "".join(record(is_file=True, log=f"files/{name}") for name in names)
+    )
     for name in names[:2]:
         (raw / "files" / name).write_bytes(os.urandom(4000))
     with admin.stream("GET", "/scenario_instance/1/archive/?satlab_ping=log") as answer:
@@ -290,16 +337,28 @@ def test_t22_an_archive_is_limited_and_sent_in_pieces(admin: TestClient, raw: Pa
     assert (answer.status_code, "at most 10000" in answer.json()["error"]) == (413, True)
 
 
-@pytest.mark.parametrize("value", ["NaN", "1e999", "1e200", "9" * 400, r'"\ud800"', '"' + "x" * (2 << 20) + '"'])
-def test_t22_records_of_hostile_jobs_break_no_answer(admin: TestClient, raw: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    "value", ["NaN", "1e999", "1e200", "9" * 400, r'"\ud800"', '"' + "x" * (2 << 20) + '"']
+)
+def test_t22_records_of_hostile_jobs_break_no_answer(
+    admin: TestClient, raw: Path, value: str
+) -> None:
     hostile = record(rtt_ms=0).replace('"rtt_ms": 0', f'"rtt_ms": {value}')
     (raw / "stats.jsonl").write_text(hostile + hostile + record(rtt_ms=580.0))
-    for path in ("/scenario_instance/1/csv/", "/statistics/satlab/", "/statistic/1/", "/statistic/1/?name=rtt_ms"):
+    for path in (
+        "/scenario_instance/1/csv/",
+        "/statistics/satlab/",
+        "/statistic/1/",
+        "/statistic/1/?name=rtt_ms",
+    ):
         answer = admin.get(path)
         assert answer.status_code == 200
         assert "580" in answer.text or "name" not in path
         assert len(answer.text) < 10_000
-    assert admin.get("/statistic/1/?name=rtt_ms&comparative").json() == {"mean": 580.0, "variance": 0.0}
+    assert admin.get("/statistic/1/?name=rtt_ms&comparative").json() == {
+        "mean": 580.0,
+        "variance": 0.0,
+    }
     assert admin.get("/statistic/1/?name=rtt_ms&histogram=1").json()["counts"] == [1]
 
 
@@ -316,18 +375,24 @@ def test_t22_wrong_passwords_from_elsewhere_lock_nobody_out(app: FastAPI) -> Non
 def test_t22_a_peer_has_few_tries_over_all_accounts(app: FastAPI) -> None:
     anonymous = client_at(app)
     wrong = ({"login": f"user{number}", "password": "wrong"} for number in range(21))
-    assert [anonymous.post("/login/", json=each).status_code for each in wrong] == [401] * 20 + [429]
+    assert [anonymous.post("/login/", json=each).status_code for each in wrong] == [401] * 20 + [
+        429
+    ]
     assert log_in(client_at(app, "192.0.2.2")) == 200
 
 
 def test_t22_addresses_of_one_host_are_one_peer() -> None:
     assert peer_network("2001:db8::1") == peer_network("2001:db8::ffff:1")
     assert peer_network("2001:db8::1") != peer_network("2001:db8:0:1::1")
-    assert peer_network("::ffff:192.0.2.1") == peer_network("192.0.2.1") != peer_network("192.0.2.2")
+    assert (
+        peer_network("::ffff:192.0.2.1") == peer_network("192.0.2.1") != peer_network("192.0.2.2")
+    )
     assert peer_network("") == ""
 
 
-def test_t22_tries_count_before_their_password_is_hashed(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t22_tries_count_before_their_password_is_hashed(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hashed: list[str] = []
 
     def slowly(password: str, stored: str | None) -> bool:
@@ -344,7 +409,9 @@ def test_t22_tries_count_before_their_password_is_hashed(app: FastAPI, monkeypat
 
 def test_t22_log_ins_from_many_addresses_leave_threads_for_others(app: FastAPI) -> None:
     with passwords._turn, ThreadPoolExecutor(40) as pool:
-        tries = [pool.submit(log_in, client_at(app, f"198.51.100.{number}")) for number in range(40)]
+        tries = [
+            pool.submit(log_in, client_at(app, f"198.51.100.{number}")) for number in range(40)
+        ]
         until(lambda: sum(each.done() for each in tries) == 40 - passwords.MAX_HASHING)
         assert {each.result() for each in tries if each.done()} == {503}
         assert client_at(app).get("/version/").status_code == 200
@@ -354,7 +421,14 @@ def test_t22_log_ins_from_many_addresses_leave_threads_for_others(app: FastAPI) 
     assert results == [200] * passwords.MAX_HASHING + [503] * (40 - passwords.MAX_HASHING)
 
 
-NEW = {"action": "create", "login": "new", "password": "long enough", "email": "", "first_name": "", "last_name": ""}
+NEW = {
+    "action": "create",
+    "login": "new",
+    "password": "long enough",
+    "email": "",
+    "first_name": "",
+    "last_name": "",
+}
 
 
 @pytest.mark.parametrize("field", ["email", "first_name", "last_name", "password", "login"])
@@ -364,7 +438,9 @@ def test_t22_fields_of_an_account_are_limited(app: FastAPI, context: Context, fi
     assert [user.login for user in context.accounts.users()] == ["admin"]
 
 
-def test_t22_few_accounts_wait_for_approval(app: FastAPI, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t22_few_accounts_wait_for_approval(
+    app: FastAPI, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(accounts, "MAX_PENDING", 3)
 
     def request(number: int) -> int:
@@ -389,7 +465,10 @@ def server(app: FastAPI) -> Iterator[uvicorn.Server]:
     """Serve with the limits of the API process."""
     with socket.create_server(("127.0.0.1", 0), backlog=300) as listener:
         config = uvicorn.Config(
-            app, log_level="critical", http=LimitedProtocol, limit_concurrency=connections.MAX_CONNECTIONS
+            app,
+            log_level="critical",
+            http=LimitedProtocol,
+            limit_concurrency=connections.MAX_CONNECTIONS,
         )
         running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
@@ -417,7 +496,9 @@ def answer_of(connection: socket.socket) -> bytes:
 
 def get_version(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(f"GET /version/ HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\n\r\n".encode())
+        connection.sendall(
+            f"GET /version/ HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\n\r\n".encode()
+        )
         return answer_of(connection).partition(b"\r\n")[0]
 
 
@@ -428,7 +509,9 @@ def post_without_body(port: int) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nx: "], ids=["nothing", "half of the headers"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nx: "], ids=["nothing", "half of the headers"]
+)
 def test_t22_idle_connections_keep_nobody_out(port: int, sent: bytes) -> None:
     with contextlib.ExitStack() as held:
         for _ in range(250):

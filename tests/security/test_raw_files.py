@@ -50,7 +50,10 @@ REPLACED: dict[str, tuple[Callable[[Path], object], str]] = {
     "link to nothing": (lambda path: path.symlink_to("nowhere"), "is not a plain file"),
     "folder": (Path.mkdir, "is not a plain file"),
     "sparse": (sparse, f"has more than {raw.DOCUMENT_BYTES} bytes"),
-    "values": (lambda path: path.write_bytes(b"[" + b"1," * raw.MOST_VALUES + b"1]"), "holds more than"),
+    "values": (
+        lambda path: path.write_bytes(b"[" + b"1," * raw.MOST_VALUES + b"1]"),
+        "holds more than",
+    ),
     "deep": (lambda path: path.write_bytes(b"[" * 100_000), "JSON"),
 }
 
@@ -87,7 +90,9 @@ def test_t16_a_folder_that_is_a_link_is_not_followed(run: Path, tmp_path: Path) 
     assert isinstance(content, raw.Unreadable)
 
 
-@pytest.mark.parametrize("name", ["../manifest.json", "files/../../manifest.json", "/etc/passwd", "a\0b", ""])
+@pytest.mark.parametrize(
+    "name", ["../manifest.json", "files/../../manifest.json", "/etc/passwd", "a\0b", ""]
+)
 def test_t16_names_lead_nowhere_else(run: Path, name: str) -> None:
     content = raw.read_json(run / "raw", name, collect.pages.ADAPTER)
     assert content == raw.Unreadable(f"{Path(name).name}: lies outside its folder")
@@ -131,7 +136,9 @@ def test_t16_names_that_are_no_text_end_nothing(run: Path) -> None:
 def test_t16_lines_have_bounds(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw, "LINE_BYTES", 1000)
     frame = collect.collect(run)
-    (note,) = [row for row in collect.summaries(frame) if row["labels"].get("file") == "raw/link.jsonl"]
+    (note,) = [
+        row for row in collect.summaries(frame) if row["labels"].get("file") == "raw/link.jsonl"
+    ]
     assert (note["metric"], note["status"]) == ("raw_file_ok", "failed")
     assert note["reason"] == "link.jsonl: line 2: has more than 1000 bytes; the rest was left out"
     monkeypatch.setattr(raw, "LINES_BYTES", 1000)

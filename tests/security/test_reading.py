@@ -50,7 +50,11 @@ def reasons(run: Path) -> list[str]:
     rows = collect.summaries(reading.collected(run).records)
     assert [row for row in rows if row["metric"] == "goodput_bps" and row["status"] == "ok"]
     assert [row for row in rows if row["metric"] == "link_cpu_s" and row["status"] == "ok"]
-    found = [row["reason"] for row in rows if row["metric"] == "page_load_time_ms" and row["status"] == "failed"]
+    found = [
+        row["reason"]
+        for row in rows
+        if row["metric"] == "page_load_time_ms" and row["status"] == "failed"
+    ]
     return [reason for reason in found if reason.startswith(Path(LOAD).name)]
 
 
@@ -63,7 +67,9 @@ def reasons(run: Path) -> list[str]:
     ],
 )
 @pytest.mark.usefixtures("steered")
-def test_t28_a_file_that_ends_its_reader_is_a_failed_sample(run: Path, word: str, reason: str) -> None:
+def test_t28_a_file_that_ends_its_reader_is_a_failed_sample(
+    run: Path, word: str, reason: str
+) -> None:
     steer(run, word)
     (found,) = reasons(run)
     assert reason in found, found
@@ -87,7 +93,9 @@ def test_t28_a_reader_has_no_right_to_anything(run: Path) -> None:
 
 
 @pytest.mark.usefixtures("steered")
-def test_t28_after_some_such_files_no_other_of_a_job_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t28_after_some_such_files_no_other_of_a_job_is_read(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "MOST_LEFT_OUT", 1)
     for word, name in {"die": LOAD, "hang": LOAD.replace("json.json", "json-2.json")}.items():
         steer(run, word, name)
@@ -114,14 +122,25 @@ rows = collect.summaries(reading.collected(Path({str(run)!r})).records)
 print([row["reason"] for row in rows if row["metric"] == "page_load_time_ms" and row["status"] == "failed"][0])
 """
     argv = privileges.drop_argv(uid, [*privileges.program_paths(), run, state])
-    environment = {"PYTHONPATH": paths.PYTHONPATH, "TMPDIR": str(state), "PATH": paths.STANDARD_PATH}
+    environment = {
+        "PYTHONPATH": paths.PYTHONPATH,
+        "TMPDIR": str(state),
+        "PATH": paths.STANDARD_PATH,
+    }
     done = subprocess.run(
-        [*argv, sys.executable, "-c", program], env=environment, cwd="/", capture_output=True, text=True, check=False
+        [*argv, sys.executable, "-c", program],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "its reader took more than 300 MiB of memory" in done.stdout, (done.stdout, done.stderr)
 
 
-def test_t28_a_reader_that_cannot_start_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t28_a_reader_that_cannot_start_is_an_error(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "MODULE", "collect.no_such_module")
     with pytest.raises(HostError, match=r"cannot be read: its reader: .*no_such_module"):
         reading.collected(run)
@@ -129,9 +148,14 @@ def test_t28_a_reader_that_cannot_start_is_an_error(run: Path, monkeypatch: pyte
 
 
 def peak_bytes(run: Path) -> int:
-    environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH, "POLARS_MAX_THREADS": reading.THREADS}
+    environment = os.environ | {
+        "PYTHONPATH": paths.PYTHONPATH,
+        "POLARS_MAX_THREADS": reading.THREADS,
+    }
     argv = [sys.executable, "-c", MEASURE, str(run)]
-    return int(subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout)
+    return int(
+        subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+    )
 
 
 def test_t29_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
@@ -143,7 +167,9 @@ def test_t29_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
 def test_t29_hostile_files_of_all_kinds_are_failed_samples(run: Path) -> None:
     planted = plant(run, 40)
     rows = collect.summaries(reading.collected(run).records)
-    bad = [row for row in rows if row["metric"] == "page_load_time_ms" and row["status"] == "failed"]
+    bad = [
+        row for row in rows if row["metric"] == "page_load_time_ms" and row["status"] == "failed"
+    ]
     instances = {row["labels"].get("instance") for row in bad}
     good = {f"{number}" for number in range(100, 100 + len(planted)) if number % 5 in (1, 4)}
     assert instances >= {path.parent.name.rpartition("-")[2] for path in planted} - good

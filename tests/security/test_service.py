@@ -61,7 +61,9 @@ def test_t20_on_a_full_disk_launches_are_refused_and_the_queue_goes_on_afterward
     store = Store(settings.database)
     with served(store, settings, helper) as client:
         log_in(client)
-        first, second = (client.post(LAUNCH, json=ARGUMENTS).json()["scenario_instance_id"] for _ in range(2))
+        first, second = (
+            client.post(LAUNCH, json=ARGUMENTS).json()["scenario_instance_id"] for _ in range(2)
+        )
         until(lambda: helper.runs)
         fill(small_disk / "filler")
         helper.end(next(iter(helper.runs)), 0, reason="x" * 100_000)
@@ -73,7 +75,9 @@ def test_t20_on_a_full_disk_launches_are_refused_and_the_queue_goes_on_afterward
         until(is_refused)
         answer = client.post("/project/", json={"name": "more", "description": "x" * 5000})
         assert answer.status_code == 503
-        assert answer.json() == {"error": "The server cannot write its database: database or disk is full"}
+        assert answer.json() == {
+            "error": "The server cannot write its database: database or disk is full"
+        }
         assert client.get(f"/scenario_instance/{first}/").json()["status"] == "Running"
         (small_disk / "filler").unlink()
         until(lambda: client.get(f"/scenario_instance/{first}/").json()["status"] == "Finished Ok")
@@ -86,12 +90,16 @@ BROKEN: dict[str, Callable[[Path], object]] = {
     "not valid": lambda folder: (folder / "files" / f"{folder.name}.yml").write_text("general: {}"),
     "no descriptor": lambda folder: (folder / "files" / "other.txt").write_text(""),
     "folder": lambda folder: (folder / "files" / f"{folder.name}.yml").mkdir(),
-    "link to nothing": lambda folder: (folder / "files" / f"{folder.name}.yml").symlink_to("nowhere"),
+    "link to nothing": lambda folder: (folder / "files" / f"{folder.name}.yml").symlink_to(
+        "nowhere"
+    ),
 }
 
 
 @pytest.mark.parametrize("break_it", BROKEN.values(), ids=BROKEN)
-def test_t21_a_bad_job_on_disk_disables_itself_alone(tmp_path: Path, break_it: Callable[[Path], object]) -> None:
+def test_t21_a_bad_job_on_disk_disables_itself_alone(
+    tmp_path: Path, break_it: Callable[[Path], object]
+) -> None:
     settings, helper = Settings(tmp_path, frozenset({HOST})), FakeHelper()
     store = Store(settings.database)
     (settings.jobs / "bad" / "files").mkdir(parents=True)
@@ -103,7 +111,12 @@ def test_t21_a_bad_job_on_disk_disables_itself_alone(tmp_path: Path, break_it: C
         assert "files/bad.yml" in listed["disabled"]
         assert str(tmp_path) not in listed["disabled"]
         assert client.get("/job/bad/").json() == listed
-        start = {"action": "start", "agent_ip": "198.18.0.2", "job_name": "bad", "instance_args": {}}
+        start = {
+            "action": "start",
+            "agent_ip": "198.18.0.2",
+            "job_name": "bad",
+            "instance_args": {},
+        }
         assert client.post("/job_instance/", json=start).status_code == 404
         assert client.post(LAUNCH, json=ARGUMENTS).status_code == 200
         until(lambda: helper.requests)
@@ -116,13 +129,22 @@ def test_t21_a_bad_job_on_disk_disables_itself_alone(tmp_path: Path, break_it: C
 def test_t21_a_run_leaves_bad_jobs_out(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "bad" / "files").mkdir(parents=True)
     request = runs.RunRequest(
-        paths.SCENARIOS / "ping.json", settings={"count": "1"}, runs=tmp_path / "runs", jobs=(tmp_path / "jobs",)
+        paths.SCENARIOS / "ping.json",
+        settings={"count": "1"},
+        runs=tmp_path / "runs",
+        jobs=(tmp_path / "jobs",),
     )
     assert runs.prepare(request).scenario.name == "ping"
     using = {
         "name": "using",
-        "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client", "bad": {}}}],
+        "openbach_functions": [
+            {"id": 1, "start_job_instance": {"entity_name": "client", "bad": {}}}
+        ],
     }
     (tmp_path / "using.json").write_text(json.dumps(using))
     with pytest.raises(ConfigError, match="using"):
-        runs.prepare(runs.RunRequest(tmp_path / "using.json", runs=tmp_path / "runs", jobs=(tmp_path / "jobs",)))
+        runs.prepare(
+            runs.RunRequest(
+                tmp_path / "using.json", runs=tmp_path / "runs", jobs=(tmp_path / "jobs",)
+            )
+        )

@@ -53,7 +53,9 @@ class ServiceRound:
         try:
             striking = threading.Timer(self._after_s, self._strike, [service])
             striking.start()
-            accepted = [number for _ in range(LAUNCHES) if (number := _try_launch(service)) is not None]
+            accepted = [
+                number for _ in range(LAUNCHES) if (number := _try_launch(service)) is not None
+            ]
             striking.join()
             last: list[int] = []
             until(lambda: last or _launch_again(service, last), seconds=AGAIN_S)

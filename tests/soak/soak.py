@@ -25,7 +25,15 @@ from tests.soak import service
 
 COMMANDS = {
     "up": ["up", "--profile", "leo", "--lab"],
-    "run": ["run", str(paths.SCENARIOS / "ping.json"), "--profile", "leo", "--set", "count=2", "--runs"],
+    "run": [
+        "run",
+        str(paths.SCENARIOS / "ping.json"),
+        "--profile",
+        "leo",
+        "--set",
+        "count=2",
+        "--runs",
+    ],
     "check": ["check", "--clock", "real", "--cases", "small-download", "--runs", "1", "--out"],
 }
 BLOWS = ("kill", "stop", "full")
@@ -69,7 +77,9 @@ class Round:
         argv = [sys.executable, "-m", "satlab", *COMMANDS[self.command], target]
         environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH, "SATLAB_TEST_MARK": self.lab_id}
         with (self.folder / "log").open("wb") as log:
-            process = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                argv, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         ended = wait(lambda: process.poll() is not None, self.after_s)
         if not ended and self.blow == "stop":
             process.send_signal(signal.SIGSTOP)
@@ -108,7 +118,11 @@ class Round:
 def _torn(folder: Path) -> list[str]:
     """Name documents that are not whole: a reader sees the old one or the new one."""
     faults = []
-    for path in [*folder.rglob("manifest.json"), *folder.rglob("plan.json"), *folder.rglob("check.json")]:
+    for path in [
+        *folder.rglob("manifest.json"),
+        *folder.rglob("plan.json"),
+        *folder.rglob("check.json"),
+    ]:
         try:
             json.loads(path.read_text())
         except ValueError as error:
@@ -144,7 +158,12 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="satlab-soak-"))
         played = Round(number, folder)
         done[number] = played.play()
-        about = {"round": number, "command": played.command, "blow": played.blow, "after_s": round(played.after_s, 3)}
+        about = {
+            "round": number,
+            "command": played.command,
+            "blow": played.blow,
+            "after_s": round(played.after_s, 3),
+        }
         with options.state.open("a") as file:
             file.write(json.dumps(about | {"faults": done[number]}) + "\n")
         if not done[number]:

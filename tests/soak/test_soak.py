@@ -11,7 +11,13 @@ from tests.soak import service
 from tests.soak.soak import Round
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
-ROUNDS = {0: ("up", "stop"), 2: ("check", "kill"), 4: ("run", "stop"), 5: ("serve", "full"), 7: ("serve", "kill")}
+ROUNDS = {
+    0: ("up", "stop"),
+    2: ("check", "kill"),
+    4: ("run", "stop"),
+    5: ("serve", "full"),
+    7: ("serve", "kill"),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,7 +21,11 @@ from tests.vm import gate, nspawn, standin_repository
 from tests.vm.stage import Provisioned
 
 ROOT = Path(__file__).resolve().parents[2]
-collect_ignore = ["test_second_terminal.py"] if nspawn.TERMINALS == 1 else ["test_nspawn.py", "test_through_serve.py"]
+collect_ignore = (
+    ["test_second_terminal.py"]
+    if nspawn.TERMINALS == 1
+    else ["test_nspawn.py", "test_through_serve.py"]
+)
 """Tests of the other stage: a skipped test fails in CI."""
 
 
@@ -29,8 +33,12 @@ def _name_grafana_s_source(controller: Path, key: Path, standin: str) -> None:
     """Do what is the user's: name Grafana's repository, which here is the stand-in, on the controller's host."""
     etc = controller / "etc" / "apt"
     shutil.copy(key, etc / "keyrings" / "standin.asc")
-    signed = f"[signed-by=/etc/apt/keyrings/standin.asc] {standin}/net4sat/{standin_repository.SUITE}"
-    (etc / "sources.list.d" / "standin.list").write_text(f"deb {signed} {standin_repository.SUITE} stable\n")
+    signed = (
+        f"[signed-by=/etc/apt/keyrings/standin.asc] {standin}/net4sat/{standin_repository.SUITE}"
+    )
+    (etc / "sources.list.d" / "standin.list").write_text(
+        f"deb {signed} {standin_repository.SUITE} stable\n"
+    )
     # The lists of the common root lack this source: this host reads all lists, as one with a fresh image does.
     for known in (controller / "var/lib/apt/lists").glob("*_*"):
         known.unlink()
@@ -42,7 +50,9 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
     # This host's kernel may have no netem; the terrestrial segment then adds nothing.
     named = second_terminal.write(scratch / "lab.yml") if nspawn.TERMINALS == 2 else paths.LAB_FILE
     here = provision.without_terrestrial_delay(terminals.named(named))
-    repository = standin_repository.build(scratch / "repository", ROOT / "tests/net/standin_opensand.py")
+    repository = standin_repository.build(
+        scratch / "repository", ROOT / "tests/net/standin_opensand.py"
+    )
     folder = VmFolder(nspawn.STATE / "lab")
     shutil.rmtree(folder.path, ignore_errors=True)
     began = time.monotonic()
@@ -72,7 +82,10 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
         # Next to all other tests the start of Python on a host may take minutes.
         os.environ["ANSIBLE_TIMEOUT"] = "300"
         # What plays know of the hosts does not change: one of them asks.
-        os.environ |= {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts")}
+        os.environ |= {
+            "ANSIBLE_CACHE_PLUGIN": "jsonfile",
+            "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts"),
+        }
         with gate.serving(gate.listen(nspawn.LAB_ID, address), sources):
             began = time.monotonic()
             recap = provision.play(folder, "site.yml", enter=containers.enter)

@@ -58,7 +58,9 @@ class _Gate(BaseHTTPRequestHandler):
             elif url.scheme == "http" and host in self.sources.mirrors:
                 file = fetch(self.path, self.sources.cache)
             else:
-                raise _RefusedError(HTTPStatus.FORBIDDEN, f"{host or self.path}: not a package source of this lab")
+                raise _RefusedError(
+                    HTTPStatus.FORBIDDEN, f"{host or self.path}: not a package source of this lab"
+                )
         except _RefusedError as error:
             self.send_error(error.status, str(error))
             return
@@ -85,13 +87,19 @@ def _below(folder: Path, path: str) -> Path:
 
 def fetch(url: str, cache: Path) -> Path:
     """Fetch a file from a mirror, or return the copy that was fetched before."""
-    kept = cache / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}-{Path(urlsplit(url).path).name[:100]}"
+    kept = (
+        cache
+        / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}-{Path(urlsplit(url).path).name[:100]}"
+    )
     is_package = url.endswith((".deb", ".udeb")) or "/by-hash/" in url
     if is_package and kept.exists():
         return kept
     scratch = kept.with_name(f".{kept.name}.{threading.get_ident()}")
     try:
-        with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer, scratch.open("wb") as file:  # noqa: S310
+        with (
+            urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer,
+            scratch.open("wb") as file,
+        ):  # noqa: S310
             shutil.copyfileobj(answer, file)
     except urllib.error.HTTPError as error:
         raise _RefusedError(HTTPStatus(error.code), f"{url}: {error.reason}") from error

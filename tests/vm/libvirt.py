@@ -21,7 +21,12 @@ from satlab.lab import netns
 from tests.vm import owner
 
 LAB_ID = "vmstage"
-FOLDERS = {"etc": "/etc/libvirt", "lib": "/var/lib/libvirt", "log": "/var/log/libvirt", "run": "/run/libvirt"}
+FOLDERS = {
+    "etc": "/etc/libvirt",
+    "lib": "/var/lib/libvirt",
+    "log": "/var/log/libvirt",
+    "run": "/run/libvirt",
+}
 QEMU_CONF = """\
 user = "root"
 group = "root"
@@ -50,15 +55,23 @@ class Libvirt:
     @property
     def environment(self) -> Mapping[str, str]:
         """Return Vagrant's folders: nothing of the user's."""
-        return {"VAGRANT_HOME": str(self.folder / "vagrant"), "VAGRANT_DOTFILE_PATH": str(self.folder / "dot")}
+        return {
+            "VAGRANT_HOME": str(self.folder / "vagrant"),
+            "VAGRANT_DOTFILE_PATH": str(self.folder / "dot"),
+        }
 
     def run(self, argv: Sequence[str], deadline_s: float) -> str:
         """Run a command there and return its output."""
         environment = os.environ | dict(self.environment)
         done = subprocess.run(
-            [*self.enter, *argv], env=environment, capture_output=True, text=True, timeout=deadline_s, check=False,
+            [*self.enter, *argv],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         if done.returncode:
             raise HostError(f"{' '.join(argv)}: {done.stderr or done.stdout}")
         return done.stdout
@@ -73,9 +86,18 @@ def running(folder: Path) -> Iterator[Libvirt]:
         for name in FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "etc/qemu.conf").write_text(QEMU_CONF)
-        argv = ["nsenter", f"--net={netns_names.path(LAB_ID, netns.HOST_NODE)}", "--", "unshare", "--mount", "--"]
+        argv = [
+            "nsenter",
+            f"--net={netns_names.path(LAB_ID, netns.HOST_NODE)}",
+            "--",
+            "unshare",
+            "--mount",
+            "--",
+        ]
         log = folder / "libvirtd.log"
-        process = start([*argv, sys.executable, "-m", "tests.vm.libvirt", str(folder)], out=log, log=log)
+        process = start(
+            [*argv, sys.executable, "-m", "tests.vm.libvirt", str(folder)], out=log, log=log
+        )
         found = Libvirt(process, folder)
         try:
             if not wait(lambda: _answers(found), READY_DEADLINE_S):

@@ -72,7 +72,11 @@ def _root() -> Path:
     packages = [*box.BASE_PACKAGES, "python3-venv", "chrony", "iperf3"]
     stamp = STATE / "root.packages"
     listed = " ".join(packages)
-    fresh = stamp.exists() and stamp.read_text() == listed and time.time() - stamp.stat().st_mtime < ROOT_AGE_S
+    fresh = (
+        stamp.exists()
+        and stamp.read_text() == listed
+        and time.time() - stamp.stat().st_mtime < ROOT_AGE_S
+    )
     if fresh and root.is_dir():
         return root
     STATE.mkdir(parents=True, exist_ok=True)
@@ -96,7 +100,10 @@ def booted(topology: Topology, size: Size, folder: VmFolder) -> Iterator[Contain
         try:
             # In memory, 3 GB at the end: what is thrown away needs no disk, for which dpkg waits at each file.
             LAYERS.mkdir(parents=True)
-            box.run(["mount", "-t", "tmpfs", "-o", "mode=0755,size=8g", "satlab-layers", str(LAYERS)], deadline_s=10)
+            box.run(
+                ["mount", "-t", "tmpfs", "-o", "mode=0755,size=8g", "satlab-layers", str(LAYERS)],
+                deadline_s=10,
+            )
             yield _boot_all(topology, size, folder, _root(), processes)
         finally:
             with owner.unhurried():
@@ -105,7 +112,11 @@ def booted(topology: Topology, size: Size, folder: VmFolder) -> Iterator[Contain
 
 
 def _boot_all(
-    topology: Topology, size: Size, folder: VmFolder, root: Path, processes: dict[str, TrackedProcess]
+    topology: Topology,
+    size: Size,
+    folder: VmFolder,
+    root: Path,
+    processes: dict[str, TrackedProcess],
 ) -> Containers:
     """Boot every host and wait for its ssh; each is in `processes` from its start on."""
     names, machines = inventory.hosts(topology, size), inventory.machines(topology)
@@ -158,7 +169,10 @@ def _remove_groups() -> None:
 def _keygen(path: Path) -> None:
     for each in (path, path.with_suffix(".pub")):
         each.unlink(missing_ok=True)
-    box.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "satlab", "-f", str(path)], deadline_s=10)
+    box.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "satlab", "-f", str(path)],
+        deadline_s=10,
+    )
 
 
 def _layer(folder: Path, root: Path, name: str, public_key: str) -> Path:
@@ -180,14 +194,28 @@ def _layer(folder: Path, root: Path, name: str, public_key: str) -> Path:
 
 def _boot(name: str, tree: Path, console: Path) -> TrackedProcess:
     argv = [
-        "env", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network", f"PYTHONPATH={paths.PYTHONPATH}",
-        sys.executable, "-m", "tests.vm.nspawn", f"{_GROUP}{name}",
-        "systemd-nspawn", "--quiet", "--boot", f"--directory={tree}", f"--machine={name}", "--register=no",
+        "env",
+        "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
+        f"PYTHONPATH={paths.PYTHONPATH}",
+        sys.executable,
+        "-m",
+        "tests.vm.nspawn",
+        f"{_GROUP}{name}",
+        "systemd-nspawn",
+        "--quiet",
+        "--boot",
+        f"--directory={tree}",
+        f"--machine={name}",
+        "--register=no",
         "--keep-unit",
         f"--network-namespace-path={netns_names.path(LAB_ID, name)}",
-        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK", "--bind=/dev/net/tun",
-        "--resolv-conf=off", "--link-journal=no", "--console=pipe", "--kill-signal=SIGRTMIN+3",
-    ]  # fmt: skip
+        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK",
+        "--bind=/dev/net/tun",
+        "--resolv-conf=off",
+        "--link-journal=no",
+        "--console=pipe",
+        "--kill-signal=SIGRTMIN+3",
+    ]
     return start(argv, out=console, log=console)
 
 
@@ -200,13 +228,18 @@ def _await_ssh(containers: Containers, hosts: Any) -> None:
             raise HostError(f"container {name} ended: {containers.processes[name].last_words()}")
         argv = [*containers.enter, "ssh", *options, f"vagrant@{hosts[name].address}", "true"]
         return (
-            subprocess.run(argv, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL).returncode == 0
+            subprocess.run(
+                argv, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+            ).returncode
+            == 0
         )
 
     for name in containers.processes:
         if not wait(lambda name=name: answers(name), BOOT_DEADLINE_S):  # type: ignore[misc]
             words = containers.processes[name].last_words()
-            raise HostError(f"container {name} lets nobody in by ssh after {BOOT_DEADLINE_S:g} s: {words}")
+            raise HostError(
+                f"container {name} lets nobody in by ssh after {BOOT_DEADLINE_S:g} s: {words}"
+            )
 
 
 def _end(processes: dict[str, TrackedProcess]) -> None:

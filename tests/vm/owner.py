@@ -37,7 +37,9 @@ def owned(lab_id: str, folder: Path) -> Iterator[Path | None]:
         try:
             fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise HostError(f"the stage {lab_id} runs already, in {left}", "wait for its end") from None
+            raise HostError(
+                f"the stage {lab_id} runs already, in {left}", "wait for its end"
+            ) from None
         note.truncate(0)
         note.write(str(folder))
         note.flush()
@@ -79,5 +81,7 @@ def end_processes(lab_id: str) -> None:
         return not netns.occupants(lab_id)
 
     if not processes.wait(none_left, END_DEADLINE_S):
-        raise HostError(f"processes of the stage {lab_id} do not end: {sorted(netns.occupants(lab_id))}")
+        raise HostError(
+            f"processes of the stage {lab_id} do not end: {sorted(netns.occupants(lab_id))}"
+        )
     netns.remove(lab_id)

@@ -21,8 +21,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Log in."""
         asked = self._body()
-        good = self.path == "/login/" and all(asked.get(key) == value for key, value in ACCOUNT.items())
-        self._answer(200 if good else 401, {"username": "openbach"} if good else {"msg": "Wrong Credentials"})
+        good = self.path == "/login/" and all(
+            asked.get(key) == value for key, value in ACCOUNT.items()
+        )
+        self._answer(
+            200 if good else 401, {"username": "openbach"} if good else {"msg": "Wrong Credentials"}
+        )
 
     def do_PUT(self) -> None:
         """Change the profile of who is logged in."""

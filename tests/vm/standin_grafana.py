@@ -16,7 +16,11 @@ def dashboards() -> dict[str, str]:
     folders = re.findall(r"path: (\S+)", (PROVISIONING / "dashboards/satlab.yml").read_text())
     sources = re.findall(r"uid: (\S+)", (PROVISIONING / "datasources/satlab.yml").read_text())
     texts = [file.read_text() for folder in folders for file in Path(folder).glob("*.json")]
-    return {json.loads(text)["uid"]: text for text in texts if set(_sources(json.loads(text))) <= set(sources)}
+    return {
+        json.loads(text)["uid"]: text
+        for text in texts
+        if set(_sources(json.loads(text))) <= set(sources)
+    }
 
 
 def _sources(value: object) -> list[str]:

@@ -70,7 +70,12 @@ def build(folder: Path, opensand: Path) -> Repository:
 
 def _deb(tree: Path, pool: Path, name: str, version: str, depends: str, opensand: Path) -> None:
     (tree / "DEBIAN").mkdir(parents=True)
-    lines = [f"Package: {name}", f"Version: {version}", "Architecture: amd64", "Maintainer: stand-in <x@satlab.test>"]
+    lines = [
+        f"Package: {name}",
+        f"Version: {version}",
+        "Architecture: amd64",
+        "Maintainer: stand-in <x@satlab.test>",
+    ]
     lines += [f"Depends: {depends}"] if depends else []
     (tree / "DEBIAN/control").write_text("\n".join([*lines, "Description: stand-in", ""]))
     if name == "opensand-core":
@@ -87,9 +92,19 @@ def _deb(tree: Path, pool: Path, name: str, version: str, depends: str, opensand
         program.write_text(Path(__file__).with_name("standin_grafana.py").read_text())
         for folder in ("dashboards", "datasources"):
             (tree / "etc/grafana/provisioning" / folder).mkdir(parents=True)
-        (tree / "DEBIAN/preinst").write_text("#!/bin/sh\nset -e\ngetent group grafana || groupadd --system grafana\n")
+        (tree / "DEBIAN/preinst").write_text(
+            "#!/bin/sh\nset -e\ngetent group grafana || groupadd --system grafana\n"
+        )
         (tree / "DEBIAN/preinst").chmod(0o755)
-    _run(["dpkg-deb", "--build", "--root-owner-group", str(tree), str(pool / f"{name}_{version}_amd64.deb")])
+    _run(
+        [
+            "dpkg-deb",
+            "--build",
+            "--root-owner-group",
+            str(tree),
+            str(pool / f"{name}_{version}_amd64.deb"),
+        ]
+    )
 
 
 def _unit(tree: Path, name: str, command: str) -> None:
@@ -139,7 +154,9 @@ def _keyring() -> Iterator[Path]:
 
 
 def _gpg(home: Path, *words: str) -> str:
-    return _run(["gpg", "--batch", "--yes", "--pinentry-mode", "loopback", "--homedir", str(home), *words])
+    return _run(
+        ["gpg", "--batch", "--yes", "--pinentry-mode", "loopback", "--homedir", str(home), *words]
+    )
 
 
 def _run(argv: list[str], cwd: Path | None = None) -> str:

@@ -54,7 +54,9 @@ def test_site_converges_on_every_host(provisioned: Provisioned) -> None:
 
 
 def test_verify_is_green_and_changes_nothing(provisioned: Provisioned) -> None:
-    assert all(r.changed == r.failed == r.unreachable == 0 for r in provisioned.play("verify.yml").values())
+    assert all(
+        r.changed == r.failed == r.unreachable == 0 for r in provisioned.play("verify.yml").values()
+    )
 
 
 def test_a_play_with_ansible_s_own_strategies_changes_nothing(
@@ -62,7 +64,11 @@ def test_a_play_with_ansible_s_own_strategies_changes_nothing(
 ) -> None:
     monkeypatch.setenv("ANSIBLE_STRATEGY", "linear")
     recap = provisioned.play("site.yml", "--limit", "proxy-st")
-    assert (recap["proxy-st"].changed, recap["proxy-st"].failed, recap["proxy-st"].unreachable) == (0, 0, 0)
+    assert (recap["proxy-st"].changed, recap["proxy-st"].failed, recap["proxy-st"].unreachable) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
@@ -106,11 +112,15 @@ def test_t07_a_changed_host_key_stops_the_play(provisioned: Provisioned) -> None
     known = provisioned.containers.folder.known_hosts
     good = known.read_text()
     keys = re.findall(r"ssh-ed25519 \S+", good)
-    new_connection = "--ssh-extra-args=-o ControlPath=none"  # one that an earlier play left open checks no key
+    new_connection = (
+        "--ssh-extra-args=-o ControlPath=none"  # one that an earlier play left open checks no key
+    )
     try:
         known.write_text(good.replace(keys[0], keys[1]))
         with pytest.raises(RunError, match=r"client: .*mismatching host key"):
-            provisioned.play("verify.yml", "--limit", "client", "--tags", "always,base", new_connection)
+            provisioned.play(
+                "verify.yml", "--limit", "client", "--tags", "always,base", new_connection
+            )
     finally:
         known.write_text(good)
 
@@ -132,7 +142,11 @@ def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> N
     before = lab.output("controller", *table).decode()
     lab.output("controller", "ip", "route", "add", "198.18.4.0/24", "via", "198.19.0.1")
     try:
-        subprocess.run(lab.argv("controller", "ping", "-c1", "-W1", "198.18.4.2"), capture_output=True, check=False)
+        subprocess.run(
+            lab.argv("controller", "ping", "-c1", "-W1", "198.18.4.2"),
+            capture_output=True,
+            check=False,
+        )
     finally:
         lab.output("controller", "ip", "route", "delete", "198.18.4.0/24")
     packets = [
@@ -145,20 +159,31 @@ def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> N
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_repository_is_reported_and_the_next_run_recovers(provisioned: Provisioned, lab: VmLab) -> None:
+def test_a_missing_repository_is_reported_and_the_next_run_recovers(
+    provisioned: Provisioned, lab: VmLab
+) -> None:
     lab.output("proxy-st", "apt-get", "purge", "-y", "haproxy")
     lab.output("proxy-st", "apt-get", "clean")
     away = ["-e", "base_apt_proxy=http://198.19.0.1:9"]
     with pytest.raises(RunError, match="proxy-st: "):
         provisioned.play(
-            "site.yml", "--limit", "proxy-st", "--tags", "always,base,pep", "-e", "base_apt_cache_valid_s=0", *away
+            "site.yml",
+            "--limit",
+            "proxy-st",
+            "--tags",
+            "always,base,pep",
+            "-e",
+            "base_apt_cache_valid_s=0",
+            *away,
         )
     recap = provisioned.play("site.yml", "--limit", "proxy-st", "--tags", "always,base,pep")
     assert recap["proxy-st"].changed > 0
     provisioned.play("verify.yml", "--limit", "proxy-st")
 
 
-def test_a_half_provisioned_emulator_is_found_by_verify_and_fixed(provisioned: Provisioned, lab: VmLab) -> None:
+def test_a_half_provisioned_emulator_is_found_by_verify_and_fixed(
+    provisioned: Provisioned, lab: VmLab
+) -> None:
     lab.output("sat", "systemctl", "disable", "--now", "satlink")
     with pytest.raises(RunError, match="satlink"):
         provisioned.play("verify.yml", *only("satlink"))
@@ -169,7 +194,9 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_fixed(provisioned: P
 # --- the other emulator ---------------------------------------------------------------------------------------------
 
 
-def test_opensand_replaces_satlink_and_satlink_returns(provisioned: Provisioned, lab: VmLab, tmp_path: Path) -> None:
+def test_opensand_replaces_satlink_and_satlink_returns(
+    provisioned: Provisioned, lab: VmLab, tmp_path: Path
+) -> None:
     provisioned.inventory("opensand")
     provisioned.play("site.yml", *only("opensand"))
     provisioned.play("verify.yml", *only("opensand"))
@@ -179,9 +206,14 @@ def test_opensand_replaces_satlink_and_satlink_returns(provisioned: Provisioned,
     about = json.loads((outcome.folder / "manifest.json").read_text())
     assert (about["lab"], about["emulator"]) == ("vm", "opensand")
     assert about["versions"]["sat:opensand"] == "8.2.0"
-    logs = {file.stem: file.read_text() for file in (outcome.folder / "raw" / "logs").glob("opensand-*.log")}
+    logs = {
+        file.stem: file.read_text()
+        for file in (outcome.folder / "raw" / "logs").glob("opensand-*.log")
+    }
     assert logs.keys() == {"opensand-gw", "opensand-sat", "opensand-st"}
-    assert all(log.count("Blocks initialized") == 1 for log in logs.values()), "logs since the last start"
+    assert all(log.count("Blocks initialized") == 1 for log in logs.values()), (
+        "logs since the last start"
+    )
     checks = json.loads((outcome.folder / "raw" / "calibration.json").read_text())["checks"]
     assert "opensand_losses.gse_encapsulation" in {check["name"] for check in checks}
     provisioned.inventory("satlink")
@@ -210,14 +242,23 @@ def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_
     about = json.loads((outcome.folder / "manifest.json").read_text())
     assert (about["lab"], about["emulator"], about["profile"]) == ("vm", "satlink", "geo")
     assert "client:satlab-jobs" in about["versions"]
-    assert set(about["files"]) >= {"raw/jobs.jsonl", "raw/stats.jsonl", "raw/link.jsonl", "raw/calibration.json"}
+    assert set(about["files"]) >= {
+        "raw/jobs.jsonl",
+        "raw/stats.jsonl",
+        "raw/link.jsonl",
+        "raw/calibration.json",
+    }
     goodput = (
-        outcome.records.lazy().collect().filter((polars.col("metric") == "goodput_bps") & polars.col("t_s").is_null())
+        outcome.records.lazy()
+        .collect()
+        .filter((polars.col("metric") == "goodput_bps") & polars.col("t_s").is_null())
     )
     (value,) = goodput["value"].to_list()
     print(f"goodput {value / 1e6:.2f} Mbit/s")
     assert 1e6 < value < 19.6e6
-    rtt = outcome.records.lazy().collect().filter(polars.col("metric") == "rtt_ms")["value"].to_list()
+    rtt = (
+        outcome.records.lazy().collect().filter(polars.col("metric") == "rtt_ms")["value"].to_list()
+    )
     print(f"rtt {rtt}")
     assert all(495 < each < 560 for each in rtt)
     assert (outcome.folder / "report" / "index.html").is_file()
@@ -225,7 +266,8 @@ def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_
     assert collector
     sent = netns.inside(nspawn.LAB_ID, netns.HOST_NODE, influx.send, [outcome.folder], collector)
     statistics, link = (
-        len((outcome.folder / "raw" / f"{name}.jsonl").read_text().splitlines()) for name in ("stats", "link")
+        len((outcome.folder / "raw" / f"{name}.jsonl").read_text().splitlines())
+        for name in ("stats", "link")
     )
     assert sent > statistics + link, "all statistics, and several points of each line of the link's"
 
@@ -240,7 +282,9 @@ def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
 
 
 @pytest.mark.timing
-def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(lab: VmLab, tmp_path: Path) -> None:
+def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(
+    lab: VmLab, tmp_path: Path
+) -> None:
     """The consent is a file of the role `pep`; nothing in the request stands for it."""
     outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "5"}, tmp_path)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason

@@ -24,9 +24,13 @@ with owner.owned("a", owner.RUN / "mounts") as left:
 """
 
 
-def test_what_a_killed_stage_left_is_known_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_stage_left_is_known_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=paths.ROOT, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=paths.ROOT, env=environment, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     monkeypatch.setattr(owner, "RUN", tmp_path)
     with owner.owned("a", tmp_path / "other") as left:

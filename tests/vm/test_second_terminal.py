@@ -35,19 +35,27 @@ def packets_of_terminals(lab: VmLab) -> list[int]:
     return [sum(one[number]["out_packets"] for one in samples) for number in range(2)]
 
 
-def test_p293_each_host_is_provisioned_and_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
+def test_p293_each_host_is_provisioned_and_a_second_run_changes_nothing(
+    provisioned: Provisioned,
+) -> None:
     print(f"boot {provisioned.boot_s:.0f} s, site.yml {provisioned.play_s:.0f} s")
     assert {"st-2", "client-2"} < set(provisioned.recap)
     assert all(r.failed == r.unreachable == 0 and r.changed > 0 for r in provisioned.recap.values())
-    assert all(r.changed == r.failed == r.unreachable == 0 for r in provisioned.play("verify.yml").values())
+    assert all(
+        r.changed == r.failed == r.unreachable == 0 for r in provisioned.play("verify.yml").values()
+    )
     changed = {name: recap.changed for name, recap in provisioned.play("site.yml").items()}
     assert changed == dict.fromkeys(changed, 0)
 
 
-def test_p293_echoes_of_the_second_client_cross_the_link_as_packets_of_its_terminal(lab: VmLab) -> None:
+def test_p293_echoes_of_the_second_client_cross_the_link_as_packets_of_its_terminal(
+    lab: VmLab,
+) -> None:
     before = packets_of_terminals(lab)
     server = lab.topology.address_of(Role.SERVER)
-    said = lab.output("client-2", "ping", "-n", "-c", str(ECHOES), "-i", "0.5", "-W", "5", server).decode()
+    said = lab.output(
+        "client-2", "ping", "-n", "-c", str(ECHOES), "-i", "0.5", "-W", "5", server
+    ).decode()
     found = [float(value) for value in re.findall(r"time=([0-9.]+)", said)]
     print(f"echoes of client-2: {found} ms")
     assert len(found) == ECHOES
@@ -60,7 +68,10 @@ def test_p293_both_clients_transfer_at_the_same_time(lab: VmLab, tmp_path: Path)
     prepared = vm_run.prepare(paths.SCENARIOS / "fairness.json", {"duration": "8"}, lab)
     outcome = vm_run.execute(prepared, tmp_path, ProgressLog(quiet=True), threading.Event(), 300)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
-    jobs = [json.loads(line) for line in (outcome.folder / "raw" / "jobs.jsonl").read_text().splitlines()]
+    jobs = [
+        json.loads(line)
+        for line in (outcome.folder / "raw" / "jobs.jsonl").read_text().splitlines()
+    ]
     entities = {job.get("entity") for job in jobs}
     assert set(terminals.clients(lab.topology)) <= entities
 

@@ -21,7 +21,11 @@ from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
 from tests.serving import PASSWORD, serving
 
-pytestmark = [pytest.mark.net, pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+pytestmark = [
+    pytest.mark.net,
+    pytest.mark.long,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+]
 
 
 def through(tmp_path: Path, scenario: str, settings: dict[str, str]) -> RunResult:
@@ -35,8 +39,12 @@ def through(tmp_path: Path, scenario: str, settings: dict[str, str]) -> RunResul
         controller = Controller("127.0.0.1", service.port, "/openbach", "openbach", PASSWORD)
         lab = VmLab(folder, here)
         prepared = vm_run.prepare(paths.SCENARIOS / f"{scenario}.json", settings, lab, controller)
-        outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 200)
-    assert outcome.status is ExitStatus.UNCALIBRATED, outcome.reason  # its hosts are not ours to measure
+        outcome = vm_run.execute(
+            prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 200
+        )
+    assert outcome.status is ExitStatus.UNCALIBRATED, (
+        outcome.reason
+    )  # its hosts are not ours to measure
     return outcome
 
 
@@ -53,7 +61,9 @@ def test_a_run_folder_comes_out_of_a_controller_s_run(tmp_path: Path) -> None:
 def test_quic_through_proxies_is_launched_by_the_api(tmp_path: Path) -> None:
     outcome = through(tmp_path, "quic", {"pep": "quic", "duration": "6"})
     goodput = (
-        outcome.records.lazy().collect().filter((polars.col("metric") == "goodput_bps") & polars.col("t_s").is_null())
+        outcome.records.lazy()
+        .collect()
+        .filter((polars.col("metric") == "goodput_bps") & polars.col("t_s").is_null())
     )
     assert set(goodput["status"]) == {"ok"}
     legs = outcome.records.lazy().collect().filter(polars.col("metric") == "quic_leg_ok")

@@ -27,7 +27,11 @@ from tests.vm import gate, libvirt
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200)]
 STATE = paths.ROOT / ".satlab" / "vmstage"
-ROLES = "always,base,satlink" if os.environ.get("SATLAB_VM_STAGE") == "link" else "always,base,time_sync,satlink"
+ROLES = (
+    "always,base,satlink"
+    if os.environ.get("SATLAB_VM_STAGE") == "link"
+    else "always,base,time_sync,satlink"
+)
 """Under software emulation a browser is of no use: the roles of the link alone."""
 LINK_ONLY = os.environ.get("SATLAB_VM_STAGE") == "link"
 FROM, TO, ADDRESS = ("st", "gw", "198.18.63.1") if LINK_ONLY else ("client", "server", "198.18.4.2")
@@ -58,7 +62,11 @@ def machines() -> Iterator[Machines]:
             box.build(boxed.parent)
     folder.make()
     with libvirt.running(STATE) as virt:
-        environment = dict(virt.environment) | {"LAB_DRIVER": "qemu", "LAB_BOX": box.NAME, "LAB_SIZE": "small"}
+        environment = dict(virt.environment) | {
+            "LAB_DRIVER": "qemu",
+            "LAB_BOX": box.NAME,
+            "LAB_SIZE": "small",
+        }
         tool = Vagrant("qemu", virt.enter, environment)
         virt.run(["vagrant", "box", "add", "--force", "--name", box.NAME, str(boxed)], 600)
         names = ["st", "sat", "gw"] if LINK_ONLY else inventory.hosts(here, Size.SMALL)
@@ -69,22 +77,36 @@ def machines() -> Iterator[Machines]:
             vagrant.pin(folder, found, {name: tool.host_key(name) for name in names})
             keys = tool.keys(names)
             sources = gate.Sources(
-                frozenset({"deb.debian.org", "security.debian.org"}), {}, paths.ROOT / ".satlab/nspawn/packages"
+                frozenset({"deb.debian.org", "security.debian.org"}),
+                {},
+                paths.ROOT / ".satlab/nspawn/packages",
             )
             address = topology.control_address(found)
             # The box has what the link's roles need; reading package lists takes an interpreted machine minutes.
-            variables = {"base_apt_proxy": f"http://{address}:{gate.PORT}", "base_apt_update": not LINK_ONLY}
+            variables = {
+                "base_apt_proxy": f"http://{address}:{gate.PORT}",
+                "base_apt_update": not LINK_ONLY,
+            }
             choices = VmOptions(Size.SMALL, "satlink", variables)
-            provision.prepare(folder, here, choices, LinkOptions(), vagrant.connection(names, keys, folder))
+            provision.prepare(
+                folder, here, choices, LinkOptions(), vagrant.connection(names, keys, folder)
+            )
             with gate.serving(gate.listen(libvirt.LAB_ID, "0.0.0.0"), sources):  # noqa: S104 - in a namespace
                 with timed(times, "site.yml"):
-                    provision.play(folder, "site.yml", *limits(names), enter=virt.enter, on_task=Said())
+                    provision.play(
+                        folder, "site.yml", *limits(names), enter=virt.enter, on_task=Said()
+                    )
                 yield Machines(VmLab(folder, here, enter=virt.enter, keys=keys), tool, virt, times)
         finally:
             with timed(times, "destroy"):
                 tool.down(folder, lambda _: None)
         assert set(tool.states().values()) == {"not_created"}
-        assert virt.run(["virsh", "--connect", "qemu:///system", "list", "--all", "--name"], 60).split() == []
+        assert (
+            virt.run(
+                ["virsh", "--connect", "qemu:///system", "list", "--all", "--name"], 60
+            ).split()
+            == []
+        )
     print(f"times, s: { {what: round(s) for what, s in times.items()} }")
     assert not netns.present(libvirt.LAB_ID)
     assert not netns.occupants(libvirt.LAB_ID)
@@ -129,7 +151,9 @@ def test_every_machine_runs_and_none_takes_vagrants_well_known_key(machines: Mac
 
 
 def test_an_echo_crosses_the_chain_in_the_time_of_the_profile(machines: Machines) -> None:
-    said = machines.lab.output(FROM, "ping", "-n", "-q", "-c", "20", "-i", "0.5", "-W", "5", ADDRESS).decode()
+    said = machines.lab.output(
+        FROM, "ping", "-n", "-q", "-c", "20", "-i", "0.5", "-W", "5", ADDRESS
+    ).decode()
     found = link_probe.echoes(said)
     print(f"echoes: {found}")
     assert found.received == 20
@@ -140,10 +164,14 @@ def test_an_echo_crosses_the_chain_in_the_time_of_the_profile(machines: Machines
 def test_iperf3_crosses_the_chain(machines: Machines) -> None:
     lab, offered_bps = machines.lab, 5_000_000
     lab.output(TO, "iperf3", "-s", "-1", "-D", "-B", ADDRESS, "-p", str(link_probe.PROBE_PORT))
-    result = link_probe.read_result(lab.output(FROM, *link_probe.udp_argv(ADDRESS, offered_bps, 10)).decode())
+    result = link_probe.read_result(
+        lab.output(FROM, *link_probe.udp_argv(ADDRESS, offered_bps, 10)).decode()
+    )
     end = result["end"]["sum"]
     received_bps = end["bits_per_second"] * (1 - end["lost_percent"] / 100)
-    print(f"iperf3: {received_bps / 1e6:.2f} Mbit/s of {offered_bps / 1e6:.2f}, {end['lost_percent']:.2f} % lost")
+    print(
+        f"iperf3: {received_bps / 1e6:.2f} Mbit/s of {offered_bps / 1e6:.2f}, {end['lost_percent']:.2f} % lost"
+    )
     assert received_bps > 0.9 * offered_bps
 
 

@@ -29,7 +29,9 @@ exit {status}
 """
 
 
-def fake(folder: Path, said: str, status: int = 0, work: str = 'echo packets > "$last"') -> dict[str, str]:
+def fake(
+    folder: Path, said: str, status: int = 0, work: str = 'echo packets > "$last"'
+) -> dict[str, str]:
     """Put a dumpcap of our own first in the path."""
     program = folder / "bin" / "dumpcap"
     program.parent.mkdir()
@@ -47,7 +49,21 @@ def test_a_capture_is_stored_privately_with_its_figures(trial: Started, tmp_path
     assert status == 0, said
     argv = (tmp_path / "argv").read_text().splitlines()
     assert argv[:-1] == [
-        *("-q", "-p", "-i", "lan0", "-a", "duration:5", "-a", "filesize:2000", "-s", "96", "-f", filtering, "-w"),
+        *(
+            "-q",
+            "-p",
+            "-i",
+            "lan0",
+            "-a",
+            "duration:5",
+            "-a",
+            "filesize:2000",
+            "-s",
+            "96",
+            "-f",
+            filtering,
+            "-w",
+        ),
     ]
     figures, stored = job.records()
     assert (figures["packets"], figures["dropped_packets"], figures["file_bytes"]) == (6, 2, 8)
@@ -57,9 +73,12 @@ def test_a_capture_is_stored_privately_with_its_figures(trial: Started, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("said", "work"), [("dumpcap: There is no device\n", ""), ("", 'echo x > "$last"'), (SAID.format(dropped=0), "")]
+    ("said", "work"),
+    [("dumpcap: There is no device\n", ""), ("", 'echo x > "$last"'), (SAID.format(dropped=0), "")],
 )
-def test_a_capture_that_did_not_happen_fails(trial: Started, tmp_path: Path, said: str, work: str) -> None:
+def test_a_capture_that_did_not_happen_fails(
+    trial: Started, tmp_path: Path, said: str, work: str
+) -> None:
     job = trial("satlab_capture")
     assert job.run("lan0", **fake(tmp_path, said, 1, work))[0] == 1
     assert job.records() == []
@@ -73,7 +92,15 @@ def test_without_dumpcap_it_fails(trial: Started, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["lan0", "-t", "0"], ["lan0", "-m", "1001"], ["lan0", "-s", "-1"], ["a/b"], ["a name"], ["x" * 16]],
+    [
+        [],
+        ["lan0", "-t", "0"],
+        ["lan0", "-m", "1001"],
+        ["lan0", "-s", "-1"],
+        ["a/b"],
+        ["a name"],
+        ["x" * 16],
+    ],
 )
 def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
     assert trial("satlab_capture").run(*arguments)[0] == 2
@@ -87,10 +114,14 @@ def loopback() -> Iterator[list[str]]:
     """Yield what enters a scratch namespace in which only `lo` is up, and pings cross it."""
     if os.geteuid() != 0 or shutil.which("dumpcap") is None:
         pytest.skip("needs root and dumpcap")
-    holder = subprocess.Popen(["unshare", "-n", "sh", "-c", "ip link set lo up && exec ping -q -i 0.05 127.0.0.1"])
+    holder = subprocess.Popen(
+        ["unshare", "-n", "sh", "-c", "ip link set lo up && exec ping -q -i 0.05 127.0.0.1"]
+    )
     enter = ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "--"]
     deadline = time.monotonic() + 10
-    while "ping" not in Path(f"/proc/{holder.pid}/comm").read_text() and time.monotonic() < deadline:
+    while (
+        "ping" not in Path(f"/proc/{holder.pid}/comm").read_text() and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
     yield enter
     holder.send_signal(signal.SIGINT)
@@ -98,7 +129,9 @@ def loopback() -> Iterator[list[str]]:
 
 
 @pytest.mark.net
-def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(trial: Started, loopback: list[str]) -> None:
+def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(
+    trial: Started, loopback: list[str]
+) -> None:
     job = trial("satlab_capture")
     bounded = job.run("lo", "-t", "1", within=loopback)
     assert bounded[0] == 0, bounded[1]
@@ -118,7 +151,9 @@ def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(trial: Started, loop
 
 def _is_announced(within: list[str]) -> bool:
     argv = [*within, "cat", "/proc/net/unix"]
-    return "@satlab_capture" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    return (
+        "@satlab_capture" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    )
 
 
 def _captures(pid: int) -> bool:
@@ -126,6 +161,9 @@ def _captures(pid: int) -> bool:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     for child in children:
         with contextlib.suppress(FileNotFoundError):  # it closed a file, or ended, meanwhile
-            if any(str(file.readlink()).endswith("capture.pcapng") for file in Path(f"/proc/{child}/fd").iterdir()):
+            if any(
+                str(file.readlink()).endswith("capture.pcapng")
+                for file in Path(f"/proc/{child}/fd").iterdir()
+            ):
                 return True
     return False

@@ -44,7 +44,9 @@ def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
         **{"SATLAB_AGENT": "client", "JOB_NAME": "satlab_curl", "JOB_INSTANCE_ID": "1"},
         **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
     }
-    done = subprocess.run([sys.executable, str(PROGRAM), *arguments], env=environment, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *arguments], env=environment, check=False, timeout=60
+    )
     stored = folder / "files" / "satlab_curl-1" / "curl_json.json"
     document: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
     if document:
@@ -56,16 +58,25 @@ def test_each_request_has_both_times(tmp_path: Path, port: int) -> None:
     code, document = run(tmp_path, f"http://127.0.0.1:{port}/", "-n", "3")
     assert code == 0
     assert [r["status"] for r in document["requests"]] == ["ok"] * 3
-    assert all(0 < r["connect_ms"] <= r["ttfb_ms"] <= r["total_ms"] and r["bytes"] == 5 for r in document["requests"])
+    assert all(
+        0 < r["connect_ms"] <= r["ttfb_ms"] <= r["total_ms"] and r["bytes"] == 5
+        for r in document["requests"]
+    )
 
 
-def test_a_refused_page_and_a_refused_connection_are_failed_samples(tmp_path: Path, port: int) -> None:
+def test_a_refused_page_and_a_refused_connection_are_failed_samples(
+    tmp_path: Path, port: int
+) -> None:
     code, document = run(tmp_path / "a", f"http://127.0.0.1:{port}/missing")
     assert (code, document["requests"][0]["reason"]) == (1, "status 404")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         free = closed.getsockname()[1]
     code, document = run(tmp_path / "b", f"http://127.0.0.1:{free}/")
-    assert (code, document["requests"][0]["status"], document["requests"][0]["ttfb_ms"]) == (1, "failed", None)
+    assert (code, document["requests"][0]["status"], document["requests"][0]["ttfb_ms"]) == (
+        1,
+        "failed",
+        None,
+    )
 
 
 def test_a_server_that_says_nothing_is_censored(tmp_path: Path) -> None:
@@ -77,7 +88,14 @@ def test_a_server_that_says_nothing_is_censored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["https://198.18.4.2/", "http://a.host/", "file:///etc/passwd", "http://1.2.3.4/?x", "http://[::1/"]
+    "url",
+    [
+        "https://198.18.4.2/",
+        "http://a.host/",
+        "file:///etc/passwd",
+        "http://1.2.3.4/?x",
+        "http://[::1/",
+    ],
 )
 def test_other_urls_are_refused(tmp_path: Path, url: str) -> None:
     assert run(tmp_path, url)[0] == 2

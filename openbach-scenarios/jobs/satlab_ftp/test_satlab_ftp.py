@@ -32,7 +32,9 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
-def test_a_file_goes_over_in_both_directions(trial: Callable[[str], Any], tmp_path: Path, direction: str) -> None:
+def test_a_file_goes_over_in_both_directions(
+    trial: Callable[[str], Any], tmp_path: Path, direction: str
+) -> None:
     test, used = trial("satlab_ftp"), port()
     server = test.start("-p", used, "server", "-b", "127.0.0.1", "--exit")
     test.ready()
@@ -49,9 +51,17 @@ def test_a_file_goes_over_in_both_directions(trial: Callable[[str], Any], tmp_pa
 
 def test_what_is_read_is_what_was_asked_for(job: ModuleType) -> None:
     assert b"".join(job.content(200_000)) == (job.BLOCK * 4)[:200_000]
-    assert [job.size_of(name) for name in ("12.bin", "/7.bin", "0.bin", "../12.bin", "12.txt", "9" * 12 + ".bin")] == [
-        12, 7, None, None, None, None,
-    ]  # fmt: skip
+    assert [
+        job.size_of(name)
+        for name in ("12.bin", "/7.bin", "0.bin", "../12.bin", "12.txt", "9" * 12 + ".bin")
+    ] == [
+        12,
+        7,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_the_rate_leaves_out_what_was_there_at_first(job: ModuleType) -> None:
@@ -84,7 +94,9 @@ def test_the_server_opens_no_file_and_takes_no_other_host(trial: Callable[[str],
         _, there = ftplib.parse227(session.sendcmd("PASV"))  # noqa: S321
         session.putcmd("RETR 12.bin")
         assert session.getresp().startswith("150")
-        stranger = socket.create_connection(("127.0.0.1", there), timeout=5, source_address=("127.0.0.9", 0))
+        stranger = socket.create_connection(
+            ("127.0.0.1", there), timeout=5, source_address=("127.0.0.9", 0)
+        )
         with stranger:
             assert stranger.recv(10) == b""
         with pytest.raises(ftplib.error_temp, match="another host"):
@@ -120,7 +132,13 @@ def test_a_transfer_that_fails_is_a_failed_job_with_a_file(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["server", "-b", "host"], ["client", "127.0.0.1"], ["client", "127.0.0.1", "both"], ["-p", "0", "server"], []],
+    [
+        ["server", "-b", "host"],
+        ["client", "127.0.0.1"],
+        ["client", "127.0.0.1", "both"],
+        ["-p", "0", "server"],
+        [],
+    ],
 )
 def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
     with pytest.raises(SystemExit):

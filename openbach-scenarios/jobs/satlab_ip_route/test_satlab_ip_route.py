@@ -18,7 +18,9 @@ def test_a_command_names_what_is_asked_for(module: Callable[[str], ModuleType]) 
 
 @pytest.mark.net
 @pytest.mark.parametrize("operation", ["add", "replace", "delete"])
-def test_routes_are_as_before_when_the_job_ends(trial: Callable[[str], Any], node: Any, operation: str) -> None:
+def test_routes_are_as_before_when_the_job_ends(
+    trial: Callable[[str], Any], node: Any, operation: str
+) -> None:
     if operation != "add":
         node.run("ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.2", "initcwnd", "7")
     before = node.run("ip", "route")
@@ -35,7 +37,9 @@ def test_routes_are_as_before_when_the_job_ends(trial: Callable[[str], Any], nod
 
 
 @pytest.mark.net
-def test_a_route_may_stay_and_what_the_kernel_refuses_is_reported(trial: Callable[[str], Any], node: Any) -> None:
+def test_a_route_may_stay_and_what_the_kernel_refuses_is_reported(
+    trial: Callable[[str], Any], node: Any
+) -> None:
     job, within = trial("satlab_ip_route"), node.within
     assert job.run("add", "198.51.100.0/24", "-i", "lan0", "-s", within=within)[0] == 0
     assert "198.51.100.0/24 dev lan0" in node.run("ip", "route")
@@ -49,6 +53,8 @@ def test_a_route_may_stay_and_what_the_kernel_refuses_is_reported(trial: Callabl
     "arguments",
     [["add", "host"], ["add", "192.0.2.1/24"], ["flush", "default"], ["add", "default", "-w", "0"]],
 )
-def test_bad_arguments_are_refused(module: Callable[[str], ModuleType], arguments: list[str]) -> None:
+def test_bad_arguments_are_refused(
+    module: Callable[[str], ModuleType], arguments: list[str]
+) -> None:
     with pytest.raises(SystemExit):
         module("satlab_ip_route").parser().parse_args(arguments)

@@ -32,9 +32,16 @@ def port() -> int:
 def job(tmp_path: Path) -> Job:
     """Start the job, `instance` telling apart the two sides."""
 
-    def begin(instance: int, *arguments: str, path: str = os.environ["PATH"]) -> subprocess.Popen[str]:
+    def begin(
+        instance: int, *arguments: str, path: str = os.environ["PATH"]
+    ) -> subprocess.Popen[str]:
         environment = {
-            **{"PATH": path, "PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": str(tmp_path), "SATLAB_AGENT": "client"},
+            **{
+                "PATH": path,
+                "PYTHONPATH": str(paths.SHIM),
+                "SATLAB_RAW": str(tmp_path),
+                "SATLAB_AGENT": "client",
+            },
             **{"JOB_NAME": "satlab_iperf3", "JOB_INSTANCE_ID": str(instance)},
             **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
         }
@@ -63,10 +70,17 @@ def wait_for_tcp(port: int, state: str) -> None:
 
 def statistics(folder: Path, instance: int) -> set[str]:
     records = [json.loads(line) for line in (folder / "stats.jsonl").read_text().splitlines()]
-    return {name for record in records if record["_metadata"]["job_instance_id"] == instance for name in record}
+    return {
+        name
+        for record in records
+        if record["_metadata"]["job_instance_id"] == instance
+        for name in record
+    }
 
 
-def test_both_sides_of_a_reversed_tcp_transfer_are_kept(job: Job, port: int, tmp_path: Path) -> None:
+def test_both_sides_of_a_reversed_tcp_transfer_are_kept(
+    job: Job, port: int, tmp_path: Path
+) -> None:
     client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "cubic")
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")  # the client waits for it
     assert (client.wait(30), server.wait(10)) == (0, 0)
@@ -74,7 +88,14 @@ def test_both_sides_of_a_reversed_tcp_transfer_are_kept(job: Job, port: int, tmp
     assert sender["end"]["sum_sent"]["sender"] is True
     assert receiver["end"]["sum_received"]["bytes"] > 0
     assert len(receiver["intervals"]) >= 9
-    common = {"throughput", "sent_data", "average_throughput", "total_transfer", "iperf3_json", "_metadata"}
+    common = {
+        "throughput",
+        "sent_data",
+        "average_throughput",
+        "total_transfer",
+        "iperf3_json",
+        "_metadata",
+    }
     assert statistics(tmp_path, 1) == common | {"cwnd", "retransmissions", "total_retransmission"}
     assert statistics(tmp_path, 2) == common
 
@@ -90,7 +111,9 @@ def test_a_payload_takes_the_place_of_a_length(job: Job, port: int, tmp_path: Pa
 
 def test_udp_reports_losses_at_the_receiver(job: Job, port: int, tmp_path: Path) -> None:
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")
-    client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "udp", "-b", "1M", "-l", "1000")
+    client = job(
+        2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "udp", "-b", "1M", "-l", "1000"
+    )
     assert (client.wait(30), server.wait(10)) == (0, 0)
     assert {"jitter", "lost_pkts", "plr", "total_lost_pkts", "total_plr"} <= statistics(tmp_path, 2)
     assert report(tmp_path, 2)["start"]["test_start"]["blksize"] == 1000
@@ -133,12 +156,18 @@ GOOD = {"start": {"timestamp": {"timesecs": 1795262219}}, "intervals": [{"stream
             "congestion control reno, not bbr",
         ),
         (json.dumps({**GOOD, "end": TOTAL}), 1, "congestion control None, not bbr"),
-        (json.dumps({**GOOD, "end": {}, "error": "unable to receive"}), 1, "iperf3: unable to receive"),
+        (
+            json.dumps({**GOOD, "end": {}, "error": "unable to receive"}),
+            1,
+            "iperf3: unable to receive",
+        ),
         (json.dumps({"intervals": [], "end": {"sender_tcp_congestion": "bbr"}}), 1, ""),
         ("iperf3: nonsense", 1, "iperf3 printed no JSON"),
     ],
 )
-def test_the_client_fails_closed(job: Job, tmp_path: Path, text: str, status: int, said: str) -> None:
+def test_the_client_fails_closed(
+    job: Job, tmp_path: Path, text: str, status: int, said: str
+) -> None:
     (tmp_path / "iperf3").write_text(FAKE.format(text=text))
     (tmp_path / "iperf3").chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
@@ -147,7 +176,9 @@ def test_the_client_fails_closed(job: Job, tmp_path: Path, text: str, status: in
     assert (client.returncode, said in log) == (status, True), log
 
 
-@pytest.mark.parametrize("arguments", [["client", "a.host"], ["client", "::1", "-t", "0"], ["server", "-x"], []])
+@pytest.mark.parametrize(
+    "arguments", [["client", "a.host"], ["client", "::1", "-t", "0"], ["server", "-x"], []]
+)
 def test_bad_arguments_are_refused(job: Job, arguments: list[str]) -> None:
     client = job(2, *arguments)
     client.communicate(timeout=20)

@@ -23,7 +23,9 @@ IDLE: dict[str, Any] = {
 def valid(request: object) -> None:
     names = ("link-control", "link-config")
     documents = [json.loads((paths.SCHEMAS / f"{name}.schema.json").read_text()) for name in names]
-    registry: Registry[Any] = Registry().with_resources([(d["$id"], Resource.from_contents(d)) for d in documents])
+    registry: Registry[Any] = Registry().with_resources(
+        [(d["$id"], Resource.from_contents(d)) for d in documents]
+    )
     jsonschema.Draft202012Validator(documents[0], registry=registry).validate(request)
 
 
@@ -31,7 +33,11 @@ class Link:
     """Stands in for satlink: takes changes over at the second look, as its threads do."""
 
     def __init__(self, path: Path) -> None:
-        self.directions: dict[str, Any] = {"forward": dict(IDLE), "return": dict(IDLE), "terrestrial_down": None}
+        self.directions: dict[str, Any] = {
+            "forward": dict(IDLE),
+            "return": dict(IDLE),
+            "terrestrial_down": None,
+        }
         self.asked: list[dict[str, Any]] = []
         self.faults: list[str] = []
         self._late: dict[str, Any] = {}
@@ -65,9 +71,16 @@ class Link:
             self._late = dict(request.get("set", {}))
             self._late |= self._late.pop("handover", {})
             return {"ok": True, "t_s": 1.0}
-        answer = {"ok": True, "t_s": 1.0, "timeline": None, "directions": json.loads(json.dumps(self.directions))}
+        answer = {
+            "ok": True,
+            "t_s": 1.0,
+            "timeline": None,
+            "directions": json.loads(json.dumps(self.directions)),
+        }
         direction = self._late.pop("direction", None)
-        for name in ("forward", "return") if direction == "both" else (direction,) if direction else ():
+        for name in (
+            ("forward", "return") if direction == "both" else (direction,) if direction else ()
+        ):
             self.directions[name] |= self._late
         return answer
 
@@ -83,7 +96,11 @@ def test_a_change_is_asked_for_awaited_and_reported(trial: Started, link: Link) 
     job = trial("satlab_link")
     arguments = ["set", "both", "-d", "100.0", "-l", "0.01", "-u", "frame", "-j", "2.0"]
     assert job.run(*arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
-    changed = {"delay_ms": 100.0, "loss": {"ratio": 0.01, "unit": "frame"}, "jitter": {"uniform_ms": 2.0}}
+    changed = {
+        "delay_ms": 100.0,
+        "loss": {"ratio": 0.01, "unit": "frame"},
+        "jitter": {"uniform_ms": 2.0},
+    }
     assert link.asked[0] == {"set": {"direction": "both", **changed}}
     sent = {record["_metadata"]["suffix"]: record for record in job.records()}
     assert set(sent) == {"forward", "return"}
@@ -98,11 +115,27 @@ def test_a_change_is_asked_for_awaited_and_reported(trial: Started, link: Link) 
         (["-c", "4"], {"modcod": 4}, {"modcod": 4}),
         (["-c", "acm"], {"modcod": "acm"}, {"modcod": 0}),
         (["-b", "10000000"], {"symbol_rate_baud": 10_000_000}, {"symbol_rate_baud": 10_000_000}),
-        (["-m", "bursts:1000,50"], {"loss": {"model": "bursts", "period_ms": 1000, "duration_ms": 50}}, {}),
-        (["-m", "gilbert-elliott:0.01,0.2"], {"loss": {"model": "gilbert-elliott", "p": 0.01, "r": 0.2}}, {}),
+        (
+            ["-m", "bursts:1000,50"],
+            {"loss": {"model": "bursts", "period_ms": 1000, "duration_ms": 50}},
+            {},
+        ),
+        (
+            ["-m", "gilbert-elliott:0.01,0.2"],
+            {"loss": {"model": "gilbert-elliott", "p": 0.01, "r": 0.2}},
+            {},
+        ),
         (
             ["-m", "gilbert-elliott:0.01,0.167,1,10"],
-            {"loss": {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 1, "min_burst_ms": 10}},
+            {
+                "loss": {
+                    "model": "gilbert-elliott",
+                    "p": 0.01,
+                    "r": 0.167,
+                    "step_ms": 1,
+                    "min_burst_ms": 10,
+                }
+            },
             {},
         ),
         (
@@ -112,7 +145,14 @@ def test_a_change_is_asked_for_awaited_and_reported(trial: Started, link: Link) 
         ),
         (
             ["-H", "keep", "-d", "16", "-b", "5000000", "-q", "200packets"],
-            {"handover": {"waiting": "keep", "delay_ms": 16, "symbol_rate_baud": 5_000_000, "queue": {"packets": 200}}},
+            {
+                "handover": {
+                    "waiting": "keep",
+                    "delay_ms": 16,
+                    "symbol_rate_baud": 5_000_000,
+                    "queue": {"packets": 200},
+                }
+            },
             {"delay_ms": 16, "symbol_rate_baud": 5_000_000},
         ),
     ],
@@ -121,7 +161,9 @@ def test_the_radio_link_is_changed(
     trial: Started, link: Link, arguments: list[str], asked: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     job = trial("satlab_link")
-    assert job.run("set", "forward", *arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
+    assert (
+        job.run("set", "forward", *arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
+    )
     if "loss" in asked:
         asked["loss"]["unit"] = "packet"
     assert link.asked[0] == {"set": {"direction": "forward", **asked}}
@@ -131,7 +173,9 @@ def test_the_radio_link_is_changed(
 def test_losses_of_two_kinds_add_up(trial: Started, link: Link) -> None:
     job = trial("satlab_link")
     arguments = ["-l", "0.01", "-m", "bursts:1000,50", "-u", "frame"]
-    assert job.run("set", "forward", *arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
+    assert (
+        job.run("set", "forward", *arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
+    )
     burst = {"model": "bursts", "period_ms": 1000, "duration_ms": 50, "unit": "frame"}
     assert link.asked[0]["set"]["loss"] == [{"ratio": 0.01, "unit": "frame"}, burst]
 
@@ -157,15 +201,20 @@ def test_a_refusal_fails_with_every_fault(trial: Started, link: Link) -> None:
     job = trial("satlab_link")
     status, said = job.run("-s", str(job.raw / "control.sock"), "set", "forward", "-d", "1.0")
     assert status == 1
-    assert "error: the link refuses the change: set.delay_ms: is negative; set.x: is unknown" in said
+    assert (
+        "error: the link refuses the change: set.delay_ms: is negative; set.x: is unknown" in said
+    )
     assert job.records() == []
 
 
 def test_a_change_that_does_not_hold_fails(trial: Started, link: Link) -> None:
     job = trial("satlab_link")
     link._answer = lambda request: {  # type: ignore[method-assign]
-        "ok": True, "t_s": 1.0, "timeline": None, "directions": link.directions
-    }  # fmt: skip
+        "ok": True,
+        "t_s": 1.0,
+        "timeline": None,
+        "directions": link.directions,
+    }
     status, said = job.run("-s", str(job.raw / "control.sock"), "set", "forward", "-d", "1.0")
     assert status == 1
     assert "does not hold" in said
@@ -181,8 +230,15 @@ def test_nobody_there_fails(trial: Started, tmp_path: Path) -> None:
     "arguments",
     [
         *([], ["set", "forward"], ["set", "up", "-d", "1"], ["set", "forward", "-o", "soon"]),
-        *(["set", "forward", "-c", "QPSK"], ["set", "forward", "-q", "5"], ["set", "forward", "-A", "codel"]),
-        *(["set", "forward", "-m", text] for text in ("bursts:1", "bursts:1,2,3", "trace:file", "bursts:a,b")),
+        *(
+            ["set", "forward", "-c", "QPSK"],
+            ["set", "forward", "-q", "5"],
+            ["set", "forward", "-A", "codel"],
+        ),
+        *(
+            ["set", "forward", "-m", text]
+            for text in ("bursts:1", "bursts:1,2,3", "trace:file", "bursts:a,b")
+        ),
     ],
 )
 def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:

@@ -22,11 +22,18 @@ def job(module: Callable[[str], ModuleType]) -> ModuleType:
 
 # Standard deviation over mean, of each distribution with its default shape.
 SPREAD = {
-    "constant": 0.0, "uniform": 0.5 / 3**0.5, "exponential": 1.0, "normal": 0.25, "gamma": 0.5**0.5, "weibull": 1.462,
-}  # fmt: skip
+    "constant": 0.0,
+    "uniform": 0.5 / 3**0.5,
+    "exponential": 1.0,
+    "normal": 0.25,
+    "gamma": 0.5**0.5,
+    "weibull": 1.462,
+}
 
 
-@pytest.mark.parametrize("name", ["constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"])
+@pytest.mark.parametrize(
+    "name", ["constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"]
+)
 def test_a_distribution_has_its_mean_and_spread(job: ModuleType, name: str) -> None:
     source = random.Random(7)  # noqa: S311
     drawn = job.quantity(name, 20.0, 3.0 if name == "pareto" else None)
@@ -51,7 +58,9 @@ def test_equal_seeds_send_equal_packets(job: ModuleType) -> None:
         return list(job.packets(flows, seed, gap, size, 5.0))
 
     assert load(1) == load(1) != load(2)
-    assert [packet for packet in load(1) if packet.flow == 0] == load(1, flows=1), "a flow has numbers of its own"
+    assert [packet for packet in load(1) if packet.flow == 0] == load(1, flows=1), (
+        "a flow has numbers of its own"
+    )
     assert [packet.due_s for packet in load(1)] == sorted(packet.due_s for packet in load(1))
     assert all(job.MIN_BYTES <= packet.size <= job.MAX_BYTES for packet in load(1))
     assert 1200 < len(load(1)) < 1800, "three flows of 100 packets per second, 5 s"
@@ -60,16 +69,27 @@ def test_equal_seeds_send_equal_packets(job: ModuleType) -> None:
         assert numbers == list(range(len(numbers)))
 
 
-def datagram(job: ModuleType, kind: int, flow: int, number: int, sent_ns: int, size: int = 100) -> bytes:
+def datagram(
+    job: ModuleType, kind: int, flow: int, number: int, sent_ns: int, size: int = 100
+) -> bytes:
     content: bytes = job.HEADER.pack(job.MARK, kind, 2, flow, number, sent_ns)
     return content.ljust(size, b"\0")
 
 
 def test_delay_jitter_losses_and_rate_of_flows(job: ModuleType) -> None:
     reception = job.Reception()
-    for flow, number, delay_ms in ((0, 0, 300), (1, 0, 310), (0, 1, 302), (1, 1, 310), (0, 3, 366), (0, 3, 367)):
+    for flow, number, delay_ms in (
+        (0, 0, 300),
+        (1, 0, 310),
+        (0, 1, 302),
+        (1, 1, 310),
+        (0, 3, 366),
+        (0, 3, 367),
+    ):
         sent_ns = 1_000_000_000 + number * 20 * MS
-        assert not reception.take(datagram(job, job.DATA, flow, number, sent_ns), sent_ns + delay_ms * MS)
+        assert not reception.take(
+            datagram(job, job.DATA, flow, number, sent_ns), sent_ns + delay_ms * MS
+        )
     assert not reception.take(datagram(job, job.END, 0, 5, 0), 0)
     assert reception.take(datagram(job, job.END, 1, 2, 0), 0), "the ends of both flows have come"
     made = reception.document(1.0)
@@ -87,9 +107,12 @@ def test_delay_jitter_losses_and_rate_of_flows(job: ModuleType) -> None:
 def test_bytes_that_are_no_load_are_passed_over(job: ModuleType) -> None:
     reception = job.Reception()
     hostile = [
-        b"", b"x" * 24, job.HEADER.pack(job.MARK, 0, 2, 2, 0, 0), job.HEADER.pack(job.MARK, 0, 200, 1, 0, 0),
+        b"",
+        b"x" * 24,
+        job.HEADER.pack(job.MARK, 0, 2, 2, 0, 0),
+        job.HEADER.pack(job.MARK, 0, 200, 1, 0, 0),
         job.HEADER.pack(job.MARK, 0, 2, 1, 2**60, 0),
-    ]  # fmt: skip
+    ]
     assert not any(reception.take(each, 1) for each in hostile)
     assert not reception.flows
     reception.take(datagram(job, job.DATA, 0, 0, 1), 2)
@@ -97,15 +120,33 @@ def test_bytes_that_are_no_load_are_passed_over(job: ModuleType) -> None:
     assert reception.sent == 1
 
 
-def test_a_load_from_one_process_to_another(udp_port: str, trial: Callable[[str], Any], tmp_path: Path) -> None:
+def test_a_load_from_one_process_to_another(
+    udp_port: str, trial: Callable[[str], Any], tmp_path: Path
+) -> None:
     test, used = trial("satlab_load"), udp_port
     receiver = test.start("-p", used, "receive", "-b", "127.0.0.1")
     test.ready()
-    words = ["send", "127.0.0.1", "-t", "1", "-f", "2", "--gap", "exponential", "--size", "uniform", "--seed", "5"]
+    words = [
+        "send",
+        "127.0.0.1",
+        "-t",
+        "1",
+        "-f",
+        "2",
+        "--gap",
+        "exponential",
+        "--size",
+        "uniform",
+        "--seed",
+        "5",
+    ]
     assert test.run("-p", used, *words, JOB_INSTANCE_ID="2")[0] == 0
     output, _ = receiver.communicate(timeout=20)
     assert receiver.returncode == 0, output
-    received, sent = (json.loads((tmp_path / f"files/satlab_load-{n}/stream_json.json").read_text()) for n in (1, 2))
+    received, sent = (
+        json.loads((tmp_path / f"files/satlab_load-{n}/stream_json.json").read_text())
+        for n in (1, 2)
+    )
     for each in (received, sent):
         jsonschema.validate(each, json.loads((paths.SCHEMAS / "stream.schema.json").read_text()))
     assert sent["sent"] == received["sent"] == received["received"] > 50
@@ -122,11 +163,17 @@ def test_a_load_from_one_process_to_another(udp_port: str, trial: Callable[[str]
 @pytest.mark.parametrize(
     "words",
     [
-        "send host", "send 127.0.0.1 --gap cauchy", "send 127.0.0.1 --gap-shape 1", "send 127.0.0.1 -f 65",
-        "send 127.0.0.1 --size pareto --size-shape 1", "send 127.0.0.1 --size-bytes 1473", "-p 0 receive", "",
+        "send host",
+        "send 127.0.0.1 --gap cauchy",
+        "send 127.0.0.1 --gap-shape 1",
+        "send 127.0.0.1 -f 65",
+        "send 127.0.0.1 --size pareto --size-shape 1",
+        "send 127.0.0.1 --size-bytes 1473",
+        "-p 0 receive",
+        "",
         "send 127.0.0.1 --gap normal --gap-shape nan",
     ],
-)  # fmt: skip
+)
 def test_bad_arguments_are_refused(job: ModuleType, words: str) -> None:
     with pytest.raises(SystemExit):
         job.parsed(words.split())

@@ -41,15 +41,29 @@ def stopped_when(job: Any, statistic: str, *arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("entity", "last", "files"),
     [
-        ("sat", "initialized_s", ["-i", "/p/infrastructure_sat.xml", "-t", "/p/topology.xml", "-v"]),
+        (
+            "sat",
+            "initialized_s",
+            ["-i", "/p/infrastructure_sat.xml", "-t", "/p/topology.xml", "-v"],
+        ),
         (
             "st",
             "logged_on_s",
-            ["-i", "/p/infrastructure_st.xml", "-t", "/p/topology.xml", "-p", "/p/profile_st.xml", "-v"],
+            [
+                "-i",
+                "/p/infrastructure_st.xml",
+                "-t",
+                "/p/topology.xml",
+                "-p",
+                "/p/profile_st.xml",
+                "-v",
+            ],
         ),
     ],
 )
-def test_it_runs_until_it_is_stopped(trial: Started, tmp_path: Path, entity: str, last: str, files: list[str]) -> None:
+def test_it_runs_until_it_is_stopped(
+    trial: Started, tmp_path: Path, entity: str, last: str, files: list[str]
+) -> None:
     job = trial("satlab_opensand")
     status, said = stopped_when(job, last, entity, "-d", "/p", "-b", fake(tmp_path, READY, LOGON))
     assert status == 0, said
@@ -70,13 +84,20 @@ def test_it_runs_until_it_is_stopped(trial: Started, tmp_path: Path, entity: str
 def test_what_is_not_ready_or_crashes_fails(
     trial: Started, tmp_path: Path, entity: str, lines: list[str], then: str, said: str
 ) -> None:
-    status, output = trial("satlab_opensand").run(entity, "-r", "1", "-b", fake(tmp_path, *lines, then=then))
+    status, output = trial("satlab_opensand").run(
+        entity, "-r", "1", "-b", fake(tmp_path, *lines, then=then)
+    )
     assert status == 1
     assert said in output
 
 
-def test_an_agent_that_ends_opensand_first_has_stopped_the_job(trial: Started, tmp_path: Path) -> None:
-    assert trial("satlab_opensand").run("gw", "-b", fake(tmp_path, READY, then="sleep 0.3; exit 0"))[0] == 0
+def test_an_agent_that_ends_opensand_first_has_stopped_the_job(
+    trial: Started, tmp_path: Path
+) -> None:
+    assert (
+        trial("satlab_opensand").run("gw", "-b", fake(tmp_path, READY, then="sleep 0.3; exit 0"))[0]
+        == 0
+    )
 
 
 def test_without_opensand_it_fails(trial: Started) -> None:

@@ -46,12 +46,26 @@ def job(module: Module) -> ModuleType:
             'ip saddr 198.18.1.0/24 iifname "lan0" oifname "sat0" meta l4proto tcp tcp dport 5201 counter drop',
             "type filter hook forward priority 0; policy accept;",
         ),
-        ("INPUT -p icmp accept", "meta l4proto icmp counter accept", "type filter hook input priority 0"),
-        ("OUTPUT -d 198.18.4.2/32 mark 7", "counter meta mark set 7", "type route hook output priority -150"),
-        ("POSTROUTING -p udp dscp 46", "counter ip dscp set 46", "type filter hook postrouting priority -150"),
+        (
+            "INPUT -p icmp accept",
+            "meta l4proto icmp counter accept",
+            "type filter hook input priority 0",
+        ),
+        (
+            "OUTPUT -d 198.18.4.2/32 mark 7",
+            "counter meta mark set 7",
+            "type route hook output priority -150",
+        ),
+        (
+            "POSTROUTING -p udp dscp 46",
+            "counter ip dscp set 46",
+            "type filter hook postrouting priority -150",
+        ),
     ],
 )
-def test_a_rule_selects_and_does_what_is_asked_for(job: ModuleType, words: str, rule: str, chain: str) -> None:
+def test_a_rule_selects_and_does_what_is_asked_for(
+    job: ModuleType, words: str, rule: str, chain: str
+) -> None:
     options = job.parser().parse_args(words.split())
     assert job.fault(options) == ""
     text = job.ruleset(options)
@@ -61,9 +75,14 @@ def test_a_rule_selects_and_does_what_is_asked_for(job: ModuleType, words: str, 
 
 
 def test_an_exclusive_rule_drops_others_of_the_measured_networks_alone(job: ModuleType) -> None:
-    lines = job.ruleset(job.parser().parse_args(["INPUT", "-p", "udp", "accept", "--only"])).splitlines()
+    lines = job.ruleset(
+        job.parser().parse_args(["INPUT", "-p", "udp", "accept", "--only"])
+    ).splitlines()
     first = lines.index("meta l4proto udp counter accept")
-    assert lines[first + 1 : first + 3] == ["ip saddr 198.18.0.0/16 drop", "ip daddr 198.18.0.0/16 drop"]
+    assert lines[first + 1 : first + 3] == [
+        "ip saddr 198.18.0.0/16 drop",
+        "ip daddr 198.18.0.0/16 drop",
+    ]
     assert "policy accept" in lines[first - 1]
 
 
@@ -92,7 +111,9 @@ def test_two_filters_hold_at_the_same_time(trial: Callable[[str], Any], node: An
         job.start("OUTPUT", "-p", each, "accept", within=node.within, JOB_INSTANCE_ID=str(number))
         for number, each in enumerate(("tcp", "udp"), start=1)
     ]
-    until(lambda: {r["_metadata"]["job_instance_id"] for r in job.records() if "ready" in r} == {1, 2})
+    until(
+        lambda: {r["_metadata"]["job_instance_id"] for r in job.records() if "ready" in r} == {1, 2}
+    )
     assert node.run("nft", "list", "tables").count("satlab_packet_filter_") == 2
     for process in processes:
         process.terminate()
@@ -110,7 +131,9 @@ def test_two_filters_hold_at_the_same_time(trial: Callable[[str], Any], node: An
         ("INPUT -o lan0 drop", "no interface that it leaves by"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(trial: Callable[[str], Any], words: str, said: str) -> None:
+def test_what_does_not_fit_together_is_refused(
+    trial: Callable[[str], Any], words: str, said: str
+) -> None:
     status, output = trial("satlab_packet_filter").run(*words.split())
     assert (status, said in output) == (2, True), output
 
@@ -118,7 +141,14 @@ def test_what_does_not_fit_together_is_refused(trial: Callable[[str], Any], word
 @pytest.mark.parametrize(
     "words",
     [
-        *("output drop", "OUTPUT", "OUTPUT dscp 64", "OUTPUT mark 0", "OUTPUT -p sctp drop", "OUTPUT -i a;b drop"),
+        *(
+            "output drop",
+            "OUTPUT",
+            "OUTPUT dscp 64",
+            "OUTPUT mark 0",
+            "OUTPUT -p sctp drop",
+            "OUTPUT -i a;b drop",
+        ),
         *("INPUT jump", "INPUT -s host drop"),
     ],
 )

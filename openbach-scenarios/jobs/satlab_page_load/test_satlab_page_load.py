@@ -27,7 +27,9 @@ PIN = "Q/l5cdUGp3pw+9q767PczWkv4/hgpbtdVQ1fRER5+hs="
 
 
 job = job_programs.load("satlab_page_load")
-PROGRAMS = job.Programs("/usr/bin/chromium", "/usr/bin/chromedriver", "Chromium 1", "ChromeDriver 1")
+PROGRAMS = job.Programs(
+    "/usr/bin/chromium", "/usr/bin/chromedriver", "Chromium 1", "ChromeDriver 1"
+)
 
 
 def target(protocol: str = "h3") -> Any:
@@ -44,7 +46,11 @@ def timeline() -> Any:
 
 def judged(timeline: Any, protocol: str = "h3", status: str = "failed") -> Any:
     page = target(protocol)
-    started = job.empty_record(page, PROGRAMS, 0) | {"status": status, "start_unix_s": 1.0, "wall_s": 2.0}
+    started = job.empty_record(page, PROGRAMS, 0) | {
+        "status": status,
+        "start_unix_s": 1.0,
+        "wall_s": 2.0,
+    }
     record = job.judge(started, timeline, page)
     jsonschema.validate(record, json.loads((SCHEMAS / "page-load.schema.json").read_text()))
     return record
@@ -74,13 +80,21 @@ def set_field(number: int, **values: Any) -> Callable[[Any], None]:
         (set_field(30, encoded_body_bytes=9), "wrong body bytes"),
         (lambda t: t["resources"].pop(40), "missing: /"),
         (
-            lambda t: t["resources"].append(t["resources"][3] | {"name": "https://kepler.satlab.test/x"}),
+            lambda t: t["resources"].append(
+                t["resources"][3] | {"name": "https://kepler.satlab.test/x"}
+            ),
             "not of the page",
         ),
         (lambda t: t["resources"].append(t["resources"][3]), "76 requests for 75 objects"),
         (lambda t: t.update(first_contentful_paint_ms=None), "no first contentful paint"),
-        (lambda t: t.update(url="chrome-error://chromewebdata/", error="ERR_X"), "the browser shows ERR_X"),
-        (lambda t: t.update(url="https://elsewhere.test/"), "the browser shows https://elsewhere.test/"),
+        (
+            lambda t: t.update(url="chrome-error://chromewebdata/", error="ERR_X"),
+            "the browser shows ERR_X",
+        ),
+        (
+            lambda t: t.update(url="https://elsewhere.test/"),
+            "the browser shows https://elsewhere.test/",
+        ),
     ],
 )
 def test_a_load_that_differs_in_one_thing_fails_and_has_no_times(
@@ -90,15 +104,33 @@ def test_a_load_that_differs_in_one_thing_fails_and_has_no_times(
     record = judged(timeline)
     assert record["status"] == "failed"
     assert reason in record["reason"]
-    assert record["page_load_time_ms"] is record["first_contentful_paint_ms"] is record["response_start_ms"] is None
+    assert (
+        record["page_load_time_ms"]
+        is record["first_contentful_paint_ms"]
+        is record["response_start_ms"]
+        is None
+    )
 
 
 def test_what_another_domain_hides_is_read_from_the_events() -> None:
     url = "https://static.article.satlab.test/css/2.css"
-    hidden = {"name": url, "next_hop_protocol": "", "response_status": 0, "encoded_body_bytes": 0, "transfer_bytes": 0}
-    known = {"name": "https://article.satlab.test/", "next_hop_protocol": "h3", "response_status": 200}
+    hidden = {
+        "name": url,
+        "next_hop_protocol": "",
+        "response_status": 0,
+        "encoded_body_bytes": 0,
+        "transfer_bytes": 0,
+    }
+    known = {
+        "name": "https://article.satlab.test/",
+        "next_hop_protocol": "h3",
+        "response_status": 200,
+    }
     events = [
-        {"method": "Network.requestWillBeSent", "params": {"requestId": "7", "request": {"url": url, "method": "GET"}}},
+        {
+            "method": "Network.requestWillBeSent",
+            "params": {"requestId": "7", "request": {"url": url, "method": "GET"}},
+        },
         {
             "method": "Network.responseReceived",
             "params": {"requestId": "7", "response": {"protocol": "h3", "status": 200}},
@@ -106,14 +138,20 @@ def test_what_another_domain_hides_is_read_from_the_events() -> None:
         {"method": "Network.dataReceived", "params": {"requestId": "7", "dataLength": 1000}},
         {"method": "Network.dataReceived", "params": {"requestId": "7", "dataLength": 234}},
         {"method": "Network.dataReceived", "params": {"requestId": "8", "dataLength": 99}},
-        {"method": "Network.loadingFinished", "params": {"requestId": "7", "encodedDataLength": 1300}},
+        {
+            "method": "Network.loadingFinished",
+            "params": {"requestId": "7", "encodedDataLength": 1300},
+        },
     ]
     timeline = {"resources": [dict(known), dict(hidden)]}
     job.page_observation.complete(timeline, events)
     assert timeline["resources"][0] == known
     assert timeline["resources"][1] == hidden | {
-        "next_hop_protocol": "h3", "response_status": 200, "encoded_body_bytes": 1234, "transfer_bytes": 1300,
-    }  # fmt: skip
+        "next_hop_protocol": "h3",
+        "response_status": 200,
+        "encoded_body_bytes": 1234,
+        "transfer_bytes": 1300,
+    }
 
 
 def test_objects_of_other_domains_are_expected_there(tmp_path: Path) -> None:
@@ -121,13 +159,17 @@ def test_objects_of_other_domains_are_expected_there(tmp_path: Path) -> None:
     found = job.read_target("article", "h1", SERVER, tmp_path, tmp_path)
     assert found.hosts == web_target.load("article").hosts
     assert found.expected["//static.article.satlab.test/css/2.css"] == 26_666
-    assert found.key("http://static.article.satlab.test/css/2.css") == "//static.article.satlab.test/css/2.css"
+    assert (
+        found.key("http://static.article.satlab.test/css/2.css")
+        == "//static.article.satlab.test/css/2.css"
+    )
     assert found.key("http://article.satlab.test/") == "/"
     arguments = job.browser_arguments(found, tmp_path, sandbox=True)
     (rules,) = (one for one in arguments if one.startswith("--host-resolver-rules="))
     assert rules.partition("=")[2].split(",") == [
-        *(f"MAP {host} {SERVER}" for host in found.hosts), "MAP * ~NOTFOUND",
-    ]  # fmt: skip
+        *(f"MAP {host} {SERVER}" for host in found.hosts),
+        "MAP * ~NOTFOUND",
+    ]
 
 
 def test_logs_that_are_missing_or_too_large_are_named_and_not_stored(
@@ -143,7 +185,9 @@ def test_logs_that_are_missing_or_too_large_are_named_and_not_stored(
     (tmp_path / "tls_keys.txt").write_text("CLIENT_RANDOM 00 00\n")
     job.browser_logs.publish(tmp_path, "https://kepler.satlab.test/")
     assert stored == ["tls_keys_txt"]
-    assert "netlog_json of the observed load is not stored: it has 0 bytes" in capsys.readouterr().err
+    assert (
+        "netlog_json of the observed load is not stored: it has 0 bytes" in capsys.readouterr().err
+    )
     with (tmp_path / "tls_keys.txt").open("wb") as large:
         large.truncate(job.browser_logs.MOST_KEYS + 1)
     job.browser_logs.publish(tmp_path, "https://kepler.satlab.test/")
@@ -181,12 +225,20 @@ def test_the_timeline_of_another_page_is_not_taken(timeline: Any) -> None:
     for status in ("censored", "failed"):
         record = judged(timeline, status=status)
         assert record["status"] == status
-        assert (record["response_start_ms"], record["objects"], record["resources"]) == (None, 0, [])
+        assert (record["response_start_ms"], record["objects"], record["resources"]) == (
+            None,
+            0,
+            [],
+        )
 
 
 def test_a_load_event_after_the_deadline_does_not_count(timeline: Any) -> None:
     record = judged(timeline, status="censored")
-    assert (record["status"], record["page_load_time_ms"], record["load_event_end_ms"]) == ("censored", None, None)
+    assert (record["status"], record["page_load_time_ms"], record["load_event_end_ms"]) == (
+        "censored",
+        None,
+        None,
+    )
 
 
 def test_a_driver_that_fails_leaves_a_failed_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +248,11 @@ def test_a_driver_that_fails_leaves_a_failed_record(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(job, "fresh_browser", crash)
     record = job.load(target(), PROGRAMS, 7, 33.0)
     jsonschema.validate(record, json.loads((SCHEMAS / "page-load.schema.json").read_text()))
-    assert (record["status"], record["reason"], record["load_index"]) == ("failed", "session not created", 7)
+    assert (record["status"], record["reason"], record["load_index"]) == (
+        "failed",
+        "session not created",
+        7,
+    )
 
 
 def test_all_loads_run_although_one_fails(monkeypatch: pytest.MonkeyPatch, timeline: Any) -> None:
@@ -217,13 +273,19 @@ def observed(load: Any) -> Any:
     return content
 
 
-def test_observed_loads_follow_the_others_and_are_stored_apart(monkeypatch: pytest.MonkeyPatch, timeline: Any) -> None:
+def test_observed_loads_follow_the_others_and_are_stored_apart(
+    monkeypatch: pytest.MonkeyPatch, timeline: Any
+) -> None:
     published: list[Any] = []
     monkeypatch.setattr(job, "find_programs", lambda: PROGRAMS)
     monkeypatch.setattr(job, "load", lambda *_: judged(timeline))
-    monkeypatch.setattr(job, "observe", lambda *_: observed(judged(timeline) | {"status": "failed"}))
+    monkeypatch.setattr(
+        job, "observe", lambda *_: observed(judged(timeline) | {"status": "failed"})
+    )
     monkeypatch.setattr(job, "publish", lambda record, _: published.append(record["schema"]))
-    monkeypatch.setattr(job, "publish_observation", lambda content, _: published.append(content["schema"]))
+    monkeypatch.setattr(
+        job, "publish_observation", lambda content, _: published.append(content["schema"])
+    )
     assert job.measure(target(), 2, 33.0, 1) is False
     assert published == ["satlab/page-load/1"] * 2 + ["satlab/page-observation/1"]
 
@@ -249,7 +311,11 @@ def test_a_load_whose_trace_is_not_whole_is_a_failed_observation(
     monkeypatch.setattr(job, "navigate", lambda *_: False)
     monkeypatch.setattr(job.page_observation, "Trace", Trace)
     content = job.observe(target(), PROGRAMS, 0, 33.0)
-    assert (content["status"], content["frames"], content["page_load_time_ms"]) == ("failed", [], None)
+    assert (content["status"], content["frames"], content["page_load_time_ms"]) == (
+        "failed",
+        [],
+        None,
+    )
     assert content["reason"] == "the browser's trace has no start of the navigation"
 
 
@@ -266,13 +332,19 @@ def test_a_stopped_load_is_a_failed_sample(monkeypatch: pytest.MonkeyPatch) -> N
     assert [(r["status"], r["reason"]) for r in published] == [("failed", "stopped")]
     published.clear()
     monkeypatch.setattr(job, "observe", stopped)
-    monkeypatch.setattr(job, "publish_observation", lambda content, _folder: published.append(content))
+    monkeypatch.setattr(
+        job, "publish_observation", lambda content, _folder: published.append(content)
+    )
     with pytest.raises(job.Stopped):
         job.measure(target(), 0, 33.0, observed=3)
-    assert [(r["status"], r["reason"], r["frames"]) for r in published] == [("failed", "stopped", [])]
+    assert [(r["status"], r["reason"], r["frames"]) for r in published] == [
+        ("failed", "stopped", [])
+    ]
 
 
-def test_what_a_signal_left_of_a_browser_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_signal_left_of_a_browser_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def stopped(*_: Any) -> Any:
         (tmp_path / "profile").mkdir()
         job.PROFILES.append(str(tmp_path / "profile"))
@@ -299,7 +371,12 @@ def test_t08_one_key_is_trusted_and_nothing_is_overridden() -> None:
     assert f"--ignore-certificate-errors-spki-list={PIN}" in arguments
     assert "--origin-to-force-quic-on=kepler.satlab.test:443" in arguments
     names = {a.split("=")[0] for a in arguments}
-    blanket = {"--ignore-certificate-errors", "--allow-insecure-localhost", "--test-type", "--disable-web-security"}
+    blanket = {
+        "--ignore-certificate-errors",
+        "--allow-insecure-localhost",
+        "--test-type",
+        "--disable-web-security",
+    }
     assert not names & blanket
 
 
@@ -313,14 +390,22 @@ def test_h1_trusts_no_key_and_uses_no_quic() -> None:
 def test_nothing_but_the_page_leaves_the_browser(protocol: str) -> None:
     arguments = job.browser_arguments(target(protocol), Path("/p"), sandbox=True)
     assert "--host-resolver-rules=MAP kepler.satlab.test 198.18.4.2,MAP * ~NOTFOUND" in arguments
-    expected = {"--headless=new", "--no-proxy-server", "--disable-background-networking", "--user-data-dir=/p"}
+    expected = {
+        "--headless=new",
+        "--no-proxy-server",
+        "--disable-background-networking",
+        "--user-data-dir=/p",
+    }
     assert expected <= set(arguments)
 
 
 def test_p294_a_host_s_name_is_mapped_to_an_address_of_ipv6(tmp_path: Path) -> None:
     page = replace(target(), server=IPv6Address("2001:2:0:1204::2"))
     arguments = job.browser_arguments(page, tmp_path, sandbox=True)
-    assert "--host-resolver-rules=MAP kepler.satlab.test [2001:2:0:1204::2],MAP * ~NOTFOUND" in arguments
+    assert (
+        "--host-resolver-rules=MAP kepler.satlab.test [2001:2:0:1204::2],MAP * ~NOTFOUND"
+        in arguments
+    )
 
 
 def test_sandbox_is_given_up_for_root_alone() -> None:
@@ -332,7 +417,9 @@ def test_descendants_and_their_cpu_time_are_found() -> None:
     grandchild = "subprocess.run([sys.executable, '-c', 'sum(range(3_000_000))'])"
     burn = f"import subprocess, sys; {grandchild}; print(flush=True); input()"
     before = job.cpu_seconds()
-    with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout
         child.stdout.readline()
         assert child.pid in job.descendants(os.getpid())
@@ -373,7 +460,9 @@ def test_t03_other_arguments_are_refused(argv: list[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_a_job_without_any_load_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_without_any_load_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["job", "h1", "198.18.4.2", "-n", "0"])
     monkeypatch.setattr(job.signal, "signal", lambda *_: None)
     assert job.main() == 2
@@ -386,7 +475,9 @@ def test_the_descriptor_names_the_arguments_of_the_script() -> None:
     flags = {a.flag: a.name for a in level.optional}
     assert flags == {"-p": "page", "-n": "runs", "-t": "timeout", "-o": "observed", "-l": "logs"}
     defaults = vars(job.parser().parse_args(["h1", "198.18.4.2"]))
-    assert {a.name: a.default for a in level.optional} == {name: defaults[name] for name in flags.values()}
+    assert {a.name: a.default for a in level.optional} == {
+        name: defaults[name] for name in flags.values()
+    }
 
 
 def test_the_task_list_installs_the_locked_selenium() -> None:

@@ -4,7 +4,9 @@ from pathlib import Path
 from types import ModuleType
 
 
-def test_samples_do_not_grow_without_end(module: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_samples_do_not_grow_without_end(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
     job, samples = module("satlab_pep"), tmp_path / "satpep.jsonl"
     job.bound(samples, 100)
     with samples.open("ab", buffering=0) as file:  # as satpep has it open

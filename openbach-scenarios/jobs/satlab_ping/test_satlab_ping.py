@@ -42,14 +42,21 @@ exit {status}
 
 
 @pytest.mark.parametrize(
-    ("lines", "received", "status"), [(LINES + SUMMARY, 2, 0), ("1 packets transmitted, 0 received\n", 0, 1)]
+    ("lines", "received", "status"),
+    [(LINES + SUMMARY, 2, 0), ("1 packets transmitted, 0 received\n", 0, 1)],
 )
-def test_the_job_stores_what_it_measured(tmp_path: Path, lines: str, received: int, status: int) -> None:
+def test_the_job_stores_what_it_measured(
+    tmp_path: Path, lines: str, received: int, status: int
+) -> None:
     fake = tmp_path / "ping"
     fake.write_text(FAKE.format(lines=lines, status=status))
     fake.chmod(0o755)
     environment = {
-        **{"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": str(tmp_path)},
+        **{
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "PYTHONPATH": str(paths.SHIM),
+            "SATLAB_RAW": str(tmp_path),
+        },
         **{"SATLAB_AGENT": "client", "JOB_NAME": "satlab_ping", "JOB_INSTANCE_ID": "1"},
         **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
     }

@@ -17,7 +17,12 @@ def job(module: Callable[[str], ModuleType]) -> ModuleType:
 
 
 def record(instance: int, time_ms: int, value: object, **about: object) -> dict[str, Any]:
-    known = {"job_name": "satlab_ping", "agent_name": "client", "job_instance_id": instance, "time": time_ms}
+    known = {
+        "job_name": "satlab_ping",
+        "agent_name": "client",
+        "job_instance_id": instance,
+        "time": time_ms,
+    }
     return {"rtt_ms": value, "_metadata": known | {"is_file": False} | about}
 
 
@@ -34,11 +39,17 @@ RECORDS = [
 
 def test_series_are_instances_and_suffixes(job: ModuleType) -> None:
     first, second, third = job.collect(iter(RECORDS), "rtt_ms", ())
-    assert (first.name, first.times, first.values) == ("satlab_ping 1 client", [0, 1, 2, 3], [10, 11, 12, 13])
+    assert (first.name, first.times, first.values) == (
+        "satlab_ping 1 client",
+        [0, 1, 2, 3],
+        [10, 11, 12, 13],
+    )
     assert (second.times, second.values) == ([0.5], [20])
     assert third.name.endswith(HOSTILE)
     assert first.figures() == {"median": 11.5, "mean": 11.5, "p95": 13, "values": 4}
-    assert [one.name for one in job.collect(iter(RECORDS), "rtt_ms", (1,))] == ["satlab_ping 1 client"]
+    assert [one.name for one in job.collect(iter(RECORDS), "rtt_ms", (1,))] == [
+        "satlab_ping 1 client"
+    ]
     with pytest.raises(job.JobError, match="no job has sent"):
         job.collect(iter(RECORDS), "rtt", ())
 
@@ -59,7 +70,10 @@ def test_shares_of_a_histogram_are_those_of_the_values(job: ModuleType) -> None:
     assert [trace["y"] for trace in document["data"]] == [[0.5, 0.5, 0, 0, 0], [0, 0, 0, 0, 1.0]]
     assert rows[1] == ["satlab_ping 1 client", 10.0, 12.0, 2, 0.5]
     document, _ = job.histogram(series, "t", "v", 5, cumulative=True)
-    assert [trace["y"] for trace in document["data"]] == [[0.5, 1.0, 1.0, 1.0, 1.0], [0, 0, 0, 0, 1.0]]
+    assert [trace["y"] for trace in document["data"]] == [
+        [0.5, 1.0, 1.0, 1.0, 1.0],
+        [0, 0, 0, 0, 1.0],
+    ]
     assert job.edges([job.Series("x", [0], [7])], 1) == [6.5, 7.5], "equal values have a bin, too"
 
 
@@ -74,10 +88,14 @@ def test_a_comparison_has_quartiles_and_whiskers(job: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", [["time_series"], ["histogram", "-b", "4", "-c"], ["comparison"]])
-def test_a_figure_and_a_table_are_stored(trial: Callable[[str], Any], tmp_path: Path, kind: list[str]) -> None:
+def test_a_figure_and_a_table_are_stored(
+    trial: Callable[[str], Any], tmp_path: Path, kind: list[str]
+) -> None:
     lines = [json.dumps(each) for each in RECORDS]
     (tmp_path / "stats.jsonl").write_text("\n".join([*lines, "{", "[1]", "null", ""]))
-    status, output = trial("satlab_postprocess").run("rtt_ms", "-u", "ms", *kind, JOB_INSTANCE_ID="9")
+    status, output = trial("satlab_postprocess").run(
+        "rtt_ms", "-u", "ms", *kind, JOB_INSTANCE_ID="9"
+    )
     assert status == 0, output
     page = (tmp_path / "files/satlab_postprocess-9/figure.html").read_text()
     assert "Plotly.newPlot" in page
@@ -103,10 +121,18 @@ def test_no_value_and_no_run_are_named(trial: Callable[[str], Any], tmp_path: Pa
 
 
 def test_no_cell_is_a_formula(job: ModuleType) -> None:
-    assert [job.cell(each) for each in ("=1+1", "@x", -3.0, "plain", "")] == ["'=1+1", "'@x", -3.0, "plain", ""]
+    assert [job.cell(each) for each in ("=1+1", "@x", -3.0, "plain", "")] == [
+        "'=1+1",
+        "'@x",
+        -3.0,
+        "plain",
+        "",
+    ]
 
 
-@pytest.mark.parametrize("words", ["rtt_ms", "a/b comparison", "rtt_ms histogram -b 0", "rtt_ms -j x comparison", ""])
+@pytest.mark.parametrize(
+    "words", ["rtt_ms", "a/b comparison", "rtt_ms histogram -b 0", "rtt_ms -j x comparison", ""]
+)
 def test_bad_arguments_are_refused(job: ModuleType, words: str) -> None:
     with pytest.raises(SystemExit):
         job.parser().parse_args(words.split())

@@ -29,14 +29,21 @@ def test_selected_packets_are_counted(trial: Callable[[str], Any], node: Any) ->
         time.sleep(0.05)
     process.terminate()
     assert process.wait(10) == 0, process.communicate()
-    rates = [(record["rate"], record["packet_rate"]) for record in job.records() if record.get("rate")]
-    assert all(rate / packets == pytest.approx(8 * 1000) for rate, packets in rates), "972 bytes, UDP and IP header"
+    rates = [
+        (record["rate"], record["packet_rate"]) for record in job.records() if record.get("rate")
+    ]
+    assert all(rate / packets == pytest.approx(8 * 1000) for rate, packets in rates), (
+        "972 bytes, UDP and IP header"
+    )
     assert node.run("nft", "list", "ruleset") == ""
 
 
 @pytest.mark.parametrize(
-    "arguments", [["0", "INPUT"], ["1", "input"], ["1", "INPUT", "-i", "a b"], ["1", "INPUT", "sctp"]]
+    "arguments",
+    [["0", "INPUT"], ["1", "input"], ["1", "INPUT", "-i", "a b"], ["1", "INPUT", "sctp"]],
 )
-def test_bad_arguments_are_refused(module: Callable[[str], ModuleType], arguments: list[str]) -> None:
+def test_bad_arguments_are_refused(
+    module: Callable[[str], ModuleType], arguments: list[str]
+) -> None:
     with pytest.raises(SystemExit):
         module("satlab_rate").parser().parse_args(arguments)

@@ -23,18 +23,36 @@ cat > "$2" <<'END'
 {end}
 """
 START = {"type": "start", "side": "client", "role": "receiver", "t_unix_s": 1795262219.0}
-INTERVAL = {"type": "interval", "side": "client", "t_s": 0.1, "goodput_bps": 8e6, "cwnd_bytes": 1, "rtt_ms": 2.0}
+INTERVAL = {
+    "type": "interval",
+    "side": "client",
+    "t_s": 0.1,
+    "goodput_bps": 8e6,
+    "cwnd_bytes": 1,
+    "rtt_ms": 2.0,
+}
 SUMMARY = {"type": "summary", "side": "client", "t_s": 0.1, "handshake_ms": 609.5, "bytes": 100}
 LINES = "".join(json.dumps(line) + "\n" for line in (START, INTERVAL, SUMMARY))
 
 
-def begin(folder: Path, *arguments: str, lines: str = LINES, end: str = "exit 0") -> "subprocess.Popen[str]":
+def begin(
+    folder: Path, *arguments: str, lines: str = LINES, end: str = "exit 0"
+) -> "subprocess.Popen[str]":
     fake = folder / "satperf"
     fake.write_text(FAKE.format(folder=folder, lines=lines, end=end))
     fake.chmod(0o755)
     environment = {
-        **{"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": str(folder)},
-        **{"SATLAB_AGENT": "client", "JOB_NAME": "satlab_satperf", "JOB_INSTANCE_ID": "1", "SATLAB_PKI": "/pki"},
+        **{
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "PYTHONPATH": str(paths.SHIM),
+            "SATLAB_RAW": str(folder),
+        },
+        **{
+            "SATLAB_AGENT": "client",
+            "JOB_NAME": "satlab_satperf",
+            "JOB_INSTANCE_ID": "1",
+            "SATLAB_PKI": "/pki",
+        },
         **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
     }
     argv = [sys.executable, str(PROGRAM), *arguments]
@@ -42,7 +60,9 @@ def begin(folder: Path, *arguments: str, lines: str = LINES, end: str = "exit 0"
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((folder / "files" / "satlab_satperf-1" / "satperf_json.json").read_text())
+    document: dict[str, Any] = json.loads(
+        (folder / "files" / "satlab_satperf-1" / "satperf_json.json").read_text()
+    )
     return document
 
 
@@ -55,7 +75,13 @@ def test_what_is_asked_for_reaches_satperf_and_its_lines_are_kept(tmp_path: Path
     argv = (tmp_path / "argv").read_text()
     for part in (
         "client --connect 198.18.4.2:4433 --server-name kepler.satlab.test --ca /pki/ca.crt",
-        *("--duration 17", "--direction upload", "--congestion-control cubic", "--initial-window 10", "--stack quinn"),
+        *(
+            "--duration 17",
+            "--direction upload",
+            "--congestion-control cubic",
+            "--initial-window 10",
+            "--stack quinn",
+        ),
     ):
         assert part in argv
     assert "--ack-threshold" not in argv, "0 leaves it to satperf"
@@ -73,7 +99,8 @@ def test_p294_addresses_of_ipv6_have_brackets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "end", "status"), [(LINES, "exit 1", 1), ("", "exit 0", 1), ('{"type":"sta', "exit 0", 1)]
+    ("lines", "end", "status"),
+    [(LINES, "exit 1", 1), ("", "exit 0", 1), ('{"type":"sta', "exit 0", 1)],
 )
 def test_the_client_fails_closed(tmp_path: Path, lines: str, end: str, status: int) -> None:
     job = begin(tmp_path, *CLIENT, lines=lines and f"{lines}\n", end=end)
@@ -100,19 +127,32 @@ def test_without_satperf_the_job_says_what_to_build(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     environment = {
-        **{"PATH": str(empty), "PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": str(tmp_path), "SATLAB_AGENT": "client"},
+        **{
+            "PATH": str(empty),
+            "PYTHONPATH": str(paths.SHIM),
+            "SATLAB_RAW": str(tmp_path),
+            "SATLAB_AGENT": "client",
+        },
         **{"JOB_NAME": "satlab_satperf", "JOB_INSTANCE_ID": "1", "SCENARIO_INSTANCE_ID": "1"},
         **{"OWNER_SCENARIO_INSTANCE_ID": "1"},
     }
     argv = [sys.executable, str(PROGRAM), *CLIENT]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, check=False, timeout=30
+    )
     assert done.returncode == 3
     assert "satperf is not installed" in done.stderr
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["client", "a.host", "b"], ["client", "1.2.3.4", "-x"], ["-w", "-1", "server"], [], ["-C", "a b", *CLIENT]],
+    [
+        ["client", "a.host", "b"],
+        ["client", "1.2.3.4", "-x"],
+        ["-w", "-1", "server"],
+        [],
+        ["-C", "a b", *CLIENT],
+    ],
 )
 def test_bad_arguments_are_refused(tmp_path: Path, arguments: list[str]) -> None:
     job = begin(tmp_path, *arguments)

@@ -10,14 +10,26 @@ SEND = "import socket; s=socket.socket(2,2); [s.sendto(b'x'*100, ('192.0.2.2', i
 
 def test_a_rule_names_what_is_asked_for(module: Callable[[str], ModuleType]) -> None:
     job = module("satlab_set_tos")
-    words = ["46", "-s", "198.18.1.0/24", "-d", "198.18.4.2/32", "-p", "udp", "--destination-port", "5004"]
+    words = [
+        "46",
+        "-s",
+        "198.18.1.0/24",
+        "-d",
+        "198.18.4.2/32",
+        "-p",
+        "udp",
+        "--destination-port",
+        "5004",
+    ]
     text = job.ruleset(job.parser().parse_args(words))
     expected = "ip saddr 198.18.1.0/24 ip daddr 198.18.4.2/32 meta l4proto udp udp dport 5004 counter ip dscp set 46"
     assert expected in text
 
 
 @pytest.mark.net
-def test_selected_packets_are_marked_until_the_job_ends(trial: Callable[[str], Any], node: Any) -> None:
+def test_selected_packets_are_marked_until_the_job_ends(
+    trial: Callable[[str], Any], node: Any
+) -> None:
     job = trial("satlab_set_tos")
     process = job.start("46", "-p", "udp", "--destination-port", "5004", within=node.within)
     job.ready()
@@ -36,7 +48,11 @@ def test_a_port_needs_a_protocol(trial: Callable[[str], Any]) -> None:
     assert (status, "a port needs a protocol" in output) == (2, True)
 
 
-@pytest.mark.parametrize("arguments", [["64"], ["-1"], ["x"], ["0", "-p", "icmp"], ["0", "-s", "host"], []])
-def test_bad_arguments_are_refused(module: Callable[[str], ModuleType], arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["64"], ["-1"], ["x"], ["0", "-p", "icmp"], ["0", "-s", "host"], []]
+)
+def test_bad_arguments_are_refused(
+    module: Callable[[str], ModuleType], arguments: list[str]
+) -> None:
     with pytest.raises(SystemExit):
         module("satlab_set_tos").parser().parse_args(arguments)

@@ -36,13 +36,18 @@ def job(module: Callable[[str], ModuleType]) -> ModuleType:
 
 def test_the_command_names_rate_burst_and_queue(job: ModuleType) -> None:
     words = job.command(job.parser().parse_args(["lan0", "1000000"]))
-    assert " ".join(words) == "qdisc add dev lan0 root handle 1: tbf rate 1000000bit burst 3200b limit 15000b"
+    assert (
+        " ".join(words)
+        == "qdisc add dev lan0 root handle 1: tbf rate 1000000bit burst 3200b limit 15000b"
+    )
     words = job.command(job.parser().parse_args(["lan0", "80000000", "-l", "5000"]))
     assert " ".join(words).endswith("tbf rate 80000000bit burst 100000b limit 5000b")
 
 
 @pytest.mark.net
-def test_a_transfer_has_the_rate_and_then_the_interface_is_as_before(trial: Callable[[str], Any], node: Any) -> None:
+def test_a_transfer_has_the_rate_and_then_the_interface_is_as_before(
+    trial: Callable[[str], Any], node: Any
+) -> None:
     before = node.run("tc", "qdisc", "show", "dev", "lan0")
     job = trial("satlab_shape")
     process = job.start("lan0", "1000000", *MEASURED, within=node.within)
@@ -63,7 +68,9 @@ def test_a_transfer_has_the_rate_and_then_the_interface_is_as_before(trial: Call
 
 
 @pytest.mark.net
-def test_other_interfaces_and_disciplines_are_left_alone(trial: Callable[[str], Any], node: Any) -> None:
+def test_other_interfaces_and_disciplines_are_left_alone(
+    trial: Callable[[str], Any], node: Any
+) -> None:
     job = trial("satlab_shape")
     status, output = job.run("lan0", "1000000", within=node.within)
     assert (status, "it is not measured" in output) == (3, True), output
@@ -94,7 +101,14 @@ def test_what_the_kernel_refuses_leaves_nothing(trial: Callable[[str], Any], nod
 
 @pytest.mark.parametrize(
     "arguments",
-    [["lan0"], ["lan0", "7999"], ["lan0", "x"], ["a b", "10000"], ["lan0", "10000", "netem"], ["lan0", "1e6"]],
+    [
+        ["lan0"],
+        ["lan0", "7999"],
+        ["lan0", "x"],
+        ["a b", "10000"],
+        ["lan0", "10000", "netem"],
+        ["lan0", "1e6"],
+    ],
 )
 def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
     with pytest.raises(SystemExit):

@@ -17,12 +17,21 @@ FRESH = "0 0 198.18.4.2:5201 198.18.1.2:41171 cubic wscale:7,7 rto:1000 mss:1448
 
 
 def test_figures_have_the_units_of_their_names(module: Callable[[str], ModuleType]) -> None:
-    (name, sending), (_, fresh) = module("satlab_socket_stats").connections(SENDING + FRESH + "half\n")
+    (name, sending), (_, fresh) = module("satlab_socket_stats").connections(
+        SENDING + FRESH + "half\n"
+    )
     assert name == "198.18.4.2:5201-198.18.1.2:41170"
     assert sending == {
-        "cwnd_segments": 240, "cwnd_bytes": 240 * 1448, "rtt_ms": 580.5, "rtt_var_ms": 12.25, "rtt_min_ms": 579.9,
-        "retransmits": 2, "bytes_sent": 90000, "bytes_acked": 80001, "delivery_rate_bps": 18.5e6,
-    }  # fmt: skip
+        "cwnd_segments": 240,
+        "cwnd_bytes": 240 * 1448,
+        "rtt_ms": 580.5,
+        "rtt_var_ms": 12.25,
+        "rtt_min_ms": 579.9,
+        "retransmits": 2,
+        "bytes_sent": 90000,
+        "bytes_acked": 80001,
+        "delivery_rate_bps": 18.5e6,
+    }
     assert fresh == {"cwnd_segments": 10, "cwnd_bytes": 14480, "retransmits": 0}
 
 
@@ -45,6 +54,8 @@ def test_a_real_connection_is_sampled_until_the_stop(trial: Callable[[str], Any]
 
 
 @pytest.mark.parametrize("arguments", [["-i", "0"], ["-p", "0"], ["-p", "65536"], ["-a", "host"]])
-def test_bad_arguments_are_refused(module: Callable[[str], ModuleType], arguments: list[str]) -> None:
+def test_bad_arguments_are_refused(
+    module: Callable[[str], ModuleType], arguments: list[str]
+) -> None:
     with pytest.raises(SystemExit):
         module("satlab_socket_stats").parser().parse_args(arguments)

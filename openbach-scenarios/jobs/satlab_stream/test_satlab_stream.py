@@ -35,8 +35,12 @@ def test_an_ideal_call_has_the_default_rating_of_the_standard(job: ModuleType) -
 
 
 # Idd grows from 100 ms on; a GEO hop alone costs some 20 of 93 points.
-@pytest.mark.parametrize(("delay_ms", "idd"), [(100, 0.0), (150, 0.12), (200, 2.99), (300, 14.73), (400, 24.6)])
-def test_delay_costs_what_the_standard_s_equation_says(job: ModuleType, delay_ms: float, idd: float) -> None:
+@pytest.mark.parametrize(
+    ("delay_ms", "idd"), [(100, 0.0), (150, 0.12), (200, 2.99), (300, 14.73), (400, 24.6)]
+)
+def test_delay_costs_what_the_standard_s_equation_says(
+    job: ModuleType, delay_ms: float, idd: float
+) -> None:
     assert job.delay_impairment(delay_ms) == pytest.approx(idd, abs=0.6)
 
 
@@ -47,7 +51,9 @@ def test_losses_cost_by_their_share_and_bursts(job: ModuleType) -> None:
     assert 93.2 - job.rating(job.CODECS["g711"], 0, scattered) == pytest.approx(95 * 2 / 6.3)
     together = [number < 20 for number in range(1000)]
     assert job.burst_ratio(together) == pytest.approx(20 * 0.98)
-    assert job.rating(job.CODECS["g711"], 0, together) < job.rating(job.CODECS["g711"], 0, scattered)
+    assert job.rating(job.CODECS["g711"], 0, together) < job.rating(
+        job.CODECS["g711"], 0, scattered
+    )
     assert job.burst_ratio([]) == 1.0
     assert job.burst_ratio([True] * 5) == 1.0
 
@@ -70,18 +76,43 @@ def test_delays_losses_duplicates_and_late_packets_are_counted(job: ModuleType) 
     assert made["jitter_ms"] == pytest.approx(expected)
 
 
-def test_a_stream_from_one_process_to_another(udp_port: str, trial: Callable[[str], Any], tmp_path: Path) -> None:
+def test_a_stream_from_one_process_to_another(
+    udp_port: str, trial: Callable[[str], Any], tmp_path: Path
+) -> None:
     test, used = trial("satlab_stream"), udp_port
     receiver = test.start("-p", used, "-c", "g711", "receive", "-b", "127.0.0.1")
     test.ready()
-    assert test.run("-p", used, "-c", "g711", "send", "127.0.0.1", "-t", "1", "-d", "46", JOB_INSTANCE_ID="2")[0] == 0
+    assert (
+        test.run(
+            "-p",
+            used,
+            "-c",
+            "g711",
+            "send",
+            "127.0.0.1",
+            "-t",
+            "1",
+            "-d",
+            "46",
+            JOB_INSTANCE_ID="2",
+        )[0]
+        == 0
+    )
     output, _ = receiver.communicate(timeout=20)
     assert receiver.returncode == 0, output
     schema = json.loads((paths.SCHEMAS / "stream.schema.json").read_text())
-    received, sent = (json.loads((tmp_path / f"files/satlab_stream-{n}/stream_json.json").read_text()) for n in (1, 2))
+    received, sent = (
+        json.loads((tmp_path / f"files/satlab_stream-{n}/stream_json.json").read_text())
+        for n in (1, 2)
+    )
     for each in (received, sent):
         jsonschema.validate(each, schema)
-    assert (sent["role"], sent["sent"], received["sent"], received["received"]) == ("sender", 50, 50, 50)
+    assert (sent["role"], sent["sent"], received["sent"], received["received"]) == (
+        "sender",
+        50,
+        50,
+        50,
+    )
     assert all(0 <= delay < 1000 for delay in received["owd_ms"])
     assert 1 <= received["voice"]["mos"] <= 4.5, "1 where a busy host delays the stream"
     (summary,) = [record for record in test.records() if "mos" in record]
@@ -98,7 +129,14 @@ def test_bytes_that_are_no_stream_are_passed_over(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.connect(("127.0.0.1", int(used)))
         hostile = job.HEADER.pack(job.VERSION, 96, 0, 0, 0, 0, 4_000_000_000)
-        for packet in (b"", b"x", b"\x00" * 100, hostile, job.packet(96, 0, 0, 40), job.packet(job.END_TYPE, 2, 0, 32)):
+        for packet in (
+            b"",
+            b"x",
+            b"\x00" * 100,
+            hostile,
+            job.packet(96, 0, 0, 40),
+            job.packet(job.END_TYPE, 2, 0, 32),
+        ):
             stranger.send(packet)
     assert receiver.wait(20) == 0
     made = json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())
@@ -110,7 +148,9 @@ def test_packets_that_nobody_takes_are_lost_and_the_sender_goes_on(
 ) -> None:
     status, output = trial("satlab_stream").run("-p", udp_port, "send", "127.0.0.1", "-t", "0.2")
     assert status == 0, output
-    assert json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())["sent"] == 10
+    assert (
+        json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())["sent"] == 10
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ IDLE = (
     "0 0 198.18.4.2:5201 198.18.1.2:41170 ts sack reno wscale:10,10 rto:204 rtt:0.02/0.01 mss:1448 cwnd:100 "
     "bytes_acked:1 segs_out:1 minrtt:0.02\n"
 )
-SENDING = IDLE.replace("cwnd:100 bytes_acked:1", "cwnd:240 bytes_sent:90000 bytes_acked:80001 retrans:0/2")
+SENDING = IDLE.replace(
+    "cwnd:100 bytes_acked:1", "cwnd:240 bytes_sent:90000 bytes_acked:80001 retrans:0/2"
+)
 OWN = IDLE.replace("198.18.1.2:41170", "198.18.4.2:41170").replace("cwnd:100", "cwnd:7")
 
 
@@ -35,7 +37,11 @@ def test_a_connection_shows_its_first_window_and_its_largest(job: ModuleType) ->
         seen.take(listing)  # type: ignore[attr-defined]
     (connection,) = seen.connections.values()  # type: ignore[attr-defined]
     assert (connection.initial_window, connection.cwnd_max, connection.retransmits) == (100, 240, 2)
-    assert (connection.side, connection.rtt_min_ms, connection.bytes_acked) == ("client", 0.02, 80001)
+    assert (connection.side, connection.rtt_min_ms, connection.bytes_acked) == (
+        "client",
+        0.02,
+        80001,
+    )
     assert seen.fault() == ""  # type: ignore[attr-defined]
 
 
@@ -47,27 +53,35 @@ def test_a_connection_shows_its_first_window_and_its_largest(job: ModuleType) ->
         ({}, ""),
     ],
 )
-def test_what_differs_from_what_was_asked_for_is_named(job: ModuleType, asked: dict[str, object], said: str) -> None:
+def test_what_differs_from_what_was_asked_for_is_named(
+    job: ModuleType, asked: dict[str, object], said: str
+) -> None:
     seen = watch(job, **asked)
     seen.take(IDLE)  # type: ignore[attr-defined]
     assert said in seen.fault() if said else seen.fault() == ""  # type: ignore[attr-defined]
 
 
 def test_a_session_on_the_control_network_is_not_judged(job: ModuleType) -> None:
-    ssh = IDLE.replace("198.18.4.2:5201 198.18.1.2:41170", "198.19.0.17:22 198.19.0.1:50112").replace("reno", "bbr")
+    ssh = IDLE.replace(
+        "198.18.4.2:5201 198.18.1.2:41170", "198.19.0.17:22 198.19.0.1:50112"
+    ).replace("reno", "bbr")
     seen = watch(job, congestion_control="reno", initial_window=100)
     seen.take(ssh + IDLE)  # type: ignore[attr-defined]
     assert [c.interface for c in seen.connections.values()] == ["lan0"]  # type: ignore[attr-defined]
     assert seen.fault() == ""  # type: ignore[attr-defined]
 
 
-def test_interfaces_are_measured_by_their_addresses(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interfaces_are_measured_by_their_addresses(
+    job: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listing = (
         "1: lo    inet 127.0.0.1/8 scope host lo\n2: eth0    inet 198.19.0.17/24 brd 198.19.0.255 scope global eth0\n"
         "3: inet0    inet 198.18.4.2/24 scope global inet0\n"
         "4: tun0    inet 192.0.2.1 peer 192.0.2.2/32 scope global tun0\n"
     )
-    monkeypatch.setattr(job, "run", lambda *_: listing + "5: lan1    inet6 2001:2:0:1203::1/64 scope global nodad\n")
+    monkeypatch.setattr(
+        job, "run", lambda *_: listing + "5: lan1    inet6 2001:2:0:1203::1/64 scope global nodad\n"
+    )
     assert job.measured_interfaces(job.MEASURED) == {"inet0", "lan1"}
     own = job.parser().parse_args(["-n", "198.19.0.0/24", "--network", "192.0.2.0/24"]).network
     assert job.measured_interfaces(own) == {"eth0", "tun0"}
@@ -79,17 +93,27 @@ def test_p304_connections_of_both_ip_versions_are_judged(job: ModuleType) -> Non
     requested = {"client": job.Side("reno"), "server": job.Side("cubic")}
     interfaces = {"2001:2:0:1201::2": "lan0", "198.18.1.2": "lan0", "2001:2:0:1204::2": "inet0"}
     seen = job.Watch(frozenset({"lan0", "inet0"}), {"lan0": "client"}, requested, interfaces)
-    over_ipv6 = IDLE.replace("198.18.4.2", "[2001:2:0:1204::2]").replace("198.18.1.2", "[2001:2:0:1201::2]")
-    mapped = IDLE.replace("198.18.4.2", "[::ffff:198.18.4.2]").replace("198.18.1.2", "[::ffff:198.18.1.2]")
+    over_ipv6 = IDLE.replace("198.18.4.2", "[2001:2:0:1204::2]").replace(
+        "198.18.1.2", "[2001:2:0:1201::2]"
+    )
+    mapped = IDLE.replace("198.18.4.2", "[::ffff:198.18.4.2]").replace(
+        "198.18.1.2", "[::ffff:198.18.1.2]"
+    )
     itself = over_ipv6.replace("1201::2", "1204::2")
     seen.take(over_ipv6 + mapped + itself)
     assert [(c.interface, c.side) for c in seen.connections.values()] == [("lan0", "client")] * 2
     assert seen.fault() == ""
-    seen.take(over_ipv6.replace("1201::2]:41170", "1204::2]:7").replace("[2001:2:0:1204::2]:5201", "[2001:2::5]:5201"))
+    seen.take(
+        over_ipv6.replace("1201::2]:41170", "1204::2]:7").replace(
+            "[2001:2:0:1204::2]:5201", "[2001:2::5]:5201"
+        )
+    )
     assert "uses reno, not cubic" in seen.fault()
 
 
-def test_p304_routes_of_both_ip_versions_are_set(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p304_routes_of_both_ip_versions_are_set(
+    job: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = {
         ("ip", "-o", "route"): "198.18.4.0/24 via 198.18.2.1 dev lan1 congctl cubic\n",
         ("ip", "-6", "-o", "route"): (
@@ -120,7 +144,10 @@ def test_a_window_that_was_seen_too_late_accuses_nobody(job: ModuleType) -> None
 def test_a_route_keeps_what_is_not_asked_for(job: ModuleType) -> None:
     route = "198.18.4.0/24 via 198.18.2.1 dev lan1 proto static initcwnd 10 congctl lock cubic"
     changed = job.with_parameters(route, job.Side("reno", None, 40))
-    assert changed == "198.18.4.0/24 via 198.18.2.1 dev lan1 proto static initcwnd 10 congctl reno initrwnd 40"
+    assert (
+        changed
+        == "198.18.4.0/24 via 198.18.2.1 dev lan1 proto static initcwnd 10 congctl reno initrwnd 40"
+    )
 
 
 def test_presets_are_those_of_table_3_and_a_window_overrides_theirs(job: ModuleType) -> None:
@@ -133,10 +160,17 @@ def test_presets_are_those_of_table_3_and_a_window_overrides_theirs(job: ModuleT
     options = job.parser().parse_args(["-p", "D", "--client-side-initial-window", "20"])
     sides = job.requested_sides(options)
     assert (sides["server"].initial_window, sides["client"].initial_window) == (100, 20)
-    assert job.requested_sides(job.parser().parse_args(["-p", "B", "-w", "30"]))["server"].initial_window == 30
+    assert (
+        job.requested_sides(job.parser().parse_args(["-p", "B", "-w", "30"]))[
+            "server"
+        ].initial_window
+        == 30
+    )
 
 
-@pytest.mark.parametrize("arguments", [["-w", "-1"], ["-w", "10001"], ["-C", "Cubic;"], ["-p", "E"], ["-c", "host"]])
+@pytest.mark.parametrize(
+    "arguments", [["-w", "-1"], ["-w", "10001"], ["-C", "Cubic;"], ["-p", "E"], ["-c", "host"]]
+)
 def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         job.parser().parse_args(arguments)

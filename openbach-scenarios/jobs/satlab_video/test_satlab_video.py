@@ -32,8 +32,16 @@ def root(tmp_path: Path) -> Path:
 
 def test_segments_have_the_bytes_of_their_bitrates(job: ModuleType, root: Path) -> None:
     rates = job.read_rates(root, "video", 4.0)
-    assert [rate["bitrate_bps"] for rate in rates] == [400_000, 800_000, 1_600_000, 3_200_000, 6_400_000]
-    assert all((root / "video/site" / rate["path"]).stat().st_size == rate["bytes"] for rate in rates)
+    assert [rate["bitrate_bps"] for rate in rates] == [
+        400_000,
+        800_000,
+        1_600_000,
+        3_200_000,
+        6_400_000,
+    ]
+    assert all(
+        (root / "video/site" / rate["path"]).stat().st_size == rate["bytes"] for rate in rates
+    )
     with pytest.raises(job.JobError, match="page other"):
         job.read_rates(root, "other", 4.0)
 
@@ -43,19 +51,26 @@ def test_a_browser_reaches_the_server_and_the_player_alone(job: ModuleType, tmp_
         pytest.skip("needs Chromium")
     made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "pin=")
     argv = job.browser_argv(made, tmp_path, 8000)
-    assert "--host-resolver-rules=MAP video.satlab.test 198.18.4.2,MAP * ~NOTFOUND,EXCLUDE 127.0.0.1" in argv
+    assert (
+        "--host-resolver-rules=MAP video.satlab.test 198.18.4.2,MAP * ~NOTFOUND,EXCLUDE 127.0.0.1"
+        in argv
+    )
     assert "--origin-to-force-quic-on=video.satlab.test:443" in argv
     assert "--ignore-certificate-errors-spki-list=pin=" in argv
 
 
-def test_a_browser_that_ends_by_itself_is_a_fault(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_ends_by_itself_is_a_fault(
+    job: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job, "browser_argv", lambda *_: ["false"])
     made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "")
     playback = job.play(made, threading.Event())
     assert job.document(made, playback, 1.0)["fault"] == "the browser ended with status 1"
 
 
-def test_a_missing_network_log_is_a_fault_of_what_is_stored(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_network_log_is_a_fault_of_what_is_stored(
+    job: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     playback = job.Playback([{"index": 0}], "")
     playback.ended.set()  # the player has reported its end
     monkeypatch.setattr(job, "browser_argv", lambda *_: ["true"])
@@ -70,16 +85,21 @@ def test_segments_over_another_protocol_are_a_fault(job: ModuleType) -> None:
     assert job.document(made, playback, 1.0)["fault"] == "segments came over h1"
 
 
-@pytest.mark.parametrize(("session", "protocol"), [("QUIC_SESSION", "h3"), ("HTTP2_SESSION", "h2"), ("SOCKET", "h1")])
+@pytest.mark.parametrize(
+    ("session", "protocol"), [("QUIC_SESSION", "h3"), ("HTTP2_SESSION", "h2"), ("SOCKET", "h1")]
+)
 def test_the_protocol_is_that_of_the_browser_s_sessions_with_the_host(
     job: ModuleType, tmp_path: Path, session: str, protocol: str
 ) -> None:
     log, types = tmp_path / "network.json", {"SOCKET": 1, "QUIC_SESSION": 2, "HTTP2_SESSION": 3}
-    lines = [{"params": {"host": host}, "phase": 1, "source": {"id": 1}, "time": "1", "type": kind}
-             for host, kind in (("other.test", 2), ("video.satlab.test", types[session]))]  # fmt: skip
+    lines = [
+        {"params": {"host": host}, "phase": 1, "source": {"id": 1}, "time": "1", "type": kind}
+        for host, kind in (("other.test", 2), ("video.satlab.test", types[session]))
+    ]
     head = json.dumps({"constants": {"logEventTypes": types}})[:-1]
     log.write_text(
-        f'{head},\n"events": [\n' + "".join(json.dumps(line, separators=(",", ":")) + ",\n" for line in lines)
+        f'{head},\n"events": [\n'
+        + "".join(json.dumps(line, separators=(",", ":")) + ",\n" for line in lines)
     )
     assert job.spoken(log, "video.satlab.test") == protocol
     log.write_text("")
@@ -87,7 +107,9 @@ def test_the_protocol_is_that_of_the_browser_s_sessions_with_the_host(
         job.spoken(log, "video.satlab.test")
 
 
-@pytest.mark.parametrize("arguments", [["h4", "192.0.2.1"], ["h1", "host"], ["h1", "192.0.2.1", "-p", "../x"], []])
+@pytest.mark.parametrize(
+    "arguments", [["h4", "192.0.2.1"], ["h1", "host"], ["h1", "192.0.2.1", "-p", "../x"], []]
+)
 def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         job.parser().parse_args(arguments)
@@ -115,7 +137,9 @@ def served(root: Path) -> Iterator[None]:
 
 
 @pytest.mark.browser
-def test_a_video_is_played_to_its_end(trial: Callable[[str], Any], root: Path, served: None, tmp_path: Path) -> None:
+def test_a_video_is_played_to_its_end(
+    trial: Callable[[str], Any], root: Path, served: None, tmp_path: Path
+) -> None:
     del served
     job = trial("satlab_video")
     words = ("h1", "127.0.0.80", "-t", "4", "-s", "1", "--root", str(root), "--pki", str(tmp_path))
@@ -129,7 +153,9 @@ def test_a_video_is_played_to_its_end(trial: Callable[[str], Any], root: Path, s
 
 
 @pytest.mark.browser
-def test_a_server_that_is_not_there_is_the_reason(trial: Callable[[str], Any], root: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_the_reason(
+    trial: Callable[[str], Any], root: Path, tmp_path: Path
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.81", 0))
     words = ("h1", "127.0.0.81", "-t", "4", "--root", str(root), "--pki", str(tmp_path))

@@ -11,7 +11,11 @@ import pytest
 
 def test_both_ends_make_the_same_keys(module: Callable[[str], ModuleType]) -> None:
     job = module("satlab_vpn")
-    keys = {job.private_key(secret, IPv4Address(end)) for secret in "ab" for end in ("192.0.2.1", "192.0.2.2")}
+    keys = {
+        job.private_key(secret, IPv4Address(end))
+        for secret in "ab"
+        for end in ("192.0.2.1", "192.0.2.2")
+    }
     assert len(keys) == 4
     for key in map(base64.b64decode, keys):
         assert (len(key), key[0] & 7, key[31] & 192) == (32, 0, 64), "clamped (RFC 7748, section 5)"
@@ -23,7 +27,13 @@ def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], n
         pytest.skip("needs wireguard-tools")
     near = trial("satlab_vpn")
     outside, inside = ("192.0.2.1", "192.0.2.2"), ("198.19.0.1", "198.19.0.2")
-    there = near.start(*outside[::-1], *inside[::-1], within=node.far.within, JOB_INSTANCE_ID="7", LOG_LEVEL="debug")
+    there = near.start(
+        *outside[::-1],
+        *inside[::-1],
+        within=node.far.within,
+        JOB_INSTANCE_ID="7",
+        LOG_LEVEL="debug",
+    )
     here = near.start(*outside, *inside, within=node.within, LOG_LEVEL="debug")
     try:
         near.ready()
@@ -38,6 +48,8 @@ def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], n
 
 
 @pytest.mark.parametrize("arguments", [["192.0.2.1"], ["a", "b", "c", "d"], []])
-def test_bad_arguments_are_refused(module: Callable[[str], ModuleType], arguments: list[str]) -> None:
+def test_bad_arguments_are_refused(
+    module: Callable[[str], ModuleType], arguments: list[str]
+) -> None:
     with pytest.raises(SystemExit):
         module("satlab_vpn").parser().parse_args(arguments)

@@ -24,7 +24,9 @@ job = job_programs.load("satlab_web_server")
 def page_request(tmp_path: Path) -> Any:
     for name in ("server.key", "server.crt"):
         (tmp_path / name).touch()
-    return job.Request(Path("/www/kepler/site"), "h3", IPv4Address("198.18.4.2"), 443, "cubic", tmp_path, tmp_path)
+    return job.Request(
+        Path("/www/kepler/site"), "h3", IPv4Address("198.18.4.2"), 443, "cubic", tmp_path, tmp_path
+    )
 
 
 def with_field(page_request: Any, **fields: Any) -> Any:
@@ -57,7 +59,11 @@ def nginx(version: str, modules: str = "") -> tuple[int, str, str]:
         ({"nginx": nginx("1.22.1")}, "h1", "nginx"),
         ({"h2o": NEW_H2O, "gtlsserver": GTLSSERVER}, "h3", "h2o"),
         (
-            {"h2o": OLD_H2O, "gtlsserver": GTLSSERVER, "nginx": nginx("1.28.0", "--with-http_v3_module")},
+            {
+                "h2o": OLD_H2O,
+                "gtlsserver": GTLSSERVER,
+                "nginx": nginx("1.28.0", "--with-http_v3_module"),
+            },
             "h3",
             "gtlsserver",
         ),
@@ -94,7 +100,11 @@ def test_without_a_server_each_reason_is_reported(
 def test_h2o_neither_compresses_nor_upgrades_nor_speaks_tls_on_h1(page_request: Any) -> None:
     config = job.h2o_config(with_field(page_request, protocol="h1", port=80))
     assert config["listen"] == {"host": "198.18.4.2", "port": 80}
-    assert (config["compress"], config["file.send-compressed"], config["http1-upgrade-to-http2"]) == (
+    assert (
+        config["compress"],
+        config["file.send-compressed"],
+        config["http1-upgrade-to-http2"],
+    ) == (
         "OFF",
         "OFF",
         "OFF",
@@ -115,13 +125,19 @@ def test_a_missing_key_is_reported(page_request: Any) -> None:
         job.key_pair(page_request)
 
 
-@pytest.mark.parametrize(("protocol", "kind"), [("h1", socket.SOCK_STREAM), ("h3", socket.SOCK_DGRAM)])
-def test_a_port_in_use_is_reported_in_one_line(page_request: Any, protocol: str, kind: socket.SocketKind) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "kind"), [("h1", socket.SOCK_STREAM), ("h3", socket.SOCK_DGRAM)]
+)
+def test_a_port_in_use_is_reported_in_one_line(
+    page_request: Any, protocol: str, kind: socket.SocketKind
+) -> None:
     with socket.socket(socket.AF_INET, kind) as holder:
         holder.bind((str(LOOPBACK), 0))
         if kind == socket.SOCK_STREAM:
             holder.listen()
-        taken = with_field(page_request, protocol=protocol, bind=LOOPBACK, port=holder.getsockname()[1])
+        taken = with_field(
+            page_request, protocol=protocol, bind=LOOPBACK, port=holder.getsockname()[1]
+        )
         with pytest.raises(job.JobError, match="port in use") as caught:
             job.check_port(taken)
         assert caught.value.status == 3
@@ -202,25 +218,43 @@ def test_the_descriptor_names_the_options_of_the_script() -> None:
     assert descriptor.persistent
     assert {p.release for p in descriptor.platforms} == {"bookworm", "trixie", "jammy", "noble"}
     flags = {a.flag: a.name for a in descriptor.level.optional}
-    assert flags == {"-p": "page", "-P": "protocol", "-B": "bind", "--port": "port", "-C": "congestion_control"}
+    assert flags == {
+        "-p": "page",
+        "-P": "protocol",
+        "-B": "bind",
+        "--port": "port",
+        "-C": "congestion_control",
+    }
     defaults = vars(job.parser().parse_args([]))
     for argument in descriptor.level.optional:
         if argument.default is not None:
             assert argument.default == defaults[argument.name]
 
 
-def test_a_page_that_was_not_generated_ends_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_page_that_was_not_generated_ends_the_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["satlab_web_server", "--root", str(tmp_path)])
     assert job.main() == 2
     assert "holds no index.html" in capsys.readouterr().err
 
 
-def test_the_record_of_the_server_is_stored(monkeypatch: pytest.MonkeyPatch, page_request: Any) -> None:
+def test_the_record_of_the_server_is_stored(
+    monkeypatch: pytest.MonkeyPatch, page_request: Any
+) -> None:
     sent: dict[str, Any] = {}
-    monkeypatch.setattr(job.collect_agent, "store_files", lambda _now, **files: sent.update(files) or "OK")
-    monkeypatch.setattr(job.collect_agent, "send_stat", lambda _now, **values: sent.update(values) or "OK")
-    job.record(with_field(page_request, protocol="h1"), "kepler", job.Server("h2o", "2.2.5", ["h2o"]), {"bbr"})
+    monkeypatch.setattr(
+        job.collect_agent, "store_files", lambda _now, **files: sent.update(files) or "OK"
+    )
+    monkeypatch.setattr(
+        job.collect_agent, "send_stat", lambda _now, **values: sent.update(values) or "OK"
+    )
+    job.record(
+        with_field(page_request, protocol="h1"),
+        "kepler",
+        job.Server("h2o", "2.2.5", ["h2o"]),
+        {"bbr"},
+    )
     content = json.loads(Path(sent["server_json"]).read_text())
     assert content["congestion_control"] == {"asked": "cubic", "observed": ["bbr"]}
     assert content["server"] == "h2o"

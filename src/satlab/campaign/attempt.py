@@ -28,7 +28,9 @@ Returns how it ended; None when `stop` came first. Raises HostError when the hos
 """
 
 
-def here(task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event) -> Ended | None:
+def here(
+    task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
+) -> Ended | None:
     """Run a task's command on this host (`Measure`). The command inherits the lock."""
     for name, content in task.files.items():
         (place / name).write_text(json.dumps(content))
@@ -48,16 +50,20 @@ def here(task: Task, place: Path, deadline_s: float, lock: int, stop: threading.
 
 def command(task: Task) -> list[str]:
     """Return the words that run a task with our own programs. They get SIGTERM when their worker ends."""
-    program = [sys.executable, "-m", "satlab"] if task.argv[0] == "satlab" else [str(paths.SATVIRTUAL)]
+    program = (
+        [sys.executable, "-m", "satlab"] if task.argv[0] == "satlab" else [str(paths.SATVIRTUAL)]
+    )
     return ["setpriv", "--pdeathsig", "TERM", "--", *program, *task.argv[1:]]
 
 
-def _run(task: Task, place: Path, lock: int, deadline_s: float, stop: threading.Event) -> int | None:
+def _run(
+    task: Task, place: Path, lock: int, deadline_s: float, stop: threading.Event
+) -> int | None:
     """Return the exit status of a task's command; None at its deadline."""
     with (place / record.OUTPUT).open("wb") as output, (place / record.LOG).open("wb") as log:
         child = subprocess.Popen(
             command(task), cwd=place, stdin=lock, stdout=output, stderr=log, start_new_session=True
-        )  # fmt: skip
+        )
         ended = processes.wait(lambda: child.poll() is not None or stop.is_set(), deadline_s)
         if child.poll() is None:
             _end(child)

@@ -98,13 +98,17 @@ def load(folder: Path, name: str, plan: Plan) -> list[Task]:
     try:
         found = Batches.validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
-        raise ConfigError(f"{file} holds no batches: {error}", hint="satlab campaign run writes it") from error
+        raise ConfigError(
+            f"{file} holds no batches: {error}", hint="satlab campaign run writes it"
+        ) from error
     if name not in found or id_of(found[name].tasks) != name:
         raise ConfigError(f"{file} has no batch {name}", hint="satlab campaign run writes it")
     known = {task.id: task for task in plan.tasks}
     foreign = [task for task in found[name].tasks if task not in known]
     if foreign:
-        raise ConfigError(f"{foreign[0]} is not a task of the plan", hint="satlab campaign plan lists them")
+        raise ConfigError(
+            f"{foreign[0]} is not a task of the plan", hint="satlab campaign plan lists them"
+        )
     return [known[task] for task in found[name].tasks]
 
 

@@ -41,7 +41,9 @@ class CampaignFile(Strict):
     profile: Many[str] = ("geo",)
     options: dict[str, Many[Value]] = Field(default_factory=dict)
     values: dict[str, Many[Value]] = Field(default_factory=dict)
-    paper: Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"] | None = None
+    paper: (
+        Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"] | None
+    ) = None
     quick: bool = False
     cells: Many[str] | None = None
     suite: Id | None = None
@@ -49,7 +51,9 @@ class CampaignFile(Strict):
     clock: Clock | None = None
     stack: Literal["quinn", "quiche", "ngtcp2", "tcp-pep"] = "quinn"
     repetitions: int = Field(default=1, ge=1, le=10_000)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=1 << 63)], ...] | None = Field(default=None, min_length=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=1 << 63)], ...] | None = Field(
+        default=None, min_length=1
+    )
     deadline_s: float = Field(default=1200, ge=1, le=86_400)
 
     @model_validator(mode="after")

@@ -40,7 +40,9 @@ class Judged:
     @property
     def title(self) -> str:
         """Return claim and loss."""
-        return self.claim if self.loss_percent is None else f"{self.claim}, loss {self.loss_percent} %"
+        return (
+            self.claim if self.loss_percent is None else f"{self.claim}, loss {self.loss_percent} %"
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,9 @@ def of_paper(plan: Plan, folder: CampaignFolder, collected: Collected) -> Conclu
     return _of_flows(plan, collected.outcomes) if factors == {FLOW_FACTORS} else Conclusions()
 
 
-def _of_scenarios(plan: Plan, folder: CampaignFolder, done: list[tuple[Task, TaskRecord]]) -> Conclusions:
+def _of_scenarios(
+    plan: Plan, folder: CampaignFolder, done: list[tuple[Task, TaskRecord]]
+) -> Conclusions:
     runs: dict[Cell, list[CampaignRun]] = {}
     factors = {cell.id: cell.factors for cell in plan.cells}
     for task, found in done:
@@ -85,7 +89,9 @@ def _of_scenarios(plan: Plan, folder: CampaignFolder, done: list[tuple[Task, Tas
         runs.setdefault(cell, []).append(_run(task, found, folder))
     cells = {cell: CellResult(cell, tuple(of_cell)) for cell, of_cell in runs.items()}
     judged = [one for one in Results(cells, 1).conclusions if one.runs]
-    return Conclusions(tuple(Judged(one.claim, one.loss, one.verdict, one.evidence, one.runs) for one in judged))
+    return Conclusions(
+        tuple(Judged(one.claim, one.loss, one.verdict, one.evidence, one.runs) for one in judged)
+    )
 
 
 def _run(task: Task, found: TaskRecord, folder: CampaignFolder) -> CampaignRun:

@@ -31,14 +31,23 @@ COLUMNS: Mapping[str, tuple[type[pl.DataType], str]] = {
     "task": (pl.String, "id of the task: one run of the cell"),
     "number": (pl.Int64, "number of the task in its cell, from 1"),
     "seed": (pl.Int64, "seed of losses, jitter and start times"),
-    "metric": (pl.String, "what was measured, with its unit; task_s is the time that the task took"),
+    "metric": (
+        pl.String,
+        "what was measured, with its unit; task_s is the time that the task took",
+    ),
     "value": (pl.Float64, "the value; null when the sample has none"),
     "labels": (pl.String, "what distinguishes values of one metric, as a JSON object"),
-    "status": (pl.String, "ok, failed, censored (larger than measured), unsupported, out of calibration, missing"),
+    "status": (
+        pl.String,
+        "ok, failed, censored (larger than measured), unsupported, out of calibration, missing",
+    ),
     "reason": (pl.String, "why the sample is not ok"),
     "calibrated": (pl.Boolean, "whether the task was in calibration; null when it was not done"),
     "host": (pl.String, "name of the host, or Slurm's name of the node"),
-    "stamp": (pl.String, "digest of the host's processor, cores, memory, kernel and system, and satlab's version"),
+    "stamp": (
+        pl.String,
+        "digest of the host's processor, cores, memory, kernel and system, and satlab's version",
+    ),
     "attempts": (pl.Int64, "attempts at the task; the last one counts"),
     "began_unix_s": (pl.Float64, "begin of the attempt that counts, s since the epoch"),
     "cpu_s": (pl.Float64, "CPU time of the command of that attempt, s"),
@@ -90,7 +99,12 @@ def measured(frame: pl.DataFrame) -> pl.DataFrame:
     of a page load; other labels describe the run, such as times and versions.
     """
     is_state = (pl.col("metric") == TASK_METRIC) | pl.col("metric").str.ends_with("_ok")
-    kept = frame.filter(pl.col("value").is_not_null() & (pl.col("status") == "ok") & pl.col("calibrated") & ~is_state)
+    kept = frame.filter(
+        pl.col("value").is_not_null()
+        & (pl.col("status") == "ok")
+        & pl.col("calibrated")
+        & ~is_state
+    )
     labels = [json.loads(text) for text in kept["labels"]]
     seen: dict[tuple[str, str, str], set[str]] = {}
     for task, metric, of_row in zip(kept["task"], kept["metric"], labels, strict=True):
@@ -107,7 +121,9 @@ def measured(frame: pl.DataFrame) -> pl.DataFrame:
 def _changed(found: TaskRecord, place: Path) -> str:
     """Return which files are not as they were when the task ended; empty if all are."""
     now = record.hashes(place / found.counts)
-    names = sorted(name for name in now.keys() | found.files.keys() if now.get(name) != found.files.get(name))
+    names = sorted(
+        name for name in now.keys() | found.files.keys() if now.get(name) != found.files.get(name)
+    )
     return f"changed since the task's end: {', '.join(names[:3])}" if names else ""
 
 
@@ -124,8 +140,16 @@ def _rows(
     plan: Plan, cell: Cell, task: Task, found: TaskRecord | None, output: tuple[Any, str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a task. `output`: what its command printed, and why that is not to be used."""
-    common: dict[str, Any] = {"campaign": plan.name, "cell": cell.id, "task": task.id, "number": task.number}
-    common |= {"seed": task.seed, **{f"factor_{name}": str(value) for name, value in cell.factors.items()}}
+    common: dict[str, Any] = {
+        "campaign": plan.name,
+        "cell": cell.id,
+        "task": task.id,
+        "number": task.number,
+    }
+    common |= {
+        "seed": task.seed,
+        **{f"factor_{name}": str(value) for name, value in cell.factors.items()},
+    }
     if found is None:
         yield common | _values(Sample(TASK_METRIC, None, "missing", "not done"))
         return
@@ -143,7 +167,9 @@ def _rows(
     parsed, fault = output
     measured, fault = ([], fault) if fault else _samples(task, cell, parsed)
     status = "failed" if fault else found.status
-    yield common | _values(Sample(TASK_METRIC, last.ended_unix_s - last.began_unix_s, status, fault or last.reason))
+    yield common | _values(
+        Sample(TASK_METRIC, last.ended_unix_s - last.began_unix_s, status, fault or last.reason)
+    )
     for sample in measured:
         yield common | _values(sample)
 
@@ -165,7 +191,9 @@ def _values(sample: Sample) -> dict[str, Any]:
 
 def _schema(plan: Plan) -> dict[str, type[pl.DataType]]:
     factors = dict.fromkeys(name for cell in plan.cells for name in cell.factors)
-    return {name: kind for name, (kind, _) in COLUMNS.items()} | {f"factor_{name}": pl.String for name in factors}
+    return {name: kind for name, (kind, _) in COLUMNS.items()} | {
+        f"factor_{name}": pl.String for name in factors
+    }
 
 
 def _write(frame: pl.DataFrame, folder: Path) -> None:
@@ -179,5 +207,7 @@ def _write(frame: pl.DataFrame, folder: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     scratch.rename(target)
     lines = [f'{name},{kind.__name__},"{text}"' for name, (kind, text) in COLUMNS.items()]
-    lines += [f'{name},String,"factor of the campaign"' for name in frame.columns if name not in COLUMNS]
+    lines += [
+        f'{name},String,"factor of the campaign"' for name in frame.columns if name not in COLUMNS
+    ]
     write_atomically(folder / DICTIONARY, "\n".join(["column,type,meaning", *lines]) + "\n")

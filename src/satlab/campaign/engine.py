@@ -88,7 +88,9 @@ class Engine:
         digest = self.folder.begin(self.plan)
         with locked(self.folder.path / ".lock", POLL_S):
             left = len(self.folder.left(self.plan))
-            log.line(f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated {self._estimate()}")
+            log.line(
+                f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated {self._estimate()}"
+            )
             try:
                 status = self._work(digest, log, stop) if left else 0
             finally:
@@ -97,8 +99,15 @@ class Engine:
             log.line("stopped; the same command goes on")
             return ExitStatus.INTERRUPTED
         if lost := len(self.folder.left(self.plan)):
-            words = " | ".join((processes.log_tail(self.folder.log) or "").strip().splitlines()[-processes.LOG_LINES :])
-            raise HostError(f"{lost} tasks are not done (Snakemake: {status}): {words}", f"read {self.folder.log}")
+            words = " | ".join(
+                (processes.log_tail(self.folder.log) or "")
+                .strip()
+                .splitlines()[-processes.LOG_LINES :]
+            )
+            raise HostError(
+                f"{lost} tasks are not done (Snakemake: {status}): {words}",
+                f"read {self.folder.log}",
+            )
         return self._status()
 
     def _work(self, digest: str, log: ProgressLog, stop: threading.Event) -> int:
@@ -106,14 +115,19 @@ class Engine:
         left, before, status = self.folder.left(self.plan), len(self.plan.tasks) + 1, 0
         while left and len(left) < before and not stop.is_set():
             before = len(left)
-            batches.write(self.folder.path, batches.group(left, self._at_once_of(left), self.plan.deadline_s))
+            batches.write(
+                self.folder.path, batches.group(left, self._at_once_of(left), self.plan.deadline_s)
+            )
             status = self._snakemake(self.command(digest), log, stop)
             left = self.folder.left(self.plan)
         return status
 
     def command(self, digest: str) -> list[str]:
         """Return Snakemake's words. Its `worker` is this satlab with the plan's hash; a job adds a batch's id."""
-        environment = [f"PYTHONPATH={paths.PYTHONPATH}", f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}"]
+        environment = [
+            f"PYTHONPATH={paths.PYTHONPATH}",
+            f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}",
+        ]
         words = [
             "env",
             *environment,
@@ -128,24 +142,56 @@ class Engine:
         words += ["--hosts", str(self.options.hosts.resolve())] if self.options.hosts else []
         words += ["--turns"] if self._takes_turns() else []
         return [
-            *(str(SNAKEMAKE), "-m", "snakemake", "--snakefile", str(WORKFLOW), "--directory", str(self.folder.path)),
+            *(
+                str(SNAKEMAKE),
+                "-m",
+                "snakemake",
+                "--snakefile",
+                str(WORKFLOW),
+                "--directory",
+                str(self.folder.path),
+            ),
             *("--config", f"worker={shlex.join(words)}", "--scheduler", "greedy", "--keep-going"),
-            *("--retries", str(self.options.retries + LOST), "--nolock", "--ignore-incomplete", "--drop-metadata"),
+            *(
+                "--retries",
+                str(self.options.retries + LOST),
+                "--nolock",
+                "--ignore-incomplete",
+                "--drop-metadata",
+            ),
             *("--rerun-triggers", "mtime", "--quiet", "progress", "rules", "reason", "host"),
             *self._of_executor(),
         ]
 
     def _of_executor(self) -> list[str]:
         if self.options.executor == "slurm":
-            partition = [f"slurm_partition={self.options.partition}"] if self.options.partition else []
+            partition = (
+                [f"slurm_partition={self.options.partition}"] if self.options.partition else []
+            )
             return [
-                *("--executor", "slurm", "--jobs", str(self._at_once()), "--latency-wait", str(LATENCY_S)),
+                *(
+                    "--executor",
+                    "slurm",
+                    "--jobs",
+                    str(self._at_once()),
+                    "--latency-wait",
+                    str(LATENCY_S),
+                ),
                 # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for MinJobAge (300 s).
-                *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "5"),
+                *(
+                    "--slurm-status-command",
+                    "squeue",
+                    "--slurm-init-seconds-before-status-checks",
+                    "5",
+                ),
                 *("--default-resources", "mem_mb=1000", *partition),
             ]
         # With ssh the local tasks are connections: they need no cores here.
-        cores = self._at_once() * max((task.cores for task in self.plan.tasks), default=1) if self.options.hosts else 0
+        cores = (
+            self._at_once() * max((task.cores for task in self.plan.tasks), default=1)
+            if self.options.hosts
+            else 0
+        )
         return [
             *("--executor", "local", "--cores", str(max(_cores(), self._at_once(), cores))),
             *("--resources", f"tasks={self._at_once()}", f"labs={self._labs()}"),
@@ -155,7 +201,9 @@ class Engine:
         return self.options.jobs or self.options.slots or _cores()
 
     def _takes_turns(self) -> bool:
-        return self.options.executor == "slurm" or (self.options.executor == "local" and self.options.jobs is None)
+        return self.options.executor == "slurm" or (
+            self.options.executor == "local" and self.options.jobs is None
+        )
 
     def _labs(self) -> int:
         """Return how many labs run at once: here as many as `satlab bench host` found, else half of the cores."""
@@ -172,13 +220,20 @@ class Engine:
 
     def _snakemake(self, argv: list[str], log: ProgressLog, stop: threading.Event) -> int:
         """Run Snakemake to its end and report progress. It gets SIGKILL when this process ends."""
-        home = {"XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache"), "PYTHONNOUSERSITE": "1"}
+        home = {
+            "XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache"),
+            "PYTHONNOUSERSITE": "1",
+        }
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with self.folder.log.open("ab") as output:
             child = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *argv], stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, env=kept | home, start_new_session=True,
-            )  # fmt: skip
+                ["setpriv", "--pdeathsig", "KILL", "--", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=kept | home,
+                start_new_session=True,
+            )
             progress = _Progress(self.plan, self.folder, log)
             while child.poll() is None and not stop.is_set():
                 stop.wait(POLL_S)
@@ -190,7 +245,10 @@ class Engine:
         return child.returncode
 
     def _status(self) -> ExitStatus:
-        found = {record.status if (record := self.folder.read(task)) else "failed" for task in self.plan.tasks}
+        found = {
+            record.status if (record := self.folder.read(task)) else "failed"
+            for task in self.plan.tasks
+        }
         if "failed" in found:
             return ExitStatus.FAILED
         return ExitStatus.UNCALIBRATED if "out of calibration" in found else ExitStatus.OK
@@ -217,8 +275,14 @@ class _Progress:
         self._last = len(left)
         left_s = sum(task.estimate_s for task in left)
         done_s = self._first_s - left_s
-        remaining = f", about {duration((now - self._began) * left_s / done_s)} left" if left and done_s else ""
-        self._log.line(f"{len(self._plan.tasks) - len(left)} of {len(self._plan.tasks)} tasks done{remaining}")
+        remaining = (
+            f", about {duration((now - self._began) * left_s / done_s)} left"
+            if left and done_s
+            else ""
+        )
+        self._log.line(
+            f"{len(self._plan.tasks) - len(left)} of {len(self._plan.tasks)} tasks done{remaining}"
+        )
 
 
 def _cores() -> int:
@@ -230,7 +294,12 @@ def choose(plan: Plan, folder: Path | None, options: Options) -> Engine:
     if options.partition is not None and options.executor != "slurm":
         raise ConfigError("--partition is for --executor slurm", hint="leave it out")
     if (options.hosts is not None) != (options.executor == "ssh"):
-        raise ConfigError("--executor ssh and --hosts FILE go together", hint="docs/campaigns.md describes the file")
+        raise ConfigError(
+            "--executor ssh and --hosts FILE go together",
+            hint="docs/campaigns.md describes the file",
+        )
     if options.jobs and options.slots and options.jobs > options.slots:
-        raise ConfigError(f"--jobs {options.jobs}: the hosts have {options.slots} slots", hint="leave --jobs out")
+        raise ConfigError(
+            f"--jobs {options.jobs}: the hosts have {options.slots} slots", hint="leave --jobs out"
+        )
     return Engine(plan, CampaignFolder(folder or Path("runs") / f"campaign-{plan.name}"), options)

@@ -32,14 +32,20 @@ class HostEffect:
 def effects(frame: pl.DataFrame) -> list[HostEffect]:
     """Test each metric of each cell that two hosts or more measured in calibration; in the order of cells."""
     found = []
-    groups_of = dataset.measured(frame).group_by(["cell", "metric", dataset.SERIES], maintain_order=True)
+    groups_of = dataset.measured(frame).group_by(
+        ["cell", "metric", dataset.SERIES], maintain_order=True
+    )
     for (cell, metric, labels), part in groups_of:
         groups: dict[str, list[float]] = {}
         for host, value in part.select("host", "value").iter_rows():
             groups.setdefault(host, []).append(value)
-        groups = {host: values for host, values in sorted(groups.items()) if len(values) >= MIN_VALUES}
+        groups = {
+            host: values for host, values in sorted(groups.items()) if len(values) >= MIN_VALUES
+        }
         if len(groups) >= 2 and len({value for values in groups.values() for value in values}) > 1:
-            hosts = tuple((host, len(values), median(sorted(values))) for host, values in groups.items())
+            hosts = tuple(
+                (host, len(values), median(sorted(values))) for host, values in groups.items()
+            )
             h, p = kruskal_wallis(list(groups.values()))
             found.append(HostEffect(str(cell), str(metric), str(labels), hosts, h, p))
     adjusted = holm([effect.p for effect in found])

@@ -67,7 +67,19 @@ class HostsFile(Strict):
         }
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return [
-            *("ssh", "-F", "none", "-T", *words, "-p", str(host.port), "-l", host.user, "--", host.address),
+            *(
+                "ssh",
+                "-F",
+                "none",
+                "-T",
+                *words,
+                "-p",
+                str(host.port),
+                "-l",
+                host.user,
+                "--",
+                host.address,
+            ),
             f"{host.satlab} campaign attempt",
         ]
 
@@ -75,12 +87,17 @@ class HostsFile(Strict):
 def load(path: Path) -> HostsFile:
     """Read a file of hosts. Raises ConfigError with every fault."""
     read = yaml_file.load(path, HostsFile, {})
-    paths = {name: path.parent.resolve() / getattr(read, name) for name in ("known_hosts", "identity")}
+    paths = {
+        name: path.parent.resolve() / getattr(read, name) for name in ("known_hosts", "identity")
+    }
     for name, file in paths.items():
         if not file.is_file():
             raise ConfigError(
-                f"{path}: {name}: {file} is not a file", hint="ssh-keyscan and ssh-keygen write such files"
+                f"{path}: {name}: {file} is not a file",
+                hint="ssh-keyscan and ssh-keygen write such files",
             )
         if any(character.isspace() for character in str(file)):
-            raise ConfigError(f"{path}: {name}: {file}: ssh takes no spaces here", hint="move the file")
+            raise ConfigError(
+                f"{path}: {name}: {file}: ssh takes no spaces here", hint="move the file"
+            )
     return read.model_copy(update=paths)

@@ -42,12 +42,31 @@ def documents(plan: Plan, cluster: Cluster) -> list[dict[str, Any]]:
     digest = plans.digest(text)
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     if len(packed) > MAX_CONFIG_MAP - 1000:
-        raise ConfigError(f"the plan of {len(plan.tasks)} tasks exceeds a ConfigMap (1 MiB)", hint="split the campaign")
-    letters = "".join(c if c.isascii() and c.isalnum() else "-" for c in plan.name.lower())[:NAME_CHARACTERS]
+        raise ConfigError(
+            f"the plan of {len(plan.tasks)} tasks exceeds a ConfigMap (1 MiB)",
+            hint="split the campaign",
+        )
+    letters = "".join(c if c.isascii() and c.isalnum() else "-" for c in plan.name.lower())[
+        :NAME_CHARACTERS
+    ]
     name = f"satlab-{letters.strip('-')}-{digest[:8]}"
-    head = {"name": name, "namespace": cluster.namespace, "labels": {"app.kubernetes.io/name": "satlab"}}
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": head, "binaryData": {PLAN.name: packed}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": head, "spec": _job(plan, cluster, name, digest)}
+    head = {
+        "name": name,
+        "namespace": cluster.namespace,
+        "labels": {"app.kubernetes.io/name": "satlab"},
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": head,
+        "binaryData": {PLAN.name: packed},
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": head,
+        "spec": _job(plan, cluster, name, digest),
+    }
     return [config, job]
 
 
@@ -77,13 +96,27 @@ def _job(plan: Plan, cluster: Cluster, name: str, digest: str) -> dict[str, Any]
 def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
     """Return the container of each pod: privileged where a lab is made of network namespaces, and only there."""
     has_labs = any(task.lab == "netns" for task in plan.tasks)
-    closed = {"privileged": False, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    closed = {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
     return {
         "name": "task",
         "image": cluster.image,
-        "command": ["satlab", "campaign", "pod", "--plan", digest, "--retries", str(cluster.retries)],
+        "command": [
+            "satlab",
+            "campaign",
+            "pod",
+            "--plan",
+            digest,
+            "--retries",
+            str(cluster.retries),
+        ],
         "securityContext": {"privileged": True} if has_labs else closed,
-        "resources": {"requests": {"cpu": str(max(task.cores for task in plan.tasks)), "memory": "1Gi"}},
+        "resources": {
+            "requests": {"cpu": str(max(task.cores for task in plan.tasks)), "memory": "1Gi"}
+        },
         "volumeMounts": [
             {"name": "campaign", "mountPath": str(FOLDER)},
             {"name": "plan", "mountPath": str(PLAN.parent), "readOnly": True},
@@ -91,7 +124,9 @@ def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
     }
 
 
-def task_of_pod(index: str | None, sha256: str, file: Path = PLAN, folder: Path = FOLDER) -> tuple[CampaignFolder, str]:
+def task_of_pod(
+    index: str | None, sha256: str, file: Path = PLAN, folder: Path = FOLDER
+) -> tuple[CampaignFolder, str]:
     """Write the plan into the campaign's folder where none is, and return the folder and the task of this index.
 
     Raises:
@@ -100,7 +135,10 @@ def task_of_pod(index: str | None, sha256: str, file: Path = PLAN, folder: Path 
     with gzip.open(file, "rb") as packed:
         plan = plans.parse(packed.read(MAX_PLAN).decode(), str(file), sha256)
     if index is None or not index.isdecimal() or int(index) >= len(plan.tasks):
-        raise ConfigError(f"{INDEX}={index} is not the index of a task", hint="satlab campaign manifest writes the Job")
+        raise ConfigError(
+            f"{INDEX}={index} is not the index of a task",
+            hint="satlab campaign manifest writes the Job",
+        )
     where = CampaignFolder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".plan.lock", STOP_S):

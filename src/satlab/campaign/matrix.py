@@ -63,7 +63,9 @@ class Matrix:
             **{("values", name): values for name, values in file.values.items()},
         }
         for name in file.options.keys() - OPTIONS.keys():
-            remedy = "it is a field of its own" if name == "profile" else f"known: {', '.join(OPTIONS)}"
+            remedy = (
+                "it is a field of its own" if name == "profile" else f"known: {', '.join(OPTIONS)}"
+            )
             self.faults[Fault(f"options.{name}", "the link has no such option", remedy)] = None
             del lists["options", name]
         for values in itertools.product(*lists.values()):
@@ -71,14 +73,24 @@ class Matrix:
 
     def _cell(self, factors: Mapping[tuple[str, str], Value]) -> PlannedCell | None:
         """Return a cell; None with a fault. A fault of one factor hides none of another."""
-        given = {OPTIONS[name]: self._option(name, v) for (kind, name), v in factors.items() if kind == "options"}
+        given = {
+            OPTIONS[name]: self._option(name, v)
+            for (kind, name), v in factors.items()
+            if kind == "options"
+        }
         values = {name: _word(value) for (kind, name), value in factors.items() if kind == "values"}
         named = str(factors["scenario", ""])
         profile = self._noted(lambda: self._profile(str(factors["profile", ""])))
         link = self._noted(lambda: LinkOptions.of(profile=profile or "geo", **given))
         bed = self._noted(lambda: testbed.choose(values, link or LinkOptions()))
-        file = self._noted(lambda: shipped.scenario_file(Path(named) if named in _names() else self.folder / named))
-        bound = self._checked(file, bed, whole=link is not None and profile is not None) if file and bed else None
+        file = self._noted(
+            lambda: shipped.scenario_file(Path(named) if named in _names() else self.folder / named)
+        )
+        bound = (
+            self._checked(file, bed, whole=link is not None and profile is not None)
+            if file and bed
+            else None
+        )
         if profile is None or link is None or file is None or bound is None:
             return None
         has_browser = any(started.job.name in BROWSER_JOBS for started in bound.jobs())
@@ -104,8 +116,12 @@ class Matrix:
             )
         bound = self._bound.get(key)
         if bound is not None and whole and (file, bed.link.profile) not in self._prepared:
-            request = run.RunRequest(file, bed.link, bed.settings, self.folder, at_start=bed.at_start)
-            self._prepared[file, bed.link.profile] = self._noted(lambda: run.prepare(request)) is not None
+            request = run.RunRequest(
+                file, bed.link, bed.settings, self.folder, at_start=bed.at_start
+            )
+            self._prepared[file, bed.link.profile] = (
+                self._noted(lambda: run.prepare(request)) is not None
+            )
         return bound
 
     def _profile(self, named: str) -> str:

@@ -43,7 +43,9 @@ class OverSsh:
     folder: CampaignFolder
     plan_sha256: str
 
-    def __call__(self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event) -> Ended | None:
+    def __call__(
+        self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
+    ) -> Ended | None:
         """Run a task's command elsewhere. `lock` stays with this process, which ends its ssh.
 
         Raises:
@@ -62,13 +64,17 @@ class OverSsh:
             return ended
 
     @contextlib.contextmanager
-    def _slot(self, task: Task, within_s: float, stop: threading.Event) -> Iterator[tuple[SshHost, int] | None]:
+    def _slot(
+        self, task: Task, within_s: float, stop: threading.Event
+    ) -> Iterator[tuple[SshHost, int] | None]:
         """Hold a free slot; None when `stop` came first."""
         self._slots.mkdir(exist_ok=True)
         until = time.monotonic() + within_s
         with contextlib.ExitStack() as stack:
             while not stop.is_set():
-                places = [(host, number) for host in self._in_order(task) for number in range(host.slots)]
+                places = [
+                    (host, number) for host in self._in_order(task) for number in range(host.slots)
+                ]
                 if found := next((place for place in places if self._took(place, stack)), None):
                     yield found
                     return
@@ -96,7 +102,9 @@ class OverSsh:
     def _in_order(self, task: Task) -> list[SshHost]:
         """Return the hosts that are there, those without an attempt at the task first; all when none is there."""
         tried = {attempt.host.name for attempt in self.folder.attempts(task)}
-        there = [host for host in self.hosts.hosts if not self._is_away(host)] or list(self.hosts.hosts)
+        there = [host for host in self.hosts.hosts if not self._is_away(host)] or list(
+            self.hosts.hosts
+        )
         return sorted(there, key=lambda host: host.name in tried)
 
     def _is_away(self, host: SshHost) -> bool:
@@ -106,19 +114,32 @@ class OverSsh:
             return False
 
     def _on(
-        self, host: SshHost, number: int, task: Task, place: Path, deadline_s: float, stop: threading.Event
+        self,
+        host: SshHost,
+        number: int,
+        task: Task,
+        place: Path,
+        deadline_s: float,
+        stop: threading.Event,
     ) -> Ended | None:
         """Run one attempt on one host, and unpack its files."""
         plan = self.folder.plan_file.read_bytes()
-        request = Request(plan_sha256=self.plan_sha256, plan_bytes=len(plan), task=task.id, slot=number)
+        request = Request(
+            plan_sha256=self.plan_sha256, plan_bytes=len(plan), task=task.id, slot=number
+        )
         log = self._slots / f"{host.name}-{number}.log"
         with log.open("wb") as errors:
             child = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", "--", *self.hosts.command(host)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
         over = threading.Event()
-        watch = threading.Thread(target=_watch, args=(child, over, stop, deadline_s + SPARE_S), daemon=True)
+        watch = threading.Thread(
+            target=_watch, args=(child, over, stop, deadline_s + SPARE_S), daemon=True
+        )
         watch.start()
         fault = ""
         try:
@@ -132,9 +153,13 @@ class OverSsh:
         if stop.is_set():
             return None
         if ended is None:
-            words = " | ".join((processes.log_tail(log) or "").strip().splitlines()[-processes.LOG_LINES :])
+            words = " | ".join(
+                (processes.log_tail(log) or "").strip().splitlines()[-processes.LOG_LINES :]
+            )
             what = f"{host.name}: {task.id} was not finished (ssh: {child.returncode}){fault}"
-            raise HostError(f"{what}: {words}" if words else what, f"ssh to {host.address}, and see {log}")
+            raise HostError(
+                f"{what}: {words}" if words else what, f"ssh to {host.address}, and see {log}"
+            )
         # The name in the file of hosts: containers and virtual machines may have one host name.
         return ended.model_copy(update={"host": ended.host.model_copy(update={"name": host.name})})
 
@@ -160,8 +185,16 @@ def _unpack(child: "subprocess.Popen[bytes]", place: Path) -> Ended | None:
             size, count = size + member.size, count + 1
             path = PurePosixPath(member.name)
             is_plain = member.isreg() or member.isdir()
-            if size > MAX_BYTES or count > MAX_FILES or not is_plain or path.is_absolute() or ".." in path.parts:
-                raise tarfile.TarError(f"{member.name}: too much, or no file or folder below this one")
+            if (
+                size > MAX_BYTES
+                or count > MAX_FILES
+                or not is_plain
+                or path.is_absolute()
+                or ".." in path.parts
+            ):
+                raise tarfile.TarError(
+                    f"{member.name}: too much, or no file or folder below this one"
+                )
             content = archive.extractfile(member)
             if content is None:
                 (place / path).mkdir(exist_ok=True)
@@ -173,7 +206,9 @@ def _unpack(child: "subprocess.Popen[bytes]", place: Path) -> Ended | None:
     return None
 
 
-def _watch(child: "subprocess.Popen[bytes]", over: threading.Event, stop: threading.Event, within_s: float) -> None:
+def _watch(
+    child: "subprocess.Popen[bytes]", over: threading.Event, stop: threading.Event, within_s: float
+) -> None:
     """End ssh when its answer is over, at `stop`, or when it is late."""
     processes.wait(lambda: over.is_set() or stop.is_set(), within_s)
     if child.stdin is not None:

@@ -22,10 +22,22 @@ from satlab.report.figures import COLOURS, DataTable, Figure, axis, text
 
 MOST_PLOTS = 12
 ANSWERS = (
-    "goodput_bps", "goodput_mbps", "time_s", "complete_s", "page_load_time_ms", "first_contentful_paint_ms",
-    "largest_contentful_paint_ms", "transfer_time_s", "rtt_ms", "mos", "video_bitrate_bps", "one_way_delay_ms",
-    "retransmitted_ratio", "retransmits_count", "link_queue_p95_ms",
-)  # fmt: skip
+    "goodput_bps",
+    "goodput_mbps",
+    "time_s",
+    "complete_s",
+    "page_load_time_ms",
+    "first_contentful_paint_ms",
+    "largest_contentful_paint_ms",
+    "transfer_time_s",
+    "rtt_ms",
+    "mos",
+    "video_bitrate_bps",
+    "one_way_delay_ms",
+    "retransmitted_ratio",
+    "retransmits_count",
+    "link_queue_p95_ms",
+)
 """What most campaigns are made for: drawn before other metrics, in this order."""
 MOST_ROWS = 500
 ABBREVIATIONS = frozenset({"cpu", "mos", "rtt", "tcp"})
@@ -58,14 +70,28 @@ class Page:
         done = len(self.plan.tasks) - count["missing"]
         hosts = {host for host in self._tasks()["host"].to_list() if host is not None}
         significant = sum(effect.is_significant for effect in self.effects)
-        left_s = sum(task.estimate_s for task in self.plan.tasks if self.collected.records[task.id] is None)
+        left_s = sum(
+            task.estimate_s for task in self.plan.tasks if self.collected.records[task.id] is None
+        )
         rest = f", {duration(left_s)} of work left" if left_s else ""
         return [
-            (f"{done}/{len(self.plan.tasks)}", f"tasks done, of {len(self.plan.cells)} cells{rest}", ""),
-            (str(count["failed"]), "tasks failed, reasons below", "bad" if count["failed"] else "good"),
+            (
+                f"{done}/{len(self.plan.tasks)}",
+                f"tasks done, of {len(self.plan.cells)} cells{rest}",
+                "",
+            ),
+            (
+                str(count["failed"]),
+                "tasks failed, reasons below",
+                "bad" if count["failed"] else "good",
+            ),
             (str(count["out of calibration"]), "tasks out of calibration", ""),
             (str(len(hosts)), "hosts", ""),
-            (f"{significant}/{len(self.effects)}", "tests with an effect of the host", "bad" if significant else ""),
+            (
+                f"{significant}/{len(self.effects)}",
+                "tests with an effect of the host",
+                "bad" if significant else "",
+            ),
         ]
 
     def matrix(self) -> list[tuple[str, ...]]:
@@ -80,14 +106,22 @@ class Page:
 
     def failures(self) -> list[tuple[str, ...]]:
         """Return (task, host, status, attempts, reason), at most MOST_ROWS."""
-        failed = self._tasks().filter(pl.col("status").is_in(["failed", "out of calibration"])).head(MOST_ROWS)
+        failed = (
+            self._tasks()
+            .filter(pl.col("status").is_in(["failed", "out of calibration"]))
+            .head(MOST_ROWS)
+        )
         columns = failed.select("task", "host", "status", "attempts", "reason")
         return [tuple(str(value) for value in row) for row in columns.iter_rows()]
 
     def hosts(self) -> list[tuple[str, ...]]:
         """Return (host, stamp, processor, cores, kernel, tasks)."""
         found = Counter(
-            (last.host.name, last.host.stamp, *(str(last.host.facts.get(key)) for key in ("cpu", "cores", "kernel")))
+            (
+                last.host.name,
+                last.host.stamp,
+                *(str(last.host.facts.get(key)) for key in ("cpu", "cores", "kernel")),
+            )
             for record in self.collected.records.values()
             if record is not None
             for last in (record.last,)
@@ -130,7 +164,10 @@ def figures(frame: pl.DataFrame) -> list[Figure]:
     groups = list(drawn.group_by(["metric", dataset.SERIES], maintain_order=True))
     rank = {metric: place for place, metric in enumerate(ANSWERS)}
     groups.sort(key=lambda group: rank.get(str(group[0][0]), len(rank)))
-    return [_figure(str(metric), str(series), part, cells) for (metric, series), part in groups[:MOST_PLOTS]]
+    return [
+        _figure(str(metric), str(series), part, cells)
+        for (metric, series), part in groups[:MOST_PLOTS]
+    ]
 
 
 def in_words(metric: str) -> tuple[str, str, float]:
@@ -148,12 +185,15 @@ def _figure(metric: str, series: str, part: pl.DataFrame, cells: Sequence[str]) 
     title = ", ".join((words, *([named] if named else [])))
     boxes = [
         {
-            "type": "box", "name": text(str(host)), "x": [text(cell) for cell in of_host["cell"].to_list()],
-            "y": [value * factor for value in of_host["value"]], "boxpoints": "all",
+            "type": "box",
+            "name": text(str(host)),
+            "x": [text(cell) for cell in of_host["cell"].to_list()],
+            "y": [value * factor for value in of_host["value"]],
+            "boxpoints": "all",
             "marker": {"color": COLOURS[style % 6]},
         }
         for style, ((host,), of_host) in enumerate(part.group_by(["host"], maintain_order=True))
-    ]  # fmt: skip
+    ]
     drawn = set(part["cell"])
     order = [text(cell) for cell in cells if cell in drawn]
     middle = part.group_by("cell", maintain_order=True).agg(pl.len(), pl.col("value").median())

@@ -68,7 +68,9 @@ class Task(Strict):
 class Plan(Strict):
     """plan.json; `deadline_s` for one attempt at a task."""
 
-    schema_: Literal["satlab/campaign-plan/1"] = Field(default="satlab/campaign-plan/1", alias="schema")
+    schema_: Literal["satlab/campaign-plan/1"] = Field(
+        default="satlab/campaign-plan/1", alias="schema"
+    )
     name: Id
     satlab_version: str = __version__
     deadline_s: float = Field(gt=0)
@@ -84,7 +86,9 @@ class Plan(Strict):
         """Return the task of an id. Raises ConfigError."""
         found = next((task for task in self.tasks if task.id == name), None)
         if found is None:
-            raise ConfigError(f"{name} is not a task of the plan", hint="satlab campaign plan lists them")
+            raise ConfigError(
+                f"{name} is not a task of the plan", hint="satlab campaign plan lists them"
+            )
         return found
 
     def text(self) -> str:
@@ -109,7 +113,9 @@ def load(file: Path, expected: str | None = None) -> Plan:
 def parse(text: str, place: str, expected: str | None = None) -> Plan:
     """Return the plan of a text from a place; with `expected` only that of this SHA-256. Raises ConfigError."""
     if expected is not None and digest(text) != expected:
-        raise ConfigError(f"{place} is not the plan that was started", hint="run the campaign in a new folder")
+        raise ConfigError(
+            f"{place} is not the plan that was started", hint="run the campaign in a new folder"
+        )
     try:
         return Plan.model_validate_json(text)
     except ValidationError as error:

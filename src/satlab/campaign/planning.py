@@ -22,7 +22,17 @@ from satlab.papers.paper import LAB_S, SPEED, Clock
 QUICK = ("*/0/*",)
 """Cells of seed-002 without losses: both orbits, all types."""
 VIRTUAL_FLOWS = ("satvirtual", "flows", "flows.json")
-REAL_FLOWS = ("satlab", "flows", "flows.json", "--clock", "real", "--runs", ".", "--json", "--quiet")
+REAL_FLOWS = (
+    "satlab",
+    "flows",
+    "flows.json",
+    "--clock",
+    "real",
+    "--runs",
+    ".",
+    "--json",
+    "--quiet",
+)
 LONGEST_ID = 100
 
 
@@ -31,19 +41,25 @@ def plan(path: Path) -> Plan:
     file = campaign_file.load(path)
     count = _combinations(file) * len(file.seeds_of_cell)
     if count > MAX_TASKS:
-        raise ConfigError(f"{path} has {count} tasks", hint=f"at most {MAX_TASKS}: make several campaigns of it")
+        raise ConfigError(
+            f"{path} has {count} tasks", hint=f"at most {MAX_TASKS}: make several campaigns of it"
+        )
     cells = list(_cells(file, path))
     ids = _ids([cell.factors for cell in cells])
     if twice := [name for name, times in Counter(ids).items() if times > 1]:
         hint = "name each value once; scenario files and profile folders need different names"
-        raise ConfigError(f"{path}: {len(twice)} cells occur twice, for example {twice[0]}", hint=hint)
+        raise ConfigError(
+            f"{path}: {len(twice)} cells occur twice, for example {twice[0]}", hint=hint
+        )
     # The first task of each cell, then the second, so that a part covers all cells.
     tasks = tuple(
         _task(cell, name, number, seed)
         for number, seed in enumerate(file.seeds_of_cell, start=1)
         for name, cell in zip(ids, cells, strict=True)
     )
-    described = tuple(Cell(id=name, factors=cell.factors) for name, cell in zip(ids, cells, strict=True))
+    described = tuple(
+        Cell(id=name, factors=cell.factors) for name, cell in zip(ids, cells, strict=True)
+    )
     return Plan(name=file.name, deadline_s=file.deadline_s, cells=described, tasks=tasks)
 
 
@@ -60,11 +76,17 @@ def _cells(file: CampaignFile, path: Path) -> Iterable[PlannedCell]:
         return _of_suite(file.suite, file)
     if file.paper is not None:
         clock = paper.clock_of(file.paper, file.clock)
-        return _of_seed_002(file) if file.paper == paper.SCENARIOS else _of_flows(file.paper, clock, file)
+        return (
+            _of_seed_002(file)
+            if file.paper == paper.SCENARIOS
+            else _of_flows(file.paper, clock, file)
+        )
     matrix = Matrix(file, path.resolve().parent)
     cells = list(matrix.cells())
     if matrix.faults:
-        faults = [Fault(f"{path}: {fault.place}", fault.reason, fault.remedy) for fault in matrix.faults]
+        faults = [
+            Fault(f"{path}: {fault.place}", fault.reason, fault.remedy) for fault in matrix.faults
+        ]
         raise ConfigError(f"{path}: some cells cannot run", faults)
     return cells
 
@@ -106,7 +128,9 @@ def _of_suite(name: str, file: CampaignFile) -> Iterator[PlannedCell]:
     clock = file.clock or "virtual"
     by = ["--clock", clock, *(["--stack", file.stack] if clock == "real" else [])]
     for case in suite.selected(file.cases or ()):
-        known_s = max((time for time in (*case.reference_s, *case.targets_s) if time), default=case.timeout_s)
+        known_s = max(
+            (time for time in (*case.reference_s, *case.targets_s) if time), default=case.timeout_s
+        )
         yield PlannedCell(
             {"suite": name, "case": case.id, "clock": clock, "stack": file.stack},
             "check",

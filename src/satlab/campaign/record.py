@@ -55,7 +55,9 @@ class Attempt(Ended):
 class TaskRecord(Strict):
     """task.json. `counts` is the folder of the attempt that counts, `files` its files with their SHA-256."""
 
-    schema_: Literal["satlab/campaign-task/1"] = Field(default="satlab/campaign-task/1", alias="schema")
+    schema_: Literal["satlab/campaign-task/1"] = Field(
+        default="satlab/campaign-task/1", alias="schema"
+    )
     id: Id
     cell: Id
     number: int
@@ -79,7 +81,11 @@ def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
     """Return a task's status from the exit status of its command. A check that missed a target has measured it."""
     if exit_status == ExitStatus.UNCALIBRATED:
         return "out of calibration"
-    measured = (ExitStatus.OK, ExitStatus.FAILED, ExitStatus.UNSUPPORTED) if rule == "check" else (ExitStatus.OK,)
+    measured = (
+        (ExitStatus.OK, ExitStatus.FAILED, ExitStatus.UNSUPPORTED)
+        if rule == "check"
+        else (ExitStatus.OK,)
+    )
     return "ok" if exit_status in measured and output.stat().st_size else "failed"
 
 

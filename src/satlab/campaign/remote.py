@@ -32,7 +32,9 @@ MAX_PLAN = 200_000_000
 class Request(Strict):
     """Which attempt: the plan's SHA-256 and length in bytes, the task, and one of the host's slots from 0."""
 
-    schema_: Literal["satlab/campaign-attempt/1"] = Field(default="satlab/campaign-attempt/1", alias="schema")
+    schema_: Literal["satlab/campaign-attempt/1"] = Field(
+        default="satlab/campaign-attempt/1", alias="schema"
+    )
     plan_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     plan_bytes: int = Field(ge=1, le=MAX_PLAN)
     task: Id
@@ -71,11 +73,16 @@ def _read(stdin: BinaryIO) -> tuple[Request, Plan, Task]:
     try:
         request = Request.model_validate_json(stdin.readline(MAX_REQUEST))
     except ValidationError as error:
-        raise ConfigError(f"no request for an attempt: {error}", hint="satlab campaign run starts this") from error
+        raise ConfigError(
+            f"no request for an attempt: {error}", hint="satlab campaign run starts this"
+        ) from error
     text = stdin.read(request.plan_bytes).decode(errors="replace")
     plan = plans.parse(text, "stdin", request.plan_sha256)
     if plan.satlab_version != __version__:
-        raise ConfigError(f"the plan is of satlab {plan.satlab_version}, this host has {__version__}", hint="update it")
+        raise ConfigError(
+            f"the plan is of satlab {plan.satlab_version}, this host has {__version__}",
+            hint="update it",
+        )
     return request, plan, plan.task(request.task)
 
 
@@ -95,7 +102,11 @@ def _state() -> Path:
 def _answer(place: Path, ended: Ended, stdout: BinaryIO) -> None:
     """Write plain files and folders, then the result."""
     with tarfile.open(fileobj=stdout, mode="w|") as archive:
-        archive.add(place, arcname=".", filter=lambda member: member if member.isreg() or member.isdir() else None)
+        archive.add(
+            place,
+            arcname=".",
+            filter=lambda member: member if member.isreg() or member.isdir() else None,
+        )
         result = ended.model_dump_json().encode()
         member = tarfile.TarInfo(RESULT)
         member.size = len(result)

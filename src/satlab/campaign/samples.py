@@ -12,7 +12,13 @@ from satlab.papers import paper
 from satlab.papers.flow_figures import FIGURES
 from satlab.papers.paper import Clock, Paper
 
-OF_CHECK = ("handshake_ms", "time_to_first_byte_ms", "goodput_interop_bps", "retransmitted_share", "lost_packets")
+OF_CHECK = (
+    "handshake_ms",
+    "time_to_first_byte_ms",
+    "goodput_interop_bps",
+    "retransmitted_share",
+    "lost_packets",
+)
 """Figures of a sample of `satlab check`, besides its times to each mark."""
 
 

@@ -21,9 +21,16 @@ from satlab.common.errors import ConfigError, ExitStatus, HostError
 
 def task(number: int, estimate_s: float = 1, cores: int = 1, lab: Any = "netns") -> Task:
     return Task(
-        id=f"geo.{number}", cell="geo", number=number, rule="run", lab=lab, seed=number,
-        argv=("satlab", "run", "bulk_tcp"), estimate_s=estimate_s, cores=cores,
-    )  # fmt: skip
+        id=f"geo.{number}",
+        cell="geo",
+        number=number,
+        rule="run",
+        lab=lab,
+        seed=number,
+        argv=("satlab", "run", "bulk_tcp"),
+        estimate_s=estimate_s,
+        cores=cores,
+    )
 
 
 def campaign(folder: Path, count: int) -> tuple[CampaignFolder, Plan, str]:
@@ -43,18 +50,27 @@ def together(where: CampaignFolder, plan: Plan) -> str:
 
 
 @given(
-    st.lists(st.tuples(st.floats(0.1, 500), st.integers(1, 2), st.sampled_from(["netns", "virtual"])), max_size=60),
+    st.lists(
+        st.tuples(st.floats(0.1, 500), st.integers(1, 2), st.sampled_from(["netns", "virtual"])),
+        max_size=60,
+    ),
     st.integers(1, 16),
 )
-def test_p257_each_task_is_in_one_batch_of_its_kind(kinds: list[tuple[float, int, str]], at_once: int) -> None:
+def test_p257_each_task_is_in_one_batch_of_its_kind(
+    kinds: list[tuple[float, int, str]], at_once: int
+) -> None:
     tasks = [task(n, *kind) for n, kind in enumerate(kinds, start=1)]
     found = batches.group(tasks, at_once, 30)
-    assert sorted(name for batch in found.values() for name in batch.tasks) == sorted(one.id for one in tasks)
+    assert sorted(name for batch in found.values() for name in batch.tasks) == sorted(
+        one.id for one in tasks
+    )
     known = {one.id: one for one in tasks}
     limit_s = min(batches.BATCH_S, sum(one.estimate_s for one in tasks) / (batches.PARTS * at_once))
     for batch in found.values():
         members = [known[name] for name in batch.tasks]
-        assert {(one.cores, int(one.lab == "netns")) for one in members} == {(batch.cores, batch.labs)}
+        assert {(one.cores, int(one.lab == "netns")) for one in members} == {
+            (batch.cores, batch.labs)
+        }
         total_s = sum(one.estimate_s for one in members)
         assert len(members) == 1 or total_s <= limit_s * (1 + 1e-9)
         assert batch.minutes * 60 >= 30 + 2 * total_s
@@ -94,7 +110,10 @@ def test_p257_a_lost_host_does_not_keep_the_rest_of_a_batch(tmp_path: Path) -> N
         asked.append(one.id)
         raise HostError("node-b was lost", "")
 
-    assert Worker(where, digest, 1, lost).work_batch(name, threading.Event(), notes.append) == ExitStatus.HOST
+    assert (
+        Worker(where, digest, 1, lost).work_batch(name, threading.Event(), notes.append)
+        == ExitStatus.HOST
+    )
     assert asked == ["geo.1", "geo.2"]
     assert notes == ["geo.1: node-b was lost", "geo.2: node-b was lost"]
 
@@ -123,7 +142,10 @@ def test_p257_a_batch_whose_engine_was_killed_begins_no_further_task(
     monkeypatch.setattr(attempt, "command", lambda _: [sys.executable, str(program)])
     parents = iter([7, 7, 1])
     monkeypatch.setattr("os.getppid", lambda: next(parents))
-    assert Worker(where, digest, 1).work_batch(name, threading.Event(), print) == ExitStatus.INTERRUPTED
+    assert (
+        Worker(where, digest, 1).work_batch(name, threading.Event(), print)
+        == ExitStatus.INTERRUPTED
+    )
     assert [one.id for one in where.left(plan)] == ["geo.2"]
 
 

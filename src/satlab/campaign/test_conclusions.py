@@ -29,15 +29,24 @@ FCP_MS = {"h3": 1500.0, "h1": 2100.0}
 @pytest.fixture
 def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
     """Return a campaign of h3 and h1 without losses at GEO; the last run of h1 failed without records."""
-    cells = tuple(Cell(id=kind, factors={"orbit": "geo", "loss": "0", "type": kind}) for kind in FCP_MS)
+    cells = tuple(
+        Cell(id=kind, factors={"orbit": "geo", "loss": "0", "type": kind}) for kind in FCP_MS
+    )
     tasks = tuple(
         Task(
-            id=f"{cell.id}.{n}", cell=cell.id, number=n, rule="run", lab="netns", seed=n, estimate_s=30, cores=2,
+            id=f"{cell.id}.{n}",
+            cell=cell.id,
+            number=n,
+            rule="run",
+            lab="netns",
+            seed=n,
+            estimate_s=30,
+            cores=2,
             argv=("satlab", "run", "web_quic"),
         )
         for n in range(1, RUNS + 1)
         for cell in cells
-    )  # fmt: skip
+    )
     plan = Plan(name="paper", deadline_s=60, cells=cells, tasks=tasks)
     where = CampaignFolder(tmp_path / "c")
     sha256 = where.begin(plan)
@@ -54,8 +63,21 @@ def _run(where: CampaignFolder, task: Task, sha256: str, value: float | None) ->
     place = where.of(task) / "attempt-1" / "run-1"
     if value:
         place.mkdir(parents=True)
-        row = ["r", "s", "geo", "netns", "first_contentful_paint_ms", value, None, "ok", "", json.dumps({"load": "0"})]
-        pl.DataFrame([row], schema=collect.SCHEMA, orient="row").write_parquet(place / "records.parquet")
+        row = [
+            "r",
+            "s",
+            "geo",
+            "netns",
+            "first_contentful_paint_ms",
+            value,
+            None,
+            "ok",
+            "",
+            json.dumps({"load": "0"}),
+        ]
+        pl.DataFrame([row], schema=collect.SCHEMA, orient="row").write_parquet(
+            place / "records.parquet"
+        )
     _ended(where, task, sha256, "{}" if value else "")
 
 
@@ -65,9 +87,13 @@ def _ended(where: CampaignFolder, task: Task, sha256: str, output: str) -> None:
     place.mkdir(parents=True, exist_ok=True)
     (place / record.OUTPUT).write_text(output)
     ended = record.Attempt(
-        number=1, host=Host(name="node-a", stamp="s", facts={}), began_unix_s=0, ended_unix_s=5,
-        exit_status=0 if output else 1, reason="" if output else "no page",
-    )  # fmt: skip
+        number=1,
+        host=Host(name="node-a", stamp="s", facts={}),
+        began_unix_s=0,
+        ended_unix_s=5,
+        exit_status=0 if output else 1,
+        reason="" if output else "no page",
+    )
     (place / record.ATTEMPT).write_text(ended.model_dump_json())
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
@@ -89,7 +115,9 @@ def test_p259_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     assert "Conclusions of the paper" in (where.path / "report" / "index.html").read_text()
 
 
-def test_p259_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p259_a_run_whose_files_changed_is_not_counted(
+    measured: tuple[CampaignFolder, Plan],
+) -> None:
     where, plan = measured
     (where.of(plan.tasks[0]) / "attempt-1" / "more").touch()
     assert [one.n for one in judged(where, plan)] == [RUNS - 1]
@@ -99,10 +127,19 @@ def test_p259_a_run_whose_files_changed_is_not_counted(measured: tuple[CampaignF
 
 def test_p259_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     task = Task(
-        id="geo.1", cell="geo", number=1, rule="run", lab="netns", seed=1, argv=("satlab", "run", "bulk_tcp"),
-        estimate_s=25, cores=1,
-    )  # fmt: skip
-    plan = Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={"loss": 0.5}),), tasks=(task,))
+        id="geo.1",
+        cell="geo",
+        number=1,
+        rule="run",
+        lab="netns",
+        seed=1,
+        argv=("satlab", "run", "bulk_tcp"),
+        estimate_s=25,
+        cores=1,
+    )
+    plan = Plan(
+        name="x", deadline_s=30, cells=(Cell(id="geo", factors={"loss": 0.5}),), tasks=(task,)
+    )
     where = CampaignFolder(tmp_path / "c")
     _run(where, task, where.begin(plan), 7.0)
     found = conclusions.of_paper(plan, where, dataset.collect(plan, where))
@@ -111,7 +148,9 @@ def test_p259_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     assert not (where.path / "report" / conclusions.FILE).exists()
 
 
-def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tmp_path: Path) -> None:
+def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "handover.yml"
     file.write_text("paper: seed-003\nclock: real\ncells: test4/*\nrepetitions: 6")
     plan = planning.plan(file)
@@ -129,8 +168,13 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(tm
     assert {one.n for one in found.judged} == {len(plan.tasks) - 1}
     assert CliRunner().invoke(app, ["campaign", "report", str(where.path)]).exit_code == 0
     results = json.loads((where.path / "report" / "results.json").read_text())
-    jsonschema.validate(results, json.loads((paths.SCHEMAS / "paper-results.schema.json").read_text()))
-    assert {(row["cell"], row["runs"]) for row in results["figures"]} == {("test4/newreno", 6), ("test4/bbr2", 5)}
+    jsonschema.validate(
+        results, json.loads((paths.SCHEMAS / "paper-results.schema.json").read_text())
+    )
+    assert {(row["cell"], row["runs"]) for row in results["figures"]} == {
+        ("test4/newreno", 6),
+        ("test4/bbr2", 5),
+    }
 
 
 def test_p259_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path) -> None:
@@ -143,4 +187,6 @@ def test_p259_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path)
         file.write_text(text)
         with pytest.raises(ConfigError) as caught:
             planning.plan(file)
-        assert reason in " ".join([str(caught.value), *map(str, caught.value.faults), caught.value.hint])
+        assert reason in " ".join(
+            [str(caught.value), *map(str, caught.value.faults), caught.value.hint]
+        )

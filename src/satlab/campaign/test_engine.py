@@ -22,13 +22,22 @@ LOG = ProgressLog(quiet=True)
 
 def plan(seed: int = 1) -> Plan:
     task = Task(
-        id="geo.1", cell="geo", number=1, rule="run", lab="netns", seed=seed, argv=("satlab", "run", "bulk_tcp"),
-        estimate_s=25, cores=1,
-    )  # fmt: skip
+        id="geo.1",
+        cell="geo",
+        number=1,
+        rule="run",
+        lab="netns",
+        seed=seed,
+        argv=("satlab", "run", "bulk_tcp"),
+        estimate_s=25,
+        cores=1,
+    )
     return Plan(name="queues", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,))
 
 
-def test_dry_run_prints_what_is_left_and_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_prints_what_is_left_and_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "etosat.yml").write_text("suite: etosat\ncases: [medium]\nrepetitions: 2\n")
     result = CliRunner().invoke(app, ["campaign", "run", "etosat.yml", "--dry-run"])
@@ -39,7 +48,9 @@ def test_dry_run_prints_what_is_left_and_touches_nothing(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == [tmp_path / "etosat.yml"]
 
 
-def test_a_folder_of_another_plan_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_plan_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "SNAKEMAKE", tmp_path)
     CampaignFolder(tmp_path / "c").begin(plan())
     with pytest.raises(ConfigError, match="another plan"):
@@ -57,7 +68,9 @@ def test_one_engine_has_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         Engine(plan(), where, Options()).run(LOG, threading.Event())
 
 
-def test_without_snakemake_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_snakemake_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "SNAKEMAKE", tmp_path / "python")
     with pytest.raises(HostError) as caught:
         Engine(plan(), CampaignFolder(tmp_path / "c"), Options()).run(LOG, threading.Event())
@@ -77,7 +90,10 @@ def test_a_worker_gets_the_plan_s_hash_and_attempts(tmp_path: Path) -> None:
 
 def test_p262_labs_here_take_turns_unless_their_number_is_asked_for(tmp_path: Path) -> None:
     def has_turns(options: Options) -> bool:
-        return any("--turns" in word for word in Engine(plan(), CampaignFolder(tmp_path), options).command("0" * 64))
+        return any(
+            "--turns" in word
+            for word in Engine(plan(), CampaignFolder(tmp_path), options).command("0" * 64)
+        )
 
     assert has_turns(Options())
     assert not has_turns(Options(jobs=2))

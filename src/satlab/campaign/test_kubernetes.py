@@ -27,9 +27,12 @@ def plan(count: int = 2, *, lab: bool = True) -> Plan:
     if not lab:
         head = {"rule": "flows", "lab": "virtual", "argv": ("satvirtual", "flows", "flows.json")}
     tasks = tuple(
-        Task(id=f"geo.{n}", cell="geo", number=n, seed=n, estimate_s=1, cores=2, **head) for n in range(1, count + 1)
+        Task(id=f"geo.{n}", cell="geo", number=n, seed=n, estimate_s=1, cores=2, **head)
+        for n in range(1, count + 1)
     )
-    return Plan(name="Queues_and.more", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=tasks)
+    return Plan(
+        name="Queues_and.more", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=tasks
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -50,7 +53,9 @@ def test_t40_pods_are_privileged_for_labs_alone_and_hold_no_token() -> None:
         assert pod["automountServiceAccountToken"] is False
 
 
-def test_p264_a_pod_does_the_task_of_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p264_a_pod_does_the_task_of_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = plan(3)
     config, _ = kubernetes.documents(whole, CLUSTER)
     file = tmp_path / "plan.json.gz"
@@ -72,11 +77,16 @@ def test_p264_a_pod_does_the_task_of_its_index(tmp_path: Path, monkeypatch: pyte
 def test_p264_the_manifest_is_yaml_on_stdout(tmp_path: Path) -> None:
     file = tmp_path / "ci.yml"
     file.write_text("suite: ci\nrepetitions: 2\n")
-    result = CliRunner().invoke(app, ["campaign", "manifest", str(file), "--image", "i", "--claim", "c"])
+    result = CliRunner().invoke(
+        app, ["campaign", "manifest", str(file), "--image", "i", "--claim", "c"]
+    )
     assert result.exit_code == 0, result.output
     config, job = yaml.safe_load_all(result.stdout)
     assert (config["kind"], job["kind"]) == ("ConfigMap", "Job")
-    assert config["metadata"]["name"] == job["spec"]["template"]["spec"]["volumes"][1]["configMap"]["name"]
+    assert (
+        config["metadata"]["name"]
+        == job["spec"]["template"]["spec"]["volumes"][1]["configMap"]["name"]
+    )
 
 
 def test_a_plan_that_fits_no_config_map_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,14 +48,27 @@ class Bench:
             (folder / name).write_text(text)
         self.scripts = {name: folder / f"ssh-{name}.py" for name in ("a", "b")}
         self.known = hosts.load(folder / "hosts.yml")
-        monkeypatch.setattr(hosts.HostsFile, "command", lambda _, host: [sys.executable, str(self.scripts[host.name])])
+        monkeypatch.setattr(
+            hosts.HostsFile,
+            "command",
+            lambda _, host: [sys.executable, str(self.scripts[host.name])],
+        )
         monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
         monkeypatch.setenv("PYTHONPATH", paths.PYTHONPATH)
         task = Task(
-            id="geo.1", cell="geo", number=1, rule="run", lab="netns", seed=1, argv=("satlab", "run", "bulk_tcp"),
-            estimate_s=1, cores=1,
-        )  # fmt: skip
-        self.plan = Plan(name="short", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,))
+            id="geo.1",
+            cell="geo",
+            number=1,
+            rule="run",
+            lab="netns",
+            seed=1,
+            argv=("satlab", "run", "bulk_tcp"),
+            estimate_s=1,
+            cores=1,
+        )
+        self.plan = Plan(
+            name="short", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,)
+        )
         self.where = CampaignFolder(folder / "c")
         self.digest = self.where.begin(self.plan)
 
@@ -67,7 +80,9 @@ class Bench:
 
     def work(self, stop: threading.Event | None = None, retries: int = 0) -> ExitStatus:
         measure = OverSsh(self.known, self.where, self.digest)
-        return Worker(self.where, self.digest, retries, measure).work("geo.1", stop or threading.Event())
+        return Worker(self.where, self.digest, retries, measure).work(
+            "geo.1", stop or threading.Event()
+        )
 
 
 @pytest.fixture
@@ -76,13 +91,20 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_p263_files_and_end_of_an_attempt_come_back(bench: Bench) -> None:
-    bench.works("a", "import os; print('{\"metric\": \"m\"}'); os.mkdir('runs'); open('runs/raw', 'w').write('7')")
+    bench.works(
+        "a",
+        "import os; print('{\"metric\": \"m\"}'); os.mkdir('runs'); open('runs/raw', 'w').write('7')",
+    )
     assert bench.work() == ExitStatus.OK
     found = bench.where.read(bench.plan.tasks[0])
     assert found is not None
     assert (found.status, found.last.host.name) == ("ok", "a")
     assert set(found.files) == {"attempt.json", "output.json", "log", "runs/raw"}
-    assert not [path for path in (bench.folder / "state").rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert not [
+        path
+        for path in (bench.folder / "state").rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    ]
 
 
 def test_p263_a_repeated_attempt_goes_to_another_host(bench: Bench) -> None:
@@ -96,16 +118,21 @@ def test_p263_a_repeated_attempt_goes_to_another_host(bench: Bench) -> None:
 def test_p263_a_lost_host_costs_no_attempt_and_the_next_one_is_elsewhere(bench: Bench) -> None:
     bench.scripts["a"].write_text("import sys; sys.stderr.write('No route to host'); sys.exit(255)")
     bench.works("b", "print('{}')")
-    with pytest.raises(HostError, match=r"a: geo\.1 was not finished \(ssh: 255\).*No route to host"):
+    with pytest.raises(
+        HostError, match=r"a: geo\.1 was not finished \(ssh: 255\).*No route to host"
+    ):
         bench.work()
     assert bench.work() == ExitStatus.OK
     assert [at.host.name for at in bench.where.attempts(bench.plan.tasks[0])] == ["b"]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("link", b"2"), ("../up", b"0"), ("/tmp/satlab-planted", b"0"), ("fifo", b"6")]
+    ("name", "kind"),
+    [("link", b"2"), ("../up", b"0"), ("/tmp/satlab-planted", b"0"), ("fifo", b"6")],
 )
-def test_t40_an_answer_writes_plain_files_below_its_folder_alone(bench: Bench, name: str, kind: bytes) -> None:
+def test_t40_an_answer_writes_plain_files_below_its_folder_alone(
+    bench: Bench, name: str, kind: bytes
+) -> None:
     bench.scripts["a"].write_text(TAR.format(name=name, kind=kind))
     with pytest.raises(HostError, match="was not finished"):
         bench.work()
@@ -114,7 +141,9 @@ def test_t40_an_answer_writes_plain_files_below_its_folder_alone(bench: Bench, n
 
 
 def test_p263_a_stop_ends_the_command_elsewhere(bench: Bench) -> None:
-    bench.works("a", f"import time; open({str(bench.folder / 'began')!r}, 'w').close(); time.sleep(60)")
+    bench.works(
+        "a", f"import time; open({str(bench.folder / 'began')!r}, 'w').close(); time.sleep(60)"
+    )
     stop = threading.Event()
     done: list[ExitStatus] = []
     thread = threading.Thread(target=lambda: done.append(bench.work(stop)))

@@ -44,7 +44,13 @@ def test_p202_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> 
         "satlab run bulk_tcp --profile leo --seed 3 --loss 0.001 --queue-bdp 2.0 --aqm codel --ecn "
         "--set=duration=15 --runs . --no-report --quiet --json"
     )
-    assert (last.rule, last.lab, last.seed, last.number, last.estimate_s) == ("run", "netns", 3, 3, 35)
+    assert (last.rule, last.lab, last.seed, last.number, last.estimate_s) == (
+        "run",
+        "netns",
+        3,
+        3,
+        35,
+    )
     # A part of the tasks covers all cells.
     assert len({task.cell for task in plan.tasks[:8]}) == 8
     assert all(re.fullmatch(ID, task.id) for task in plan.tasks)
@@ -58,7 +64,12 @@ def test_p202_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> 
         ("paper: seed-003\nquick: true\nseeds: [7, 9]", 8, "flows", "virtual"),
         ("paper: seed-003\nclock: real\ncells: test4/*\nseeds: [7, 9]", 2, "flows", "netns"),
         ("suite: etosat\nseeds: [7, 9]", 10, "check", "virtual"),
-        ("suite: etosat\ncases: medium\nclock: real\nstack: quiche\nseeds: [7, 9]", 1, "check", "netns"),
+        (
+            "suite: etosat\ncases: medium\nclock: real\nstack: quiche\nseeds: [7, 9]",
+            1,
+            "check",
+            "netns",
+        ),
     ],
 )
 def test_p202_papers_and_suites_are_planned_by_their_own_cells(
@@ -69,14 +80,20 @@ def test_p202_papers_and_suites_are_planned_by_their_own_cells(
     assert {(task.rule, task.lab) for task in plan.tasks} == {(rule, lab)}
     assert {task.seed for task in plan.tasks} == {7, 9}
     for task in plan.tasks:
-        given = task.files["flows.json"]["seed"] if rule == "flows" else int(task.argv[task.argv.index("--seed") + 1])
+        given = (
+            task.files["flows.json"]["seed"]
+            if rule == "flows"
+            else int(task.argv[task.argv.index("--seed") + 1])
+        )
         assert given == task.seed
 
 
 def test_p202_equal_files_have_equal_plans_that_satisfy_their_schema(tmp_path: Path) -> None:
     text = planned(tmp_path, MATRIX).text()
     assert text == planned(tmp_path, MATRIX).text()
-    jsonschema.validate(json.loads(text), json.loads((paths.SCHEMAS / "campaign-plan.schema.json").read_text()))
+    jsonschema.validate(
+        json.loads(text), json.loads((paths.SCHEMAS / "campaign-plan.schema.json").read_text())
+    )
     (tmp_path / "plan.json").write_text(text)
     assert load(tmp_path / "plan.json", digest(text)).text() == text
 
@@ -89,7 +106,15 @@ def test_p203_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
     values: {durration: 5}
     """
     found = faults(tmp_path, text)
-    for part in ("nonsense", "mars", "--loss 7", "(0 to 1)", "options.colour", "--queue 3kg", "durration"):
+    for part in (
+        "nonsense",
+        "mars",
+        "--loss 7",
+        "(0 to 1)",
+        "options.colour",
+        "--queue 3kg",
+        "durration",
+    ):
         assert part in found, found
     assert len(found.splitlines()) == len(set(found.splitlines()))
 
@@ -110,7 +135,10 @@ def test_p203_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
         ("paper: seed-003\ncells: nowhere/*", "no such cell"),
         ("- suite", "not a mapping"),
         ("suite: [etosat", "campaigns.md"),
-        ("scenario: bulk_tcp\nvalues: {duration: [" + "5," * 99 + "5]}\nrepetitions: 10000", "at most 100000"),
+        (
+            "scenario: bulk_tcp\nvalues: {duration: [" + "5," * 99 + "5]}\nrepetitions: 10000",
+            "at most 100000",
+        ),
     ],
 )
 def test_p203_what_cannot_be_a_campaign_is_refused(text: str, part: str, tmp_path: Path) -> None:

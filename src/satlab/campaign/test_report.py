@@ -30,38 +30,61 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignF
     cells = (Cell(id="slow", factors={"loss": 0.5}), Cell(id="equal", factors={"loss": 0}))
     tasks = tuple(
         Task(
-            id=f"{cell.id}.{n}", cell=cell.id, number=n, rule="run", lab="netns", seed=n, estimate_s=5, cores=1,
+            id=f"{cell.id}.{n}",
+            cell=cell.id,
+            number=n,
+            rule="run",
+            lab="netns",
+            seed=n,
+            estimate_s=5,
+            cores=1,
             argv=("satlab", "run", "bulk_tcp"),
         )
         for n in range(1, 2 * RUNS + 2)
         for cell in cells
-    )  # fmt: skip
+    )
     plan = Plan(name="queues", deadline_s=30, cells=cells, tasks=tasks)
     where, source = CampaignFolder(tmp_path / "c"), random.Random(2)  # noqa: S311 - values
     sha256 = where.begin(plan)
     for task in tasks[:-1]:
         host = HOSTS[task.number % 2]
         value = source.gauss(10, 1) - (5 if host == "beta" and task.cell == "slow" else 0)
-        row = {"metric": "goodput_bps", "value": value, "status": "ok", "reason": "", "labels": {"flow": "<i>1"}}
+        row = {
+            "metric": "goodput_bps",
+            "value": value,
+            "status": "ok",
+            "reason": "",
+            "labels": {"flow": "<i>1"},
+        }
         failed = task.number == 2 * RUNS + 1
         _record(where, task, sha256, host, "" if failed else json.dumps(row), 1 if failed else 0)
     monkeypatch.chdir(tmp_path)
     return where, plan
 
 
-def _record(where: CampaignFolder, task: Task, sha256: str, host: str, output: str, status: int) -> None:
+def _record(
+    where: CampaignFolder, task: Task, sha256: str, host: str, output: str, status: int
+) -> None:
     place = where.of(task) / "attempt-1"
     place.mkdir(parents=True)
     (place / record.OUTPUT).write_text(output)
     attempt = record.Attempt(
-        number=1, host=Host(name=host, stamp=f"{host}-stamp", facts={"cpu": "fast", "cores": 2, "kernel": "6"}),
-        began_unix_s=0, ended_unix_s=5, exit_status=status, reason="no such <script> page" if status else "",
-    )  # fmt: skip
+        number=1,
+        host=Host(
+            name=host, stamp=f"{host}-stamp", facts={"cpu": "fast", "cores": 2, "kernel": "6"}
+        ),
+        began_unix_s=0,
+        ended_unix_s=5,
+        exit_status=status,
+        reason="no such <script> page" if status else "",
+    )
     (place / record.ATTEMPT).write_text(attempt.model_dump_json())
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
-def test_p208_every_task_is_one_row_also_failed_and_missing_ones(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p208_every_task_is_one_row_also_failed_and_missing_ones(
+    measured: tuple[CampaignFolder, Plan],
+) -> None:
     where, plan = measured
     dataset.collect(plan, where)
     frame = pl.read_parquet(where.path / "dataset" / "**" / "*.parquet", hive_partitioning=True)
@@ -79,7 +102,9 @@ def test_p208_every_task_is_one_row_also_failed_and_missing_ones(measured: tuple
         ).columns
 
 
-def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(
+    measured: tuple[CampaignFolder, Plan],
+) -> None:
     where, plan = measured
     slow, equal = host_effect.effects(dataset.collect(plan, where).frame)
     assert (slow.cell, slow.is_significant) == ("slow", True)
@@ -87,25 +112,43 @@ def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(measured: tupl
     assert [(host, n) for host, n, _ in slow.hosts] == [("alpha", RUNS), ("beta", RUNS)]
 
 
-def test_p210_the_page_shows_matrix_failures_hosts_and_plots_as_text(measured: tuple[CampaignFolder, Plan]) -> None:
+def test_p210_the_page_shows_matrix_failures_hosts_and_plots_as_text(
+    measured: tuple[CampaignFolder, Plan],
+) -> None:
     where, plan = measured
     result = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
     assert result.exit_code == 0, result.output
     text = (where.path / "report" / "index.html").read_text()
-    for part in (f"{4 * RUNS + 1}/{len(plan.tasks)}", "no such &lt;script&gt; page", "alpha-stamp", "differs"):
+    for part in (
+        f"{4 * RUNS + 1}/{len(plan.tasks)}",
+        "no such &lt;script&gt; page",
+        "alpha-stamp",
+        "differs",
+    ):
         assert part in text, part
     assert "<script> page" not in text
     assert "<i>1" not in text
-    lines = CliRunner().invoke(app, ["campaign", "report", str(where.path), "--json"]).stdout.splitlines()
+    lines = (
+        CliRunner()
+        .invoke(app, ["campaign", "report", str(where.path), "--json"])
+        .stdout.splitlines()
+    )
     assert len([line for line in lines if line.startswith("{")]) == 8 * RUNS + 2
 
 
 def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first() -> None:
     rows = [
         *(("job_ok", json.dumps({"start_s": task, "job": "iperf3"}), task, 1.0) for task in "ab"),
-        *(("link_out_bytes", json.dumps({"direction": way}), task, 7.0) for way in ("up", "down") for task in "ab"),
+        *(
+            ("link_out_bytes", json.dumps({"direction": way}), task, 7.0)
+            for way in ("up", "down")
+            for task in "ab"
+        ),
         *(("page_load_time_ms", json.dumps(one), "a", 7e3) for one in PAGE_LABELS),
-        *(("goodput_bps", json.dumps({"start_s": task, "job": "iperf3"}), task, 1e7) for task in "ab"),
+        *(
+            ("goodput_bps", json.dumps({"start_s": task, "job": "iperf3"}), task, 1e7)
+            for task in "ab"
+        ),
     ]
     names = ("metric", "labels", "task", "value")
     common = {"cell": "a", "host": "h", "calibrated": True, "status": "ok"}
@@ -130,7 +173,12 @@ def test_metrics_without_a_unit_keep_their_values() -> None:
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
-    sample: dict[str, Any] = {"times_s": [1.5, None], "status": "censored", "reason": "late", "calibration": ""}
+    sample: dict[str, Any] = {
+        "times_s": [1.5, None],
+        "status": "censored",
+        "reason": "late",
+        "calibration": "",
+    }
     sample |= dict.fromkeys(samples.OF_CHECK) | {"handshake_ms": 600.0}
     document = {"marks_mb": [2, 10], "cases": [{"samples": [sample]}]}
     found = samples.of("check", {}, document)

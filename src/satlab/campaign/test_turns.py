@@ -21,15 +21,30 @@ def one_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task(lab: str) -> Task:
-    argv, rule = (("satlab", "run", "x"), "run") if lab == "netns" else (("satvirtual", "flows", "x"), "flows")
+    argv, rule = (
+        (("satlab", "run", "x"), "run")
+        if lab == "netns"
+        else (("satvirtual", "flows", "x"), "flows")
+    )
     return Task.model_validate(
-        {"id": "a.1", "cell": "a", "number": 1, "rule": rule, "lab": lab, "seed": 1, "argv": argv,
-         "estimate_s": 1, "cores": 1}
-    )  # fmt: skip
+        {
+            "id": "a.1",
+            "cell": "a",
+            "number": 1,
+            "rule": rule,
+            "lab": lab,
+            "seed": 1,
+            "argv": argv,
+            "estimate_s": 1,
+            "cores": 1,
+        }
+    )
 
 
 @pytest.mark.usefixtures("one_lab")
-def test_p262_a_second_lab_waits_for_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_p262_a_second_lab_waits_for_the_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     running: list[str] = []
     most: list[int] = []
 
@@ -50,7 +65,9 @@ def test_p262_a_second_lab_waits_for_the_first(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.usefixtures("one_lab")
-def test_p262_the_virtual_clock_waits_for_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_p262_the_virtual_clock_waits_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     done: list[str] = []
     monkeypatch.setattr(attempt, "here", lambda *_: done.append("here"))
     with turns.turn(threading.Event()):

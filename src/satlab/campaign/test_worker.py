@@ -22,16 +22,30 @@ from satlab.common.errors import ConfigError, ExitStatus
 OUTCOME = '{"metric": "goodput_bps", "value": 7.0, "status": "ok", "reason": "", "labels": {}}'
 
 
-def campaign(folder: Path, *, deadline_s: float = 30, count: int = 1) -> tuple[CampaignFolder, Plan, str]:
+def campaign(
+    folder: Path, *, deadline_s: float = 30, count: int = 1
+) -> tuple[CampaignFolder, Plan, str]:
     """Write the plan of a cell with so many tasks, and return folder, plan and hash."""
     tasks = tuple(
         Task(
-            id=f"geo.{n}", cell="geo", number=n, rule="run", lab="netns", seed=n, argv=("satlab", "run", "bulk_tcp"),
-            estimate_s=1, cores=1,
+            id=f"geo.{n}",
+            cell="geo",
+            number=n,
+            rule="run",
+            lab="netns",
+            seed=n,
+            argv=("satlab", "run", "bulk_tcp"),
+            estimate_s=1,
+            cores=1,
         )
         for n in range(1, count + 1)
-    )  # fmt: skip
-    plan = Plan(name="short", deadline_s=deadline_s, cells=(Cell(id="geo", factors={"loss": 0.5}),), tasks=tasks)
+    )
+    plan = Plan(
+        name="short",
+        deadline_s=deadline_s,
+        cells=(Cell(id="geo", factors={"loss": 0.5}),),
+        tasks=tasks,
+    )
     where = CampaignFolder(folder)
     return where, plan, where.begin(plan)
 
@@ -61,10 +75,14 @@ def test_p205_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, scri
     assert set(found.files) == {record.ATTEMPT, record.OUTPUT, record.LOG}
     assert found.last.host == record.this_host()
     text = (where.of(plan.tasks[0]) / record.TASK).read_text()
-    jsonschema.validate(json.loads(text), json.loads((paths.SCHEMAS / "campaign-task.schema.json").read_text()))
+    jsonschema.validate(
+        json.loads(text), json.loads((paths.SCHEMAS / "campaign-task.schema.json").read_text())
+    )
 
 
-def test_p206_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_path: Path, script: Path) -> None:
+def test_p206_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(
+    tmp_path: Path, script: Path
+) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text("raise SystemExit(4)")
     assert work(where, sha256, retries=1) == ExitStatus.UNCALIBRATED
@@ -72,12 +90,17 @@ def test_p206_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_
     assert work(where, sha256, retries=1) == ExitStatus.OK
     found = where.read(plan.tasks[0])
     assert found is not None
-    assert (found.status, [attempt.exit_status for attempt in found.attempts]) == ("out of calibration", [4, 4])
+    assert (found.status, [attempt.exit_status for attempt in found.attempts]) == (
+        "out of calibration",
+        [4, 4],
+    )
     assert work(where, sha256, retries=5) == ExitStatus.OK
     assert len(where.attempts(plan.tasks[0])) == 2
 
 
-def test_p206_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path, script: Path) -> None:
+def test_p206_a_failed_command_and_a_late_one_are_failed_samples(
+    tmp_path: Path, script: Path
+) -> None:
     where, plan, sha256 = campaign(tmp_path / "c", deadline_s=1, count=2)
     script.write_text("raise SystemExit('no such page')")
     assert work(where, sha256) == ExitStatus.OK
@@ -89,7 +112,9 @@ def test_p206_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path,
     assert "not ended within 1 s" in frame["reason"][1]
 
 
-def test_p207_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path: Path, script: Path) -> None:
+def test_p207_an_attempt_that_ended_counts_though_its_worker_was_killed(
+    tmp_path: Path, script: Path
+) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"print('''{OUTCOME}''')")
     assert work(where, sha256) == ExitStatus.OK
@@ -112,7 +137,9 @@ def test_p207_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: 
     assert dataset.collect(plan, where).frame["task"].to_list() == ["geo.1", "geo.1"]
 
 
-def test_p207_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Path, script: Path) -> None:
+def test_p207_a_second_worker_waits_for_the_first_and_runs_nothing(
+    tmp_path: Path, script: Path
+) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"import time; time.sleep(0.5); print('''{OUTCOME}''')")
     threads = [threading.Thread(target=work, args=(where, sha256)) for _ in range(3)]
@@ -126,7 +153,9 @@ def test_p207_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Pat
 
 def test_p207_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
-    (tmp_path / "command.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
+    (tmp_path / "command.py").write_text(
+        "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    )
     code = (
         "import sys, threading; from pathlib import Path; from satlab.campaign import attempt, worker;"
         "from satlab.campaign.folder import CampaignFolder;"
@@ -160,31 +189,46 @@ def test_t34_a_worker_takes_commands_of_its_plan_alone(tmp_path: Path, script: P
     assert not where.attempts(plan.tasks[0])
 
 
-@pytest.mark.parametrize("name", ["a b", "a;touch x", "$(touch x)", "../x", "-x", "a/b", "", "a\nb", "{task}"])
+@pytest.mark.parametrize(
+    "name", ["a b", "a;touch x", "$(touch x)", "../x", "-x", "a/b", "", "a\nb", "{task}"]
+)
 def test_t35_an_id_cannot_be_shell_text(name: str) -> None:
     with pytest.raises(ValidationError, match="pattern"):
         Cell(id=name, factors={})
 
 
-def test_t35_words_of_a_command_reach_it_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t35_words_of_a_command_reach_it_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hostile = ("; touch x", "$(touch x)", "`touch x`", "a b", "{params}", "'\"")
     task = Task(
-        id="geo.1", cell="geo", number=1, rule="flows", lab="virtual", seed=1, argv=("satvirtual", "flows", *hostile),
-        estimate_s=1, cores=1,
-    )  # fmt: skip
+        id="geo.1",
+        cell="geo",
+        number=1,
+        rule="flows",
+        lab="virtual",
+        seed=1,
+        argv=("satvirtual", "flows", *hostile),
+        estimate_s=1,
+        cores=1,
+    )
     program = tmp_path / "satvirtual"
     program.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
     program.chmod(0o755)
     monkeypatch.setattr(paths, "SATVIRTUAL", program)
     where = CampaignFolder(tmp_path / "c")
-    sha256 = where.begin(Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,)))
+    sha256 = where.begin(
+        Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,))
+    )
     assert work(where, sha256) == ExitStatus.OK
     place = where.of(task) / "attempt-1"
     assert json.loads((place / record.OUTPUT).read_text()) == ["flows", *hostile]
     assert {file.name for file in place.iterdir()} == {record.OUTPUT, record.LOG, record.ATTEMPT}
 
 
-def test_t36_files_that_changed_after_the_end_are_reported_and_not_used(tmp_path: Path, script: Path) -> None:
+def test_t36_files_that_changed_after_the_end_are_reported_and_not_used(
+    tmp_path: Path, script: Path
+) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"print('''{OUTCOME}''')")
     work(where, sha256)

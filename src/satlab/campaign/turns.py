@@ -45,7 +45,9 @@ def turn(stop: threading.Event) -> Iterator[None]:
         yield
 
 
-def in_turn(task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event) -> Ended | None:
+def in_turn(
+    task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
+) -> Ended | None:
     """Run a task's command on this host (`attempt.Measure`) in its lab's turn; the deadline counts from then."""
     with turn(stop) if task.lab == "netns" else contextlib.nullcontext():
         return None if stop.is_set() else attempt.here(task, place, deadline_s, lock, stop)

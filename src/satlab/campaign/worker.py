@@ -44,7 +44,9 @@ class Worker:
         plan = plans.load(self.folder.plan_file, self.plan_sha256)
         return self._work(plan, plan.task(name), stop)
 
-    def work_batch(self, name: str, stop: threading.Event, note: Callable[[str], None]) -> ExitStatus:
+    def work_batch(
+        self, name: str, stop: threading.Event, note: Callable[[str], None]
+    ) -> ExitStatus:
         """Do the tasks of a batch one after the other, and mark it when all are recorded.
 
         What should be tried again keeps none from being done; `note` gets why. Status: 0, or that of the last such one;
@@ -99,7 +101,9 @@ class Worker:
             if not (folder / record.ATTEMPT).is_file():
                 shutil.rmtree(folder)
 
-    def _attempt(self, plan: Plan, task: Task, number: int, lock: int, stop: threading.Event) -> Attempt | None:
+    def _attempt(
+        self, plan: Plan, task: Task, number: int, lock: int, stop: threading.Event
+    ) -> Attempt | None:
         """Run the command; None when `stop` came first, and nothing is left of it."""
         place = self.folder.of(task) / f"attempt-{number}"
         place.mkdir()
@@ -125,9 +129,13 @@ class Worker:
             seed=task.seed,
             argv=task.argv,
             plan_sha256=self.plan_sha256,
-            status=record.status_of(task.rule, ended[-1].exit_status, self.folder.of(task) / counts / record.OUTPUT),
+            status=record.status_of(
+                task.rule, ended[-1].exit_status, self.folder.of(task) / counts / record.OUTPUT
+            ),
             attempts=tuple(ended),
             counts=counts,
             files=record.hashes(self.folder.of(task) / counts),
         )
-        write_atomically(self.folder.of(task) / record.TASK, done.model_dump_json(by_alias=True, indent=1) + "\n")
+        write_atomically(
+            self.folder.of(task) / record.TASK, done.model_dump_json(by_alias=True, indent=1) + "\n"
+        )

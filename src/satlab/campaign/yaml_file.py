@@ -21,7 +21,9 @@ def load(path: Path, model: type[M], defaults: Mapping[str, Any]) -> M:
     hint = f"{DOCUMENT} describes the file"
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise ConfigError(f"{path} has more than {MAX_BYTES} bytes", hint="write factors as lists")
+            raise ConfigError(
+                f"{path} has more than {MAX_BYTES} bytes", hint="write factors as lists"
+            )
         content = yaml_text.load(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ConfigError(f"{path} is not a mapping", hint=hint)

@@ -60,13 +60,17 @@ def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> CaseLink:
     The rate of a carrier is proportional to its bandwidth: the unchanged profile is planned first, then bandwidth and
     CRA are scaled to the rates of the case.
     """
-    unscaled = _link(suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS), seed)
+    unscaled = _link(
+        suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS), seed
+    )
     forward_khz = GEO_FORWARD_KHZ * case.forward_mbps / unscaled.forward_mbps
     return_kbps = GEO_RETURN_KBPS * case.return_mbps / unscaled.return_mbps
     return _link(suite, case, _profile(folder / case.id, forward_khz, return_kbps), seed)
 
 
-def for_virtual_clock(link: CaseLink, case: Case, seed: int, start_s: float, folder: Path) -> LinkConfig:
+def for_virtual_clock(
+    link: CaseLink, case: Case, seed: int, start_s: float, folder: Path
+) -> LinkConfig:
     """Return the configuration of one sample, whose transfer starts at `start_s`.
 
     Paths are relative to `folder`, where satvirtual runs: the same sample has the same configuration, and so the same
@@ -74,7 +78,10 @@ def for_virtual_clock(link: CaseLink, case: Case, seed: int, start_s: float, fol
     """
     steps = _steps(link, case, start_s)
     timeline = Timeline(starts="at-once", steps=steps) if steps else None
-    files = {name: os.path.relpath(getattr(link.config, name), folder.resolve()) for name in ("profile", "metrics")}
+    files = {
+        name: os.path.relpath(getattr(link.config, name), folder.resolve())
+        for name in ("profile", "metrics")
+    }
     return link.config.model_copy(update={"seed": seed, "timeline": timeline, **files})
 
 
@@ -104,7 +111,9 @@ def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:
         yield LinkSet(direction="both", outage=change.outage_s)
 
 
-def build_request(suite: Suite, case: Case, profile: Path = paths.PROFILES / "geo", seed: int = 1) -> LinkRequest:
+def build_request(
+    suite: Suite, case: Case, profile: Path = paths.PROFILES / "geo", seed: int = 1
+) -> LinkRequest:
     """Return the request for the link of a case over a profile; its timeline is added by `for_lab`."""
     queue = BdpQueue(bdp=case.queue_bdp or suite.link.queue_bdp)
     direction = Direction(

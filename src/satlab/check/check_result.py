@@ -64,7 +64,11 @@ class CheckResult:
     def status(self) -> ExitStatus:
         """1: a target is missed or, with a baseline, a case is slower; 4: not measurable; 5: nothing is supported."""
         results = {one.result for one in self.verdicts}
-        is_missed = "fail" in results if self.comparisons is None else any(one.is_slower for one in self.comparisons)
+        is_missed = (
+            "fail" in results
+            if self.comparisons is None
+            else any(one.is_slower for one in self.comparisons)
+        )
         if is_missed:
             return ExitStatus.FAILED
         if "not measurable" in results | {one.result for one in self.comparisons or ()}:
@@ -95,7 +99,9 @@ class CheckResult:
             "real_s": round(self.real_s, 3),
             "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
             "cases": [self._case(name) for name in self.samples],
-            "compared": None if self.comparisons is None else [_comparison(one) for one in self.comparisons],
+            "compared": None
+            if self.comparisons is None
+            else [_comparison(one) for one in self.comparisons],
         }
 
     def _case(self, name: str) -> dict[str, Any]:
@@ -150,7 +156,9 @@ def read(path: Path) -> dict[str, Any]:
         if missing := {"suite", "stack", "clock", "marks_mb", "cases"} - document.keys():
             raise KeyError(*missing)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{FILE}") from error
+        raise ConfigError(
+            f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{FILE}"
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise _invalid(path, error) from error
     return document
@@ -164,7 +172,9 @@ def load(path: Path, suite: Suite) -> dict[str, Any]:
     """
     document = read(path)
     if (document["suite"], tuple(document["marks_mb"])) != (suite.name, suite.marks_mb):
-        raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"use a {FILE} of suite {suite.name}")
+        raise ConfigError(
+            f"{path} is of suite {document['suite']}", hint=f"use a {FILE} of suite {suite.name}"
+        )
     return document
 
 
@@ -188,4 +198,6 @@ def _sample(document: dict[str, Any]) -> Sample:
 
 
 def _invalid(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(f"{path} is not a valid {SCHEMA} file: {error}", hint=f"use the {FILE} of an earlier check")
+    return ConfigError(
+        f"{path} is not a valid {SCHEMA} file: {error}", hint=f"use the {FILE} of an earlier check"
+    )

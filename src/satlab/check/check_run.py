@@ -71,8 +71,12 @@ class CheckRequest:
 
     def backend(self) -> Backend:
         if self.clock == "virtual":
-            return VirtualClock(self.client, self.server, max(1, self.jobs), programs=self.programs, stop=self.stop)
-        return RealClock(self.pair or selection.built_in(self.stack, self.client, self.server), self.stop)
+            return VirtualClock(
+                self.client, self.server, max(1, self.jobs), programs=self.programs, stop=self.stop
+            )
+        return RealClock(
+            self.pair or selection.built_in(self.stack, self.client, self.server), self.stop
+        )
 
 
 def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
@@ -86,9 +90,14 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     cases = plan.selected(request.cases)
     if request.clock == "virtual" and not plan.marks_mb:
         hint = "--endpoint, or a suite with marks_mb"
-        raise ConfigError(f"suite {plan.name} has test cases of the QUIC interop runner, no payload to time", hint=hint)
+        raise ConfigError(
+            f"suite {plan.name} has test cases of the QUIC interop runner, no payload to time",
+            hint=hint,
+        )
     request = replace(request, runs=request.runs or plan.runs)
-    baseline = None if request.baseline is None else check_result.load_samples(request.baseline, plan)
+    baseline = (
+        None if request.baseline is None else check_result.load_samples(request.baseline, plan)
+    )
     others = [check_result.load(path, plan) for path in request.compare_with]
     check = _Check(plan, request, baseline, others, log)
     check.build_links(cases)
@@ -96,14 +105,18 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
         check.take_samples(cases)
     except BaseException:
         if any(check.samples.values()):
-            log.line(f"  samples so far: {check.folder}; to continue, repeat the command with --resume {check.folder}")
+            log.line(
+                f"  samples so far: {check.folder}; to continue, repeat the command with --resume {check.folder}"
+            )
         raise
     finally:
         ownership.chown_to_caller(check.folder)
     return check.save()
 
 
-def run_each(request: CheckRequest, pairs: Sequence[External | LockstepPair], log: ProgressLog) -> list[CheckResult]:
+def run_each(
+    request: CheckRequest, pairs: Sequence[External | LockstepPair], log: ProgressLog
+) -> list[CheckResult]:
     """Run the check with each pair, one after the other; once, without programs, for no pair.
 
     Several have a folder each, by their numbers.
@@ -142,7 +155,12 @@ class _Check:
         self._backend = request.backend()
         self._seed = plan.seed if request.seed is None else request.seed
         self._input = SampleInput(
-            self._backend.clock, self._backend.stack, request.client, request.server, self._seed, request.environment
+            self._backend.clock,
+            self._backend.stack,
+            request.client,
+            request.server,
+            self._seed,
+            request.environment,
         )
         self._links: dict[str, CaseLink] = {}
         self.samples: dict[str, list[Sample]] = {}
@@ -164,7 +182,9 @@ class _Check:
         other = [name for name, value in own.items() if document.get(name) != value]
         if other:
             values = " and ".join(f"{name} {json.dumps(document.get(name))}" for name in other)
-            raise ConfigError(f"{self.folder} was made with {values}", hint="use the same, or omit --resume")
+            raise ConfigError(
+                f"{self.folder} was made with {values}", hint="use the same, or omit --resume"
+            )
 
     def build_links(self, cases: Sequence[Case]) -> None:
         """Build the link of each case that is requested or has samples."""
@@ -178,8 +198,13 @@ class _Check:
         The backend decides whether those of several cases are taken at once.
         """
         runs, at_once, stop = self._request.runs, self._backend.at_once, self._request.stop.set
-        least = {case.id: runs or _min_runs(self._plan, case, self._baseline, len(cases)) for case in cases}
-        sampling = Sampling(self._take, lambda case: self._missing(case, least[case.id]), self._keep, self._log_case)
+        least = {
+            case.id: runs or _min_runs(self._plan, case, self._baseline, len(cases))
+            for case in cases
+        }
+        sampling = Sampling(
+            self._take, lambda case: self._missing(case, least[case.id]), self._keep, self._log_case
+        )
         for case in cases:
             self.samples.setdefault(case.id, [])
         if at_once > 1:
@@ -238,7 +263,9 @@ class _Check:
     def save(self) -> CheckResult:
         """Write check.json and return its contents."""
         result = self._result()
-        write_atomically(self.folder / check_result.FILE, json.dumps(result.document(), indent=1) + "\n")
+        write_atomically(
+            self.folder / check_result.FILE, json.dumps(result.document(), indent=1) + "\n"
+        )
         return result
 
     def _result(self) -> CheckResult:
@@ -247,7 +274,9 @@ class _Check:
         comparisons = None
         if self._baseline is not None:
             tolerance = self._request.tolerance
-            comparisons = verdict.against_baseline(self._plan.marks_mb, samples, self._baseline, tolerance)
+            comparisons = verdict.against_baseline(
+                self._plan.marks_mb, samples, self._baseline, tolerance
+            )
         return CheckResult(
             suite=self._plan,
             input=self._input,
@@ -267,7 +296,9 @@ def _min_runs(plan: Suite, case: Case, baseline: verdict.Samples | None, cases: 
     if baseline is None:
         return MIN_RUNS
     pilot = verdict.calibrated(baseline.get(case.id, ()))
-    times = [verdict.sorted_times(pilot, mark) for mark in range(len(plan.marks_mb))] if pilot else []
+    times = (
+        [verdict.sorted_times(pilot, mark) for mark in range(len(plan.marks_mb))] if pilot else []
+    )
     return verdict.runs_for(times, COMPARED_RUNS, SLOWDOWN, cases * len(plan.marks_mb))
 
 

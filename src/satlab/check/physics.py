@@ -11,7 +11,9 @@ from satlab.check.samples import Sample
 from satlab.check.suite import Case, Change
 
 
-def possible(sample: Sample, case: Case, marks: Sequence[int], link: CaseLink, *, has_proxies: bool = False) -> Sample:
+def possible(
+    sample: Sample, case: Case, marks: Sequence[int], link: CaseLink, *, has_proxies: bool = False
+) -> Sample:
     """Return the sample with its floors; failed if a time is below one. `marks` in bytes; proxies answer handshakes.
 
     A request follows the handshake, but for early data (RFC 9001, section 4.6). An answer takes a round trip, the last
@@ -27,12 +29,20 @@ def possible(sample: Sample, case: Case, marks: Sequence[int], link: CaseLink, *
         return sample
     faults = [floors.time_fault("handshake", sample.handshake_ms, floors.least_ms(handshake))]
     if case.direction == "download":
-        faults.append(floors.time_fault("first byte", sample.time_to_first_byte_ms, floors.least_ms(before + 1)))
+        faults.append(
+            floors.time_fault(
+                "first byte", sample.time_to_first_byte_ms, floors.least_ms(before + 1)
+            )
+        )
     for mark, time_s, least in zip(marks, sample.times_s, least_ms, strict=False):
         time_ms = None if time_s is None else time_s * 1e3
         faults.append(floors.time_fault(f"time to {mark / 1e6:g} MB", time_ms, least))
     fault = next(filter(None, faults), "")
-    return replace(sample, status="failed", reason=fault, times_s=(None,) * len(sample.times_s)) if fault else sample
+    return (
+        replace(sample, status="failed", reason=fault, times_s=(None,) * len(sample.times_s))
+        if fault
+        else sample
+    )
 
 
 def floors_of(link: CaseLink, case: Case) -> Floors:
@@ -44,7 +54,12 @@ def floors_of(link: CaseLink, case: Case) -> Floors:
     floors = of_link(link.plan.model_dump(by_alias=True))
     past = [change for change in case.changes if change.at_s <= (case.second_after_s or -1)]
     later = [change for change in case.changes if change not in past]
-    rtt_ms = min([_last_rtt_ms(past, floors.rtt_ms), *(one.rtt_ms for one in later if one.rtt_ms is not None)])
+    rtt_ms = min(
+        [
+            _last_rtt_ms(past, floors.rtt_ms),
+            *(one.rtt_ms for one in later if one.rtt_ms is not None),
+        ]
+    )
     (_, full_bps), *_ = floors.rates["download"]
     shares = [one.forward_mbps / case.forward_mbps for one in past if one.forward_mbps is not None]
     rates = [(0.0, full_bps * (shares[-1] if shares else 1.0))]

@@ -90,9 +90,13 @@ def within_limit(sample: Sample, case: Case, *, has_marks: bool) -> Sample:
     last_s = sample.times_s[-1]
     if sample.status != "ok" or last_s is None or last_s <= case.timeout_s:
         return sample
-    times = tuple(None if time is None or time > case.timeout_s else time for time in sample.times_s)
+    times = tuple(
+        None if time is None or time > case.timeout_s else time for time in sample.times_s
+    )
     reason = f"it took {last_s:.1f} s, the limit is {case.timeout_s:g} s"
-    return replace(sample, times_s=times, status="censored" if has_marks else "failed", reason=reason)
+    return replace(
+        sample, times_s=times, status="censored" if has_marks else "failed", reason=reason
+    )
 
 
 class Backend(Protocol):

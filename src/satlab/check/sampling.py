@@ -24,8 +24,13 @@ def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
 
     def work(case: Case) -> tuple[float, float]:
         payload_mb = sum(suite.marks_mb[-1:]) * (1 if case.second_after_s is None else 2)
-        rates = [case.forward_mbps, *(one.forward_mbps for one in case.changes if one.forward_mbps is not None)]
-        return payload_mb, payload_mb * 8 / (min(rates) if case.direction == "download" else case.return_mbps)
+        rates = [
+            case.forward_mbps,
+            *(one.forward_mbps for one in case.changes if one.forward_mbps is not None),
+        ]
+        return payload_mb, payload_mb * 8 / (
+            min(rates) if case.direction == "download" else case.return_mbps
+        )
 
     return sorted(cases, key=work, reverse=True)
 
@@ -77,7 +82,9 @@ class _Batches:
 
     def start(self, case: Case) -> None:
         """Start what a case needs next, if anything."""
-        batch = [self.pool.submit(self.sampling.take, case, seed) for seed in self.sampling.missing(case)]
+        batch = [
+            self.pool.submit(self.sampling.take, case, seed) for seed in self.sampling.missing(case)
+        ]
         if batch:
             self.pending[case.id] = (case, batch)
         else:
@@ -90,7 +97,9 @@ class _Batches:
         for one in every:
             if one in done:
                 one.result()
-        complete = [(case, batch) for case, batch in self.pending.values() if done.issuperset(batch)]
+        complete = [
+            (case, batch) for case, batch in self.pending.values() if done.issuperset(batch)
+        ]
         for case, batch in complete:
             del self.pending[case.id]
             self.sampling.keep(case, [one.result() for one in batch])

@@ -135,12 +135,20 @@ class SandboxedProcess:
         output_tail = " | ".join(lines).strip(" |")[-OUTPUT_TAIL_CHARACTERS:]
         if used is None:
             status = self._process.returncode
-            why = f"its sandbox did not start: {output_tail}" if status > 0 else "its sandbox was killed"
+            why = (
+                f"its sandbox did not start: {output_tail}"
+                if status > 0
+                else "its sandbox was killed"
+            )
             return ExitReport(status, why, 0.0, 0, output_tail)
-        return ExitReport(used.status, used.why, used.cpu_s, used.peak_bytes, output_tail, used.waited_s)
+        return ExitReport(
+            used.status, used.why, used.cpu_s, used.peak_bytes, output_tail, used.waited_s
+        )
 
 
-def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> SandboxedProcess:
+def start(
+    box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path
+) -> SandboxedProcess:
     """Start a program in a sandbox; its output goes to `log`.
 
     Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox is made from, and
@@ -158,7 +166,12 @@ def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log
     with log.open("wb") as output, theirs or contextlib.nullcontext():
         process = subprocess.Popen(
             [*box.argv(spec, root, report.resolve()), *argv],
-            env={"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8", **environment},
+            env={
+                "PATH": paths.STANDARD_PATH,
+                "HOME": sandbox.HOME,
+                "LANG": "C.UTF-8",
+                **environment,
+            },
             cwd=sandbox.HOME,
             stdin=theirs.fileno() if theirs else subprocess.DEVNULL,
             stdout=output,
@@ -204,5 +217,8 @@ def _files(folder: Path, depth: int) -> Iterator[os.DirEntry[str]]:
     for entry in found:
         if entry.is_dir(follow_symlinks=False):
             yield from _files(Path(entry.path), depth - 1)
-        elif entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size <= KEPT_FILE_BYTES:
+        elif (
+            entry.is_file(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_size <= KEPT_FILE_BYTES
+        ):
             yield entry

@@ -87,7 +87,9 @@ class Case(_Model):
     timeout_s: float = Field(default=300, gt=0, le=3600)
     test: Name | None = None
     server_test: Name | None = None
-    files_bytes: tuple[Annotated[int, Field(ge=1, le=1 << 30)], ...] = Field(default=(), max_length=2000)
+    files_bytes: tuple[Annotated[int, Field(ge=1, le=1 << 30)], ...] = Field(
+        default=(), max_length=2000
+    )
     name_length: int = Field(default=8, ge=8, le=250)
     handshakes: int | None = Field(default=None, ge=1, le=1000)
     retry: bool | None = None
@@ -152,13 +154,23 @@ class Suite(_Model):
             raise ValueError(f"targets_s needs one value (or null) per mark: {', '.join(short)}")
         empty = [case.id for case in self.cases if not (case.files_bytes or case.lacking)]
         if not self.marks_mb and empty:
-            raise ValueError(f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(empty)}")
-        wrong = [case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))]
-        double = [case.id for case in self.cases if case.queue_bdp is not None and case.queue_packets is not None]
+            raise ValueError(
+                f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(empty)}"
+            )
+        wrong = [
+            case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))
+        ]
+        double = [
+            case.id
+            for case in self.cases
+            if case.queue_bdp is not None and case.queue_packets is not None
+        ]
         if double:
             raise ValueError(f"queue_bdp and queue_packets exclude each other: {', '.join(double)}")
         if wrong or (not self.reference and any(case.reference_s for case in self.cases)):
-            raise ValueError(f"reference_s needs the suite's reference, and one value (or null) per mark: {wrong}")
+            raise ValueError(
+                f"reference_s needs the suite's reference, and one value (or null) per mark: {wrong}"
+            )
         ids = [case.id for case in self.cases]
         twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:
@@ -198,7 +210,9 @@ def file_of(name: str) -> Path:
     file = paths.SUITES / f"{name}.yml"
     if "/" in name or not file.is_file():
         known = ", ".join(sorted(path.stem for path in paths.SUITES.glob("*.yml")))
-        raise ConfigError(f"no suite {name} is shipped ({known})", hint="or use a file: --suite FILE.yml")
+        raise ConfigError(
+            f"no suite {name} is shipped ({known})", hint="or use a file: --suite FILE.yml"
+        )
     return file
 
 
@@ -223,7 +237,9 @@ def load(path: Path) -> Suite:
         raw = yaml_text.load(path.read_text())
         return Suite.model_validate(raw)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="shipped suites are in suites/") from error
+        raise ConfigError(
+            f"{path}: {error.strerror}", hint="shipped suites are in suites/"
+        ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     except ValidationError as error:

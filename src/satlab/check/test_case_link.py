@@ -19,15 +19,28 @@ from satlab.link.config import Loss, PacketsQueue, UniformJitter
 
 def test_the_satellite_fork_s_cases_are_those_of_both_clocks() -> None:
     """SAT and SATL: 20/2 Mbit/s, 600 ms, 25 packets, 10 MiB in 120 s; 1 % loss each way in 360 s."""
-    transfers, endpoints = (suite.load(paths.SUITES / f"{name}.yml") for name in ("satellite", "interop"))
+    transfers, endpoints = (
+        suite.load(paths.SUITES / f"{name}.yml") for name in ("satellite", "interop")
+    )
     for name, timeout_s, lost in (("sat", 120, 0.0), ("satl", 360, 0.01)):
         for plan, case in ((one, one.case(name)) for one in (transfers, endpoints)):
             ratio = case.loss.ratio if isinstance(case.loss, Loss) else 0.0
-            found = (case.forward_mbps, case.return_mbps, plan.link.rtt_ms, case.queue_packets, case.timeout_s, ratio)
+            found = (
+                case.forward_mbps,
+                case.return_mbps,
+                plan.link.rtt_ms,
+                case.queue_packets,
+                case.timeout_s,
+                ratio,
+            )
             assert found == (20, 2, 600, 25, timeout_s, lost), (plan.name, name)
             link = case_link.build_request(plan, case)
             assert link.forward.queue == link.return_.queue == PacketsQueue(packets=25)
-        assert endpoints.case(name).files_bytes == (round(transfers.marks_mb[-1] * 1e6),) == (10 << 20,)
+        assert (
+            endpoints.case(name).files_bytes
+            == (round(transfers.marks_mb[-1] * 1e6),)
+            == (10 << 20,)
+        )
         assert interop_result.abbreviation(name) == name.upper()
 
 
@@ -45,9 +58,13 @@ def test_a_queue_has_one_limit_and_jitter_and_outages_reach_the_link() -> None:
 
 def test_a_suite_has_its_own_seed_and_number_of_samples(tmp_path: Path) -> None:
     file = tmp_path / "own.yml"
-    document = small(seed=7, runs=2, marks_mb=[0.1]).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document = small(seed=7, runs=2, marks_mb=[0.1]).model_dump(
+        mode="json", by_alias=True, exclude_unset=True
+    )
     file.write_text(yaml.safe_dump(document))
     for seed, runs, seeds in ((None, None, [7, 8]), (3, 1, [3])):
         request = CheckRequest(str(file), runs=runs, seed=seed, out=tmp_path / str(len(seeds)))
         found = check_run.run(request, ProgressLog(quiet=True))
-        assert [one.seed for one in found.samples["a"]] == seeds and found.document()["seed"] == seeds[0]
+        assert [one.seed for one in found.samples["a"]] == seeds and found.document()[
+            "seed"
+        ] == seeds[0]

@@ -38,13 +38,19 @@ OUTCOME: dict[str, Any] = {
     "samples": [],
     "transfers": [
         {
-            "status": "ok", "reason": "", "started_s": 0.5, "duration_s": 3.0, "asked_ms": 975.0,
+            "status": "ok",
+            "reason": "",
+            "started_s": 0.5,
+            "duration_s": 3.0,
+            "asked_ms": 975.0,
             "marks": [{"bytes": 2_000_000, "t_s": 1.5}, {"bytes": 4_000_000, "t_s": None}],
-            "handshake_ms": 650.0, "time_to_first_byte_ms": 1300.0,
-            "sender": {"sent_datagrams": 5, "lost_packets": 1}, "receiver": {"sent_acks": 3},
+            "handshake_ms": 650.0,
+            "time_to_first_byte_ms": 1300.0,
+            "sender": {"sent_datagrams": 5, "lost_packets": 1},
+            "receiver": {"sent_acks": 3},
         }
     ],
-}  # fmt: skip
+}
 
 
 def test_variables_of_programs_are_parsed_and_every_fault_is_named() -> None:
@@ -77,7 +83,9 @@ def test_a_sample_is_the_last_transfer() -> None:
 
 
 def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
-    case = Case.model_validate({"id": "loss", "forward_mbps": 10, "return_mbps": 2, "timeout_s": 60})
+    case = Case.model_validate(
+        {"id": "loss", "forward_mbps": 10, "return_mbps": 2, "timeout_s": 60}
+    )
     late = Sample("loss", 1, "ok", "", (20.0, 78.2))
     whole = within_limit(late, case, has_marks=False)
     assert (whole.status, whole.reason) == ("failed", "it took 78.2 s, the limit is 60 s")
@@ -105,8 +113,18 @@ def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
 def test_a_sample_faster_than_its_link_has_failed(
     changes: dict[str, Any], case_changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    document = {"schema": "satlab/suite/1", "name": "t", "source": "x", "link": {"rtt_ms": 650, "queue_bdp": 1}}
-    one = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None, None]} | case_changes
+    document = {
+        "schema": "satlab/suite/1",
+        "name": "t",
+        "source": "x",
+        "link": {"rtt_ms": 650, "queue_bdp": 1},
+    }
+    one = {
+        "id": "a",
+        "forward_mbps": 10,
+        "return_mbps": 2,
+        "targets_s": [None, None],
+    } | case_changes
     plan = Suite.model_validate(document | {"marks_mb": [0.1, 10], "cases": [one]})
     link = case_link.build(plan, plan.cases[0], tmp_path)
     sample = replace(Sample("a", 1, "ok", "", (1.5, 9.5), 660.0, 1310.0), **changes)
@@ -125,8 +143,12 @@ def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> 
     link = case_link.build(plan, plan.cases[0], tmp_path)
     for has_proxies, trips in ((False, 2), (True, 1)):
         at = one("a", 0.0)
-        least = physics.possible(at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies).floors_s[0]
-        assert least == pytest.approx(trips * link.plan.rtt_ms.min / 1e3 + 16e6 / link.plan.forward.udp_goodput_bps)
+        least = physics.possible(
+            at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies
+        ).floors_s[0]
+        assert least == pytest.approx(
+            trips * link.plan.rtt_ms.min / 1e3 + 16e6 / link.plan.forward.udp_goodput_bps
+        )
         for time_s, status in ((least, "ok"), (least * 0.99, "failed")):
             at = one("a", time_s)
             found = physics.possible(at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies)
@@ -164,14 +186,20 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(tiny: Path, monkeypatch: pytest.MonkeyPatch, out: Path, **options: Any) -> CheckResult:
     monkeypatch.setattr(paths, "SUITES", tiny)
-    return check_run.run(check_run.CheckRequest("tiny", out=out, **options), ProgressLog(quiet=True))
+    return check_run.run(
+        check_run.CheckRequest("tiny", out=out, **options), ProgressLog(quiet=True)
+    )
 
 
-def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_from_suite_to_verdicts(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = check(tiny, monkeypatch, tmp_path)
     results = [(one.case, one.result) for one in found.verdicts]
     names = ["quick", "quick", "slow", "slow", "falling", "falling"]
-    assert results == list(zip(names, ["pass", "pass", "fail", *["to be determined"] * 3], strict=True))
+    assert results == list(
+        zip(names, ["pass", "pass", "fail", *["to be determined"] * 3], strict=True)
+    )
     assert found.status == ExitStatus.FAILED
     assert found.links["quick"].forward_mbps == pytest.approx(10, rel=0.001)
     # CRA comes in slots of 65 kbit/s.
@@ -190,33 +218,56 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     assert "| quick | 10/" in check_tables.markdown(found)
     interop = interop_result.document([found])
     assert [one["abbr"] for one in interop["measurements"][0]] == ["QU", "SL", "FA"]
-    assert interop_result.extension([found])["checks"] == [found.document()] and interop["results"] == [[]]
+    assert interop_result.extension([found])["checks"] == [found.document()] and interop[
+        "results"
+    ] == [[]]
     for case in document["cases"]:
         times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
         assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
     assert "where the time went" in check_tables.markdown(found)
-    simulated = [sample.simulated_s or 0 for samples in found.samples.values() for sample in samples]
-    assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
-    assert check_tables.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
+    simulated = [
+        sample.simulated_s or 0 for samples in found.samples.values() for sample in samples
+    ]
+    assert (
+        document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
+    )
+    assert check_tables.pace(found).endswith(
+        f": {sum(simulated) / found.real_s:.0f} times as fast as real time"
+    )
 
 
-def test_symptoms_and_warnings_are_in_every_report(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_symptoms_and_warnings_are_in_every_report(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=2)
     warned = UnusedSource("broken", "server", "<script>line 3")
-    known: Any = {"retransmitted_share": 0.0125, "sources": {"retransmitted_share": "qlog of the server"}}
+    known: Any = {
+        "retransmitted_share": 0.0125,
+        "sources": {"retransmitted_share": "qlog of the server"},
+    }
     first, second = found.samples["quick"]
-    changed = [replace(one, symptoms=("CPU limit: it waited",), warnings=(warned,)) for one in (first, second)]
+    changed = [
+        replace(one, symptoms=("CPU limit: it waited",), warnings=(warned,))
+        for one in (first, second)
+    ]
     found.samples["quick"] = [replace(changed[0], **known), changed[1]]
     text = check_tables.markdown(found)
-    assert "| quick | CPU limit: it waited | 1, 2 |" in text and "| 1.25 |" in text and "reference s" not in text
+    assert (
+        "| quick | CPU limit: it waited | 1, 2 |" in text
+        and "| 1.25 |" in text
+        and "reference s" not in text
+    )
     assert text.count("| unknown |") and "| qlog of the server, stack |" in text
     xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
-    assert "qlog of the server not used (broken): <script>line 3" in (xml.findtext("system-err") or "")
+    assert "qlog of the server not used (broken): <script>line 3" in (
+        xml.findtext("system-err") or ""
+    )
     html = check_page.write(found).read_text()
     assert "&lt;script&gt;line 3" in html and "<script>line 3" not in html
     (tmp_path / "check.json").write_text(json.dumps(found.document()))
     jsonschema.validate(
-        json.loads((tmp_path / "check.json").read_text()), json.loads((paths.SCHEMAS / "check.schema.json").read_text())
+        json.loads((tmp_path / "check.json").read_text()),
+        json.loads((paths.SCHEMAS / "check.schema.json").read_text()),
     )
     again = check_result.load_samples(tmp_path / "check.json", found.suite)
     assert again["quick"][0].warnings == (warned,)
@@ -229,7 +280,9 @@ def test_the_page_holds_every_verdict_and_every_transfer(
     html = check_page.write(found).read_text()
     assert html.count("data-figure=") == 1 + 6 and html.count("<details><summary>quick, seed") == 2
     assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
-    figures = json.loads(gzip.decompress(base64.b64decode(html.split('id="figures">')[1].split("</script>")[0])))
+    figures = json.loads(
+        gzip.decompress(base64.b64decode(html.split('id="figures">')[1].split("</script>")[0]))
+    )
     band = [bar for bar in figures["run-quick-1"]["data"] if bar["type"] == "bar"]
     [outcome] = (found.folder / "raw").glob("quick-1.outcome.json")
     whole = json.loads(outcome.read_text())["transfers"][0]["duration_s"]
@@ -243,14 +296,25 @@ def mean_s(found: CheckResult) -> float:
     return sum((found.spent_s("quick") or {}).values())
 
 
-def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_is_compared_with_an_earlier_one(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"])
     file = first.folder / "check.json"
     again = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file, seed=100)
-    assert again.comparisons and not any(one.is_slower for one in again.comparisons) and again.status == ExitStatus.OK
+    assert (
+        again.comparisons
+        and not any(one.is_slower for one in again.comparisons)
+        and again.status == ExitStatus.OK
+    )
     missed = replace(again, verdicts=[replace(one, result="fail") for one in again.verdicts])
-    assert missed.status == ExitStatus.OK and replace(missed, comparisons=None).status == ExitStatus.FAILED
-    open_ = replace(again, comparisons=[replace(one, result="undecided") for one in again.comparisons])
+    assert (
+        missed.status == ExitStatus.OK
+        and replace(missed, comparisons=None).status == ExitStatus.FAILED
+    )
+    open_ = replace(
+        again, comparisons=[replace(one, result="undecided") for one in again.comparisons]
+    )
     tiles = [check_page.CheckPage(one, []).tiles()[2] for one in (again, open_)]
     caption = "of 2 comparisons slower than the baseline"
     assert tiles == [("0", caption, "good"), ("0", f"{caption}, 2 undecided or not measurable", "")]
@@ -261,15 +325,24 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     # The narrow window is named as what grew: in text, page, JUnit and JSON; and nothing where nothing is slower.
     assert {one.grew for one in again.comparisons} == {None}
     assert {one.grew for one in slow.comparisons if one.is_slower} == {"flow control"}
-    assert "| flow control |" in check_tables.markdown(slow).partition("what grew since the baseline")[2]
+    assert (
+        "| flow control |"
+        in check_tables.markdown(slow).partition("what grew since the baseline")[2]
+    )
     assert "What grew since the baseline" in check_page.write(slow).read_text()
     assert "; flow control +" in exports.junit(slow)
-    assert sum((slow.comparisons[1].grown_s or {}).values()) == pytest.approx(mean_s(slow) - mean_s(first))
+    assert sum((slow.comparisons[1].grown_s or {}).values()) == pytest.approx(
+        mean_s(slow) - mean_s(first)
+    )
     document = json.loads((slow.folder / "check.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
-    assert [one["is_slower"] for one in document["compared"]] == [one.is_slower for one in slow.comparisons]
+    assert [one["is_slower"] for one in document["compared"]] == [
+        one.is_slower for one in slow.comparisons
+    ]
     table = check_tables.markdown(
-        check(tiny, monkeypatch, tmp_path / "5", cases=["quick", "slow"], runs=1, compare_with=[file])
+        check(
+            tiny, monkeypatch, tmp_path / "5", cases=["quick", "slow"], runs=1, compare_with=[file]
+        )
     )
     [row] = [line for line in table.splitlines() if "not run" in line and "| slow | 0.1 |" in line]
     assert row.count("n 1") == 1 and "comparison with other checks" in table
@@ -291,8 +364,14 @@ def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
     file.write_text(json.dumps(document))
     found = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file)
     assert found.status == ExitStatus.UNCALIBRATED
-    assert len(found.samples["quick"]) == check_run.BASELINE_RUNS  # no calibrated sample to plan with
-    table = [line for line in check_tables.markdown(found).splitlines() if line.endswith("| not measurable |")]
+    assert (
+        len(found.samples["quick"]) == check_run.BASELINE_RUNS
+    )  # no calibrated sample to plan with
+    table = [
+        line
+        for line in check_tables.markdown(found).splitlines()
+        if line.endswith("| not measurable |")
+    ]
     assert len(table) == 2
     xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
     assert (xml.get("failures"), xml.get("skipped")) == ("0", "2")
@@ -300,31 +379,48 @@ def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
     jsonschema.validate(saved, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
 
 
-def test_a_stopped_check_can_be_resumed(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_check_can_be_resumed(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cases are taken side by side: at the end of "slow", both samples of "quick" are there, and are kept."""
     whole = check(tiny, monkeypatch, tmp_path / "whole", cases=["quick", "slow"], runs=2)
     with monkeypatch.context() as short:
-        short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "slow", after=("quick", 2)))
+        short.setattr(
+            VirtualClock, "sample", _stopped(VirtualClock.sample, "slow", after=("quick", 2))
+        )
         with pytest.raises(KeyboardInterrupt):
             check(tiny, short, tmp_path / "part", cases=["quick", "slow"], runs=2, jobs=2)
     [folder] = (tmp_path / "part").iterdir()
-    assert [case["id"] for case in json.loads((folder / "check.json").read_text())["cases"]] == ["quick"]
+    assert [case["id"] for case in json.loads((folder / "check.json").read_text())["cases"]] == [
+        "quick"
+    ]
     with monkeypatch.context() as short:
         short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "quick"))
         resumed = check(tiny, short, tmp_path, cases=["slow"], runs=2, resume=folder)
-    assert resumed.samples == whole.samples and resumed.verdicts == whole.verdicts and resumed.folder == folder
+    assert (
+        resumed.samples == whole.samples
+        and resumed.verdicts == whole.verdicts
+        and resumed.folder == folder
+    )
     more = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=3, resume=folder)
-    assert [len(samples) for samples in more.samples.values()] == [3, 2] and more.real_s > resumed.real_s
+    assert [len(samples) for samples in more.samples.values()] == [
+        3,
+        2,
+    ] and more.real_s > resumed.real_s
     assert more.samples["quick"][:2] == whole.samples["quick"]
     with pytest.raises(ConfigError, match="seed 1"):
         check(tiny, monkeypatch, tmp_path, runs=3, seed=2, resume=folder)
 
 
-def _stopped(sample: Callable[..., Sample], case: str, after: tuple[str, int] | None = None) -> Callable[..., Sample]:
+def _stopped(
+    sample: Callable[..., Sample], case: str, after: tuple[str, int] | None = None
+) -> Callable[..., Sample]:
     """Interrupt at the samples of a case, once another one, of a case and with a seed, is there."""
     is_there = threading.Event()
 
-    def sampled(backend: VirtualClock, plan: Suite, sampled_case: Case, link: Any, seed: int, raw: Path) -> Sample:
+    def sampled(
+        backend: VirtualClock, plan: Suite, sampled_case: Case, link: Any, seed: int, raw: Path
+    ) -> Sample:
         if sampled_case.id == case:
             assert after is None or is_there.wait(60)
             raise KeyboardInterrupt
@@ -336,7 +432,9 @@ def _stopped(sample: Callable[..., Sample], case: str, after: tuple[str, int] | 
     return sampled
 
 
-def test_a_wrong_option_is_refused_with_its_name(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_option_is_refused_with_its_name(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError) as caught:
         check(tiny, monkeypatch, tmp_path, cases=["quick"], client={"colour": 1})
     assert "colour" in str(caught.value) + str(caught.value.faults)
@@ -351,7 +449,9 @@ def test_test_cases_under_the_virtual_clock_are_refused(tmp_path: Path) -> None:
 def test_equal_checks_have_equal_samples_and_digests(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once, twice = (check(tiny, monkeypatch, tmp_path / name, cases=["slow"], runs=2) for name in "ab")
+    once, twice = (
+        check(tiny, monkeypatch, tmp_path / name, cases=["slow"], runs=2) for name in "ab"
+    )
     assert once.samples == twice.samples
     assert once.samples["slow"][0].times_s != once.samples["slow"][1].times_s
     assert all(math.isfinite(time or 0) for one in once.samples["slow"] for time in one.times_s)
@@ -361,7 +461,9 @@ def test_equal_checks_have_equal_samples_and_digests(
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_samples_out_of_calibration_are_repeated_as_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_out_of_calibration_are_repeated_as_requested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[int] = []
     real: Any = "real"
 
@@ -374,17 +476,25 @@ def test_samples_out_of_calibration_are_repeated_as_requested(tmp_path: Path, mo
     monkeypatch.setattr(check_run.CheckRequest, "backend", lambda _: Busy(at_once=1, clock=real))
     monkeypatch.setattr(case_link, "build", lambda *_: None)
     monkeypatch.setattr(check_run._Check, "save", lambda self: self)
-    request = check_run.CheckRequest(cases=("medium",), runs=2, out=tmp_path, patience=Patience(retries=3))
+    request = check_run.CheckRequest(
+        cases=("medium",), runs=2, out=tmp_path, patience=Patience(retries=3)
+    )
     found: Any = check_run.run(request, ProgressLog(quiet=True))
-    assert [(one.seed, one.attempts, one.calibration) for one in found.samples["medium"]] == [(1, 3, ""), (2, 3, "")]
+    assert [(one.seed, one.attempts, one.calibration) for one in found.samples["medium"]] == [
+        (1, 3, ""),
+        (2, 3, ""),
+    ]
 
 
 def test_each_client_runs_with_each_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = selection.External()
     pairs = selection.each_pair(named, [Path("a"), Path("b")], [Path("c"), Path("d")])
     assert [(str(one.client_endpoint), str(one.server_endpoint)) for one in pairs] == [
-        ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"),
-    ]  # fmt: skip
+        ("a", "c"),
+        ("a", "d"),
+        ("b", "c"),
+        ("b", "d"),
+    ]
     assert selection.each_pair(named, (), ()) == [] and lockstep.each_pair((), (), (), {}) == []
     assert len(selection.each_pair(selection.External("client", "server"), (), ())) == 1
     programs = lockstep.each_pair(["cat", "true"], ["cat"], (), {})
@@ -392,7 +502,10 @@ def test_each_client_runs_with_each_server(tmp_path: Path, monkeypatch: pytest.M
     taken: list[CheckRequest] = []
     monkeypatch.setattr(check_run, "run", lambda request, _: taken.append(request))
     check_run.run_each(CheckRequest(out=tmp_path), programs, ProgressLog(quiet=True))
-    assert [(one.out.name, one.programs) for one in taken] == [("pair-1", programs[0]), ("pair-2", programs[1])]
+    assert [(one.out.name, one.programs) for one in taken] == [
+        ("pair-1", programs[0]),
+        ("pair-2", programs[1]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -415,8 +528,25 @@ def test_the_status_of_a_matrix_is_its_worst(found: list[ExitStatus], expected: 
         ["--virtual-client", "cat", "--virtual-server", "cat", "--stack", "quinn"],
         ["--stack", "quiche"],
         ["--search", "--stack", "ngtcp2"],
-        ["--virtual-client", "cat", "--virtual-server", "cat", "--client-cmd", "cat", "--server-cmd", "cat"],
-        ["--virtual-client", "cat", "--virtual-client", "true", "--virtual-server", "cat", "--json"],
+        [
+            "--virtual-client",
+            "cat",
+            "--virtual-server",
+            "cat",
+            "--client-cmd",
+            "cat",
+            "--server-cmd",
+            "cat",
+        ],
+        [
+            "--virtual-client",
+            "cat",
+            "--virtual-client",
+            "true",
+            "--virtual-server",
+            "cat",
+            "--json",
+        ],
         ["--client-env", "A=1"],
         ["--virtual-client", "cat"],
     ],

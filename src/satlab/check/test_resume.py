@@ -52,7 +52,9 @@ def test_each_case_is_taken_in_each_mode() -> None:
     assert requests["same-cr"]["server"] == {"careful_resume": "on"}
     assert (requests["same-cr"]["zero_rtt"], requests["same-0rtt-cr"]["zero_rtt"]) == (False, True)
     assert requests["slow-source-off"]["source_mbps"] == 20
-    assert requests["two-clients-cr"]["neighbour"] is True and "neighbour" not in requests["same-cr"]
+    assert (
+        requests["two-clients-cr"]["neighbour"] is True and "neighbour" not in requests["same-cr"]
+    )
 
 
 def test_the_open_cells_have_the_links_of_the_draft_and_targets_of_our_own() -> None:
@@ -61,7 +63,10 @@ def test_the_open_cells_have_the_links_of_the_draft_and_targets_of_our_own() -> 
     for one in SECOND.cases:
         draft = ETOSAT.case(one.id)
         assert set(draft.targets_s) == {None}
-        links = [each.model_dump(exclude={"targets_s", "reference_s", "zero_rtt"}) for each in (one, draft)]
+        links = [
+            each.model_dump(exclude={"targets_s", "reference_s", "zero_rtt"})
+            for each in (one, draft)
+        ]
         assert links[0] == links[1]
         # Only what an earlier connection learned can be judged, and it is a verdict of ours.
         assert (None not in one.targets_s) == (one.second_after_s is not None)
@@ -73,13 +78,21 @@ def test_a_target_of_our_own_is_not_below_its_floor(tmp_path: Path) -> None:
     for one in SECOND.cases:
         link = case_link.build(SECOND, one, tmp_path)
         marks = [round(mark * suite.MB) for mark in SECOND.marks_mb]
-        floors = physics.possible(Sample(one.id, 1, "failed", "", (None,)), one, marks, link).floors_s
-        judged = [(target, floor) for target, floor in zip(one.targets_s, floors, strict=True) if target is not None]
+        floors = physics.possible(
+            Sample(one.id, 1, "failed", "", (None,)), one, marks, link
+        ).floors_s
+        judged = [
+            (target, floor)
+            for target, floor in zip(one.targets_s, floors, strict=True)
+            if target is not None
+        ]
         assert all(floor < target for target, floor in judged), judged
 
 
 def test_options_of_the_command_line_are_stronger_than_those_of_a_case() -> None:
-    request = virtual_clock.transfer(RESUME, RESUME.case("same-iw32"), 1, {}, {"initial_window": 16})
+    request = virtual_clock.transfer(
+        RESUME, RESUME.case("same-iw32"), 1, {}, {"initial_window": 16}
+    )
     assert request["server"] == {"initial_window": 16}
 
 
@@ -105,14 +118,24 @@ def test_changes_become_those_of_the_satellite_segment() -> None:
         ({"second_after_s": 10, "zero_rtt": False}, 2_000_000, 1.3 + 16 / 48),
         ({"direction": "upload"}, 2_000_000, 0.975 + 16 / 9.6),
         # 4.025 s at 48 Mbit/s, the rest at a fifth of it: what was released before the change still arrives.
-        ({"changes": [{"at_s": 5, "forward_mbps": 10}]}, 30_000_000, 5.325 + (240 - 4.025 * 48) / 9.6),
+        (
+            {"changes": [{"at_s": 5, "forward_mbps": 10}]},
+            30_000_000,
+            5.325 + (240 - 4.025 * 48) / 9.6,
+        ),
         ({"changes": [{"at_s": 5, "forward_mbps": 100}]}, 6_000_000, 1.3 + 48 / 96),
         ({"changes": [{"at_s": 5, "forward_mbps": 10}]}, 2_000_000, 1.3 + 16 / 48),
-        ({"changes": [{"at_s": 45, "forward_mbps": 25}], "second_after_s": 60}, 3_000_000, 0.65 + 24 / 24),
+        (
+            {"changes": [{"at_s": 45, "forward_mbps": 25}], "second_after_s": 60},
+            3_000_000,
+            0.65 + 24 / 24,
+        ),
         ({"changes": [{"at_s": 45, "rtt_ms": 260}], "second_after_s": 60}, 6_000_000, 0.26 + 1.0),
     ],
 )
-def test_the_floor_is_round_trips_and_bytes(fields: dict[str, Any], size: int, expected_s: float) -> None:
+def test_the_floor_is_round_trips_and_bytes(
+    fields: dict[str, Any], size: int, expected_s: float
+) -> None:
     found = physics.possible(Sample("a", 1, "failed", "", (None,)), case(**fields), [size], LINK)
     assert found.floors_s == pytest.approx((expected_s,))
 
@@ -122,15 +145,23 @@ def test_the_floor_is_round_trips_and_bytes(fields: dict[str, Any], size: int, e
     [
         (None, None),
         ({"phases": []}, None),
-        ({"phases": [{"trigger": "rtt_not_validated"}], "jump_bytes": None}, "no jump (rtt_not_validated)"),
+        (
+            {"phases": [{"trigger": "rtt_not_validated"}], "jump_bytes": None},
+            "no jump (rtt_not_validated)",
+        ),
         ({"phases": [{"trigger": None}], "jump_bytes": None}, "no jump (nothing to gain)"),
-        ({"phases": [{}], "jump_bytes": 2_030_000, "retreated": False, "lost_bytes": 0}, "a jump to 2.03 MB"),
+        (
+            {"phases": [{}], "jump_bytes": 2_030_000, "retreated": False, "lost_bytes": 0},
+            "a jump to 2.03 MB",
+        ),
         (
             {"phases": [{}], "jump_bytes": 2_030_000, "retreated": True, "lost_bytes": 310_000},
             "a jump to 2.03 MB, taken back, 0.31 MB of it lost",
         ),
     ],
 )
-def test_the_table_says_what_careful_resume_did(resumed: dict[str, Any] | None, text: str | None) -> None:
+def test_the_table_says_what_careful_resume_did(
+    resumed: dict[str, Any] | None, text: str | None
+) -> None:
     expected = () if text is None else (f"careful resume: {text}",)
     assert careful_resume.symptoms(resumed) == expected

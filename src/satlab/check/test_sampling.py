@@ -27,7 +27,9 @@ class Kept:
     def __init__(self, take: Callable[[Case, int], Sample]) -> None:
         self.samples: dict[str, list[Sample]] = {case.id: [] for case in CASES}
         self.completed: list[str] = []
-        self.sampling = Sampling(take, self.missing, self.keep, lambda case: self.completed.append(case.id))
+        self.sampling = Sampling(
+            take, self.missing, self.keep, lambda case: self.completed.append(case.id)
+        )
 
     def missing(self, case: Case) -> Sequence[int]:
         found = self.samples[case.id]
@@ -44,7 +46,9 @@ class Kept:
 
 def take(case: Case, seed: int) -> Sample:
     status: Status = "unsupported" if case.id == "refused" else "ok"
-    return replace(one(case.id, 10.0 if case.id == "wild" and seed == 3 else 1.0, status=status), seed=seed)
+    return replace(
+        one(case.id, 10.0 if case.id == "wild" and seed == 3 else 1.0, status=status), seed=seed
+    )
 
 
 def take_slowly(case: Case, seed: int) -> Sample:
@@ -59,7 +63,11 @@ def test_samples_side_by_side_are_those_of_one_after_the_other(at_once: int) -> 
     for case in CASES:
         alone.sampling.of_case(case)
     together.sampling.of_cases(CASES, at_once, lambda: None)
-    assert together.samples == alone.samples and sorted(together.completed) == ["refused", "steady", "wild"]
+    assert together.samples == alone.samples and sorted(together.completed) == [
+        "refused",
+        "steady",
+        "wild",
+    ]
     seeds = {name: [sample.seed for sample in found] for name, found in alone.samples.items()}
     assert seeds == {"steady": [1, 2, 3, 4, 5], "wild": list(range(1, 11)), "refused": [1]}
 
@@ -129,5 +137,11 @@ def test_a_fault_that_comes_while_others_are_kept_ends_all() -> None:
 def test_the_longest_cases_come_first() -> None:
     etosat = suite.load(paths.SUITES / "etosat.yml")
     names = [case.id for case in longest_first(etosat, etosat.cases)]
-    assert names[:5] == ["medium-second", "large-second", "small-upload", "small-download", "medium-variable"]
+    assert names[:5] == [
+        "medium-second",
+        "large-second",
+        "small-upload",
+        "small-download",
+        "medium-variable",
+    ]
     assert sorted(names) == sorted(case.id for case in etosat.cases)

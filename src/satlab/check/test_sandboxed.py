@@ -76,9 +76,13 @@ def test_a_program_whose_capabilities_would_be_the_host_s_is_not_started(tmp_pat
         ("/bin/sh: 1: client: not found", False),
     ],
 )
-def test_a_missing_program_is_not_an_unsupported_test_case(output: str, *, is_refusal: bool) -> None:
+def test_a_missing_program_is_not_an_unsupported_test_case(
+    output: str, *, is_refusal: bool
+) -> None:
     ended = ExitReport(127, "", 0.1, 1, output)
     assert ended.is_refusal is is_refusal
-    assert ended.reason.startswith("it ended with status 127" if is_refusal else "a program is missing: ")
+    assert ended.reason.startswith(
+        "it ended with status 127" if is_refusal else "a program is missing: "
+    )
     assert not ExitReport(1, "", 0.1, 1, output).is_refusal
     assert not ExitReport(127, "it took too long", 0.1, 1, "").is_refusal

@@ -36,7 +36,11 @@ def test_every_suite_that_is_shipped_can_be_read() -> None:
 
 def test_public_plans_are_a_suite() -> None:
     plans = suite.load(suite.file_of("plans"))
-    rates = {case.id: (case.forward_mbps, case.return_mbps) for case in plans.cases if case.direction == "download"}
+    rates = {
+        case.id: (case.forward_mbps, case.return_mbps)
+        for case in plans.cases
+        if case.direction == "download"
+    }
     assert rates == {"hughesnet": (25, 3), "viasat": (100, 3), "eutelsat": (75, 3)}
     assert all(target is None for case in plans.cases for target in case.targets_s)
 
@@ -44,11 +48,15 @@ def test_public_plans_are_a_suite() -> None:
 def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "bad.yml"
     path.write_text(
-        ETOSAT.read_text().replace("rtt_ms: 650", "rtt_ms: 1, speed: 2").replace("return_mbps: 0.5", "x: 1")
+        ETOSAT.read_text()
+        .replace("rtt_ms: 650", "rtt_ms: 1, speed: 2")
+        .replace("return_mbps: 0.5", "x: 1")
     )
     with pytest.raises(ConfigError) as caught:
         suite.load(path)
-    assert {"rtt_ms", "speed", "return_mbps", "x"} <= {fault.place.rpartition(".")[2] for fault in caught.value.faults}
+    assert {"rtt_ms", "speed", "return_mbps", "x"} <= {
+        fault.place.rpartition(".")[2] for fault in caught.value.faults
+    }
     for text in ("{", "[1]", "schema: satlab/suite/1"):
         path.write_text(text)
         with pytest.raises(ConfigError):

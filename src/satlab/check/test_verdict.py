@@ -20,7 +20,10 @@ from satlab.run import calibrate, host_load
 
 
 def test_a_test_case_passes_when_all_its_samples_did() -> None:
-    document = {"marks_mb": [], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}]}
+    document = {
+        "marks_mb": [],
+        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}],
+    }
     tests = small(**document)
     for samples, result in (
         ([one("a", 2.0)] * 3, "pass"),
@@ -43,7 +46,9 @@ def test_a_test_case_passes_when_all_its_samples_did() -> None:
         ((2.9, 2.8, 2.9, 2.7, 2.9), None, "to be determined"),
     ],
 )
-def test_a_target_is_met_by_the_upper_end(times: tuple[float | None, ...], target: float | None, result: str) -> None:
+def test_a_target_is_met_by_the_upper_end(
+    times: tuple[float | None, ...], target: float | None, result: str
+) -> None:
     case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(target,))
     [found] = verdict.against_targets(small(), [case], {"a": [one("a", time) for time in times]})
     assert (found.result, found.censored) == (result, times.count(None))
@@ -55,8 +60,12 @@ def test_a_failed_connection_fails_its_case() -> None:
     assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
 
 
-@pytest.mark.parametrize(("statuses", "result"), [(("failed",) * 2, "fail"), (("ok", "failed"), "to be determined")])
-def test_a_case_without_a_target_fails_if_nothing_arrives(statuses: tuple[Status, ...], result: str) -> None:
+@pytest.mark.parametrize(
+    ("statuses", "result"), [(("failed",) * 2, "fail"), (("ok", "failed"), "to be determined")]
+)
+def test_a_case_without_a_target_fails_if_nothing_arrives(
+    statuses: tuple[Status, ...], result: str
+) -> None:
     """A first run without a baseline would be green otherwise, and its check a baseline that accepts anything."""
     case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(None,))
     samples = [one("a", None if status == "failed" else 1.0, status=status) for status in statuses]
@@ -80,7 +89,9 @@ def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> No
 
 def functional(*samples: Sample) -> verdict.TargetVerdict:
     """Return the verdict on a test case."""
-    cases = [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "retry", "files_bytes": [1024]}]
+    cases = [
+        {"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "retry", "files_bytes": [1024]}
+    ]
     tests = small(marks_mb=[], cases=cases)
     [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
     return found
@@ -100,17 +111,29 @@ def test_a_test_case_that_passed_on_a_busy_host_has_passed() -> None:
 
 
 def test_a_test_case_that_failed_on_a_busy_host_is_not_measurable() -> None:
-    failed = one("a", None, status="failed", reason="no Retry was sent", calibration="cpu_others_ratio")
+    failed = one(
+        "a", None, status="failed", reason="no Retry was sent", calibration="cpu_others_ratio"
+    )
     found = functional(failed)
     assert (found.result, found.off, found.died) == ("not measurable", 1, ("no Retry was sent",))
     assert functional(replace(failed, calibration="")).result == "fail"
     passed = one("a", 2.0, calibration="cpu_others_ratio")
-    assert (functional(passed, failed).result, functional(passed, failed, failed).result) == ("pass", "not measurable")
+    assert (functional(passed, failed).result, functional(passed, failed, failed).result) == (
+        "pass",
+        "not measurable",
+    )
 
 
 @pytest.mark.parametrize(
     "check",
-    ["rtt_ms", "forward_loss_ratio", "host_loss_ratio", "host_loss_ratio.return", "opensand_losses.queue", "another"],
+    [
+        "rtt_ms",
+        "forward_loss_ratio",
+        "host_loss_ratio",
+        "host_loss_ratio.return",
+        "opensand_losses.queue",
+        "another",
+    ],
 )
 def test_a_test_case_over_another_link_than_requested_is_not_measurable(check: str) -> None:
     found = functional(one("a", 2.0, calibration=f"cpu_others_ratio, {check}"))
@@ -121,13 +144,23 @@ def test_a_test_case_over_another_link_than_requested_is_not_measurable(check: s
 def test_the_names_of_checks_of_times_are_those_of_the_calibration() -> None:
     """A check that is renamed would spoil test cases again."""
     state = host_load.state([], lambda _, work: work())
-    whole = [*host_load.between(state, replace(state, total_ticks=state.total_ticks + 100, uptime_s=1e9, memory_us=0))]
+    whole = [
+        *host_load.between(
+            state, replace(state, total_ticks=state.total_ticks + 100, uptime_s=1e9, memory_us=0)
+        )
+    ]
     checks = [*whole, *host_load.of_programs({"client": 1.0}, 1.0)]
-    line = {"type": "sample", "t_unix_s": 1.0, "forward": {"out_packets": 1, "late_packets": 0, "late_max_us": 0.0}}
+    line = {
+        "type": "sample",
+        "t_unix_s": 1.0,
+        "forward": {"out_packets": 1, "late_packets": 0, "late_max_us": 0.0},
+    }
     watched: Any = SimpleNamespace(watched=("forward",))
     checks += calibrate.during([line, {"type": "end"}], watched)
     names = {check.name for check in checks}
-    assert {name for name in names if not name.startswith(verdict.TIMING)} == {"host_loss_ratio"} and len(names) >= 5
+    assert {name for name in names if not name.startswith(verdict.TIMING)} == {
+        "host_loss_ratio"
+    } and len(names) >= 5
 
 
 def test_an_unsupported_case_is_not_a_failure() -> None:
@@ -189,7 +222,9 @@ def test_a_slowdown_is_found_and_noise_is_not() -> None:
     found = compare(noisy("a", 11, 0.2, 2), before)
     assert found.is_slower and found.detectable is not None and found.detectable < 0.1
     assert not compare(noisy("a", 10, 0.2, 3), before).is_slower
-    assert not compare(noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)).is_slower  # within the tolerance
+    assert not compare(
+        noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)
+    ).is_slower  # within the tolerance
     dead = [one("a", None, status="censored") for _ in range(10)]
     assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
 
@@ -216,7 +251,9 @@ def test_a_comparison_counts_calibrated_samples_alone() -> None:
     before = noisy("a", 10, 0.2, 1)
     mixed = compare([*noisy("a", 10, 0.2, 3), *off(noisy("a", 20, 0.2, 4))], before)
     assert (mixed.result, mixed.n, mixed.off) == ("no slower", 10, 10)
-    assert compare([*before[:4], *off(before[4:])], before).result == "not measurable"  # fewer than half
+    assert (
+        compare([*before[:4], *off(before[4:])], before).result == "not measurable"
+    )  # fewer than half
     assert compare(before, [*before[:5], *off(noisy("a", 1, 0.1, 5, 5))]).n_baseline == 5
 
 
@@ -235,7 +272,9 @@ def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
     before = {name: noisy(name, 10, 0.3, 6) for name in names}
     mixed = now | {name: off(now[name]) for name in names[1:]}
     [alone] = verdict.against_baseline([2], {"a": now["a"]}, before, 0.03)
-    assert 0.05 / 8 < (alone.p or 0) < 0.05 and alone.is_slower  # the others would make it insignificant
+    assert (
+        0.05 / 8 < (alone.p or 0) < 0.05 and alone.is_slower
+    )  # the others would make it insignificant
     assert verdict.against_baseline([2], mixed, before, 0.03)[0] == alone
 
 
@@ -252,16 +291,28 @@ def test_detectable_slowdowns_begin_above_the_tolerance_and_ties_are_no_slowdown
 
 def test_samples_are_planned_with_the_calibrated_ones_of_the_baseline() -> None:
     steady, wild = noisy("a", 10, 0.1, 1), noisy("a", 10, 3, 2)
-    fewest = [check_run._min_runs(small(), small().cases[0], {"a": [*steady, *more]}, 1) for more in (off(wild), wild)]
+    fewest = [
+        check_run._min_runs(small(), small().cases[0], {"a": [*steady, *more]}, 1)
+        for more in (off(wild), wild)
+    ]
     assert fewest[0] == check_run.BASELINE_RUNS < fewest[1]
 
 
 def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
     sizes = range(10, 21, 5)
-    steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
-    assert verdict.runs_for(steady, sizes, 0.1, 4) == 10 and verdict.runs_for(spread, sizes, 0.1, 4) > 10
-    assert verdict.runs_for([*steady, *spread], sizes, 0.1, 4) == verdict.runs_for(spread, sizes, 0.1, 4)
-    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # a mark that was never reached is ignored
+    steady, spread = (
+        [[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6)
+    )
+    assert (
+        verdict.runs_for(steady, sizes, 0.1, 4) == 10
+        and verdict.runs_for(spread, sizes, 0.1, 4) > 10
+    )
+    assert verdict.runs_for([*steady, *spread], sizes, 0.1, 4) == verdict.runs_for(
+        spread, sizes, 0.1, 4
+    )
+    assert (
+        verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10
+    )  # a mark that was never reached is ignored
 
 
 def test_a_baseline_of_before_a_cause_was_known_is_compared() -> None:

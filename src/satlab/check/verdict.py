@@ -32,9 +32,13 @@ POWER = 0.95
 SEED = 20211222
 MIN_CALIBRATED_SHARE = 0.5
 TIMING = (
-    "cpu_others_ratio", "cpu_steal_ratio", "cpu_wait_ratio.", "memory_wait_ratio", "late_packet_ratio.",
+    "cpu_others_ratio",
+    "cpu_steal_ratio",
+    "cpu_wait_ratio.",
+    "memory_wait_ratio",
+    "late_packet_ratio.",
     "forward_udp_goodput_bps",
-)  # fmt: skip
+)
 """Checks of calibration that judge times and rates, by how their names begin. Not the round-trip time, which is that of
 the link requested; losses of the host can make a program send what its test case looks for."""
 Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
@@ -68,7 +72,11 @@ class TargetVerdict:
         """Whether more samples could change the result."""
         target = self.target_s
         is_judged = self.result in ("pass", "fail") and target is not None and not self.died
-        return is_judged and target is not None and self.interval_s.low <= target < self.interval_s.high
+        return (
+            is_judged
+            and target is not None
+            and self.interval_s.low <= target < self.interval_s.high
+        )
 
 
 def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> list[TargetVerdict]:
@@ -111,9 +119,17 @@ def _against_target(
         result = "not measurable"
     shown_target = None if mark is None else target
     return TargetVerdict(
-        case.id, mark, shown_target, median(times), spread, len(times), times.count(math.inf), died, result,
+        case.id,
+        mark,
+        shown_target,
+        median(times),
+        spread,
+        len(times),
+        times.count(math.inf),
+        died,
+        result,
         _off(samples),
-    )  # fmt: skip
+    )
 
 
 def _result(target: float | None, *, is_met: bool) -> Result:
@@ -211,9 +227,19 @@ class _Pair:
         self, result: ComparisonResult, p: float | None = None, detectable: float | None = None
     ) -> BaselineComparison:
         return BaselineComparison(
-            self.case, self.mark_mb, median(self.now), median(self.before), p, len(self.now), len(self.before),
-            detectable, result, self.off, self.off_baseline, self.grown_s,
-        )  # fmt: skip
+            self.case,
+            self.mark_mb,
+            median(self.now),
+            median(self.before),
+            p,
+            len(self.now),
+            len(self.before),
+            detectable,
+            result,
+            self.off,
+            self.off_baseline,
+            self.grown_s,
+        )
 
 
 def against_baseline(
@@ -237,21 +263,35 @@ def against_baseline(
     for pair, p, is_significant in zip(measurable, p_values, significant, strict=True):
         is_slower = is_significant and median(pair.now) > median(pair.before) * (1 + tolerance)
         smallest = detectable(pair.before, len(pair.now), tolerance, len(measurable), source)
-        result: ComparisonResult = "slower" if is_slower else "undecided" if smallest is None else "no slower"
+        result: ComparisonResult = (
+            "slower" if is_slower else "undecided" if smallest is None else "no slower"
+        )
         judged[pair.case, pair.mark_mb] = pair.comparison(result, p, smallest)
-    return [judged.get((pair.case, pair.mark_mb)) or pair.comparison("not measurable") for pair in pairs]
+    return [
+        judged.get((pair.case, pair.mark_mb)) or pair.comparison("not measurable") for pair in pairs
+    ]
 
 
-def _pair(case: str, mark: float, index: int, now: Sequence[Sample], before: Sequence[Sample]) -> _Pair:
+def _pair(
+    case: str, mark: float, index: int, now: Sequence[Sample], before: Sequence[Sample]
+) -> _Pair:
     return _Pair(
-        case, mark, sorted_times(counted_of(now), index), sorted_times(counted_of(before), index),
-        _off(now), _off(before), is_measurable(now) and is_measurable(before), grown_s(now, before),
-    )  # fmt: skip
+        case,
+        mark,
+        sorted_times(counted_of(now), index),
+        sorted_times(counted_of(before), index),
+        _off(now),
+        _off(before),
+        is_measurable(now) and is_measurable(before),
+        grown_s(now, before),
+    )
 
 
 def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
     """Return by how much the mean seconds per cause of the counted samples grew; None if one side was not traced."""
-    sides = [[one.spent_s for one in counted_of(samples) if one.spent_s] for samples in (now, before)]
+    sides = [
+        [one.spent_s for one in counted_of(samples) if one.spent_s] for samples in (now, before)
+    ]
     if not all(sides):
         return None
     after, earlier = map(causes.mean, sides)
@@ -280,10 +320,14 @@ def detectable(
     """
     steps = [step / 100 for step in range(1, 101) if step / 100 > tolerance]
     sizes = (n, len(before))
-    return next((step for step in steps if _has_power(before, sizes, 1 + step, comparisons, source)), None)
+    return next(
+        (step for step in steps if _has_power(before, sizes, 1 + step, comparisons, source)), None
+    )
 
 
-def runs_for(pilot: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int) -> int:
+def runs_for(
+    pilot: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int
+) -> int:
     """Return the smallest of `sizes` that finds a slowdown with probability POWER at each mark; the last if none does.
 
     `pilot` has the times of a pilot for each mark; both sides are assumed to have as many samples. A mark that most
@@ -298,20 +342,36 @@ def runs_for(pilot: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: f
 
 
 def _has_power(
-    before: Sequence[float], sizes: tuple[int, int], factor: float, comparisons: int, source: random.Random
+    before: Sequence[float],
+    sizes: tuple[int, int],
+    factor: float,
+    comparisons: int,
+    source: random.Random,
 ) -> bool:
     critical = NormalDist().inv_cdf(1 - ALPHA / comparisons)
-    return sum(_is_detected(before, sizes, factor, critical, source) for _ in range(100)) >= POWER * 100
+    return (
+        sum(_is_detected(before, sizes, factor, critical, source) for _ in range(100))
+        >= POWER * 100
+    )
 
 
 def _is_detected(
-    before: Sequence[float], sizes: tuple[int, int], factor: float, critical: float, source: random.Random
+    before: Sequence[float],
+    sizes: tuple[int, int],
+    factor: float,
+    critical: float,
+    source: random.Random,
 ) -> bool:
     """Draw both sides from `before`, one of them `factor` times as long, and test the draw."""
     n, m = sizes
     drawn_before = sorted(source.choices(before, k=m))
     drawn_now = [time * factor for time in source.choices(before, k=n)]
     # A tie is half a win.
-    wins = sum(bisect_left(drawn_before, time) + bisect_right(drawn_before, time) for time in drawn_now) / 2
+    wins = (
+        sum(
+            bisect_left(drawn_before, time) + bisect_right(drawn_before, time) for time in drawn_now
+        )
+        / 2
+    )
     deviation = math.sqrt(n * m * (n + m + 1) / 12)
     return (wins - n * m / 2) / deviation > critical

@@ -28,12 +28,19 @@ app = typer.Typer(
 )
 
 OUTPUT: Group = "Output"
-Runs = Annotated[Path, typer.Option("--runs", help="Folder for the run folders.", rich_help_panel=OUTPUT)]
-LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; several labs can be up at once.")]
-Records = Annotated[
-    bool, typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT)
+Runs = Annotated[
+    Path, typer.Option("--runs", help="Folder for the run folders.", rich_help_panel=OUTPUT)
 ]
-RecordsCsv = Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.", rich_help_panel=OUTPUT)]
+LabName = Annotated[
+    str, typer.Option("--lab", "-l", help="Name of the lab; several labs can be up at once.")
+]
+Records = Annotated[
+    bool,
+    typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT),
+]
+RecordsCsv = Annotated[
+    bool, typer.Option("--csv", help="Summary records as CSV on stdout.", rich_help_panel=OUTPUT)
+]
 Jobs = Annotated[
     Path | None,
     typer.Option(
@@ -44,21 +51,37 @@ Jobs = Annotated[
 ]
 Privileges = Annotated[
     Path | None,
-    typer.Option(help="YAML file of what further jobs may do: {fping: [net_raw]}.", envvar="SATLAB_PRIVILEGES"),
+    typer.Option(
+        help="YAML file of what further jobs may do: {fping: [net_raw]}.",
+        envvar="SATLAB_PRIVILEGES",
+    ),
 ]
 WaitQuiet = Annotated[
     float,
     typer.Option(
-        "--wait-quiet", metavar="<s>", help="Wait up to this time until no task waits for a core.", min=0, max=86400
+        "--wait-quiet",
+        metavar="<s>",
+        help="Wait up to this time until no task waits for a core.",
+        min=0,
+        max=86400,
     ),
 ]
-Retries = Annotated[int, typer.Option(help="Repeat what is out of calibration up to this many times.", min=0, max=100)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=OUTPUT)]
+Retries = Annotated[
+    int,
+    typer.Option(help="Repeat what is out of calibration up to this many times.", min=0, max=100),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=OUTPUT)
+]
 
 
-def with_options(model: type[Options], *names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_options(
+    model: type[Options], *names: str
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Replace the parameter of a command that is a `model` by options: all of the model's, or those named."""
-    options = {option.name: option for option in options_of(model) if not names or option.name in names}
+    options = {
+        option.name: option for option in options_of(model) if not names or option.name in names
+    }
     parameters = [_parameter(option) for option in options.values()]
 
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
@@ -67,7 +90,11 @@ def with_options(model: type[Options], *names: str) -> Callable[[Callable[..., i
         for parameter in signature.parameters.values():
             keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             shown += parameters if parameter.annotation is model else [keyword]
-        (target,) = (name for name, parameter in signature.parameters.items() if parameter.annotation is model)
+        (target,) = (
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.annotation is model
+        )
 
         @functools.wraps(function)
         def call(**given: Any) -> int:
@@ -93,7 +120,9 @@ def _parameter(option: Option) -> inspect.Parameter:
         show_default=option.default is not None,
     )
     keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(option.name, keyword, default=option.default, annotation=Annotated[option.kind, info])
+    return inspect.Parameter(
+        option.name, keyword, default=option.default, annotation=Annotated[option.kind, info]
+    )
 
 
 def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
@@ -123,7 +152,9 @@ def status_of(function: Callable[[], int]) -> int:
         return ExitStatus.FAILED
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        report_error(SatlabError(what, "check free space and permissions, then run the same command again"))
+        report_error(
+            SatlabError(what, "check free space and permissions, then run the same command again")
+        )
         return ExitStatus.HOST
 
 
@@ -148,13 +179,17 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise ConfigError(f"--set {pair}: not NAME=VALUE", hint="for example: --set duration=15")
+            raise ConfigError(
+                f"--set {pair}: not NAME=VALUE", hint="for example: --set duration=15"
+            )
         settings[name] = value
     return settings
 
 
 @app.callback(invoke_without_command=True)
-def common(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+def common(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
     """Define the options that go without a command."""
     if version:
         print(f"satlab {__version__}")

@@ -16,13 +16,25 @@ from satlab.common.needs import NETNS
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure how many labs this host bears.")
 app.add_typer(bench_app, name="bench")
-MOVED = ("link", "quic", "tunnel", "check", "host-load", "confinement", "agree", "flows", "campaign")
+MOVED = (
+    "link",
+    "quic",
+    "tunnel",
+    "check",
+    "host-load",
+    "confinement",
+    "agree",
+    "flows",
+    "campaign",
+)
 """Commands that were here in 0.1; to be removed after 0.2."""
 
 
 @command(group=bench_app, name="host")
 def bench_host(
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Find out in a minute how many labs this host bears at once, for campaigns. Status 4: not even one."""
@@ -46,7 +58,9 @@ def _moved(name: str) -> None:
             raise typer.Exit(ConfigError(f"bench {name} is in a clone alone").status)
         new = f"python -m benches {name}"
         print(f"warning: satlab bench {name} is now {new} (make bench)", file=sys.stderr)
-        done = subprocess.run([sys.executable, "-m", "benches", name, *context.args], cwd=paths.ROOT, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "benches", name, *context.args], cwd=paths.ROOT, check=False
+        )
         raise typer.Exit(done.returncode)
 
 

@@ -19,15 +19,23 @@ from satlab.common.processes import stop_on_signal
 if TYPE_CHECKING:
     from satlab.campaign.plan import Plan
 
-campaign_app = typer.Typer(no_args_is_help=True, help="Plan many runs once, and run them on one host or on many.")
+campaign_app = typer.Typer(
+    no_args_is_help=True, help="Plan many runs once, and run them on one host or on many."
+)
 app.add_typer(campaign_app, name="campaign")
 File = Annotated[Path, typer.Argument(help="YAML file of the campaign (docs/campaigns.md).")]
 
 
-@command(group=campaign_app, name="plan", epilog="Example: satlab campaign plan queues.yml --out plan.json")
+@command(
+    group=campaign_app,
+    name="plan",
+    epilog="Example: satlab campaign plan queues.yml --out plan.json",
+)
 def plan_campaign(
     file: File,
-    out: Annotated[Path | None, typer.Option(help="Write the plan to this file. Default: stdout.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the plan to this file. Default: stdout.")
+    ] = None,
 ) -> int:
     """Check a campaign's file and plan its tasks as JSON; runs nothing."""
     from satlab.campaign import planning
@@ -41,16 +49,24 @@ def plan_campaign(
     else:
         write_atomically(out, plan.text())
     total = f"{len(plan.cells)} cells, {len(plan.tasks)} tasks"
-    ProgressLog().line(f"{plan.name}: {total}, about {duration(plan.estimate_s)} one after the other")
+    ProgressLog().line(
+        f"{plan.name}: {total}, about {duration(plan.estimate_s)} one after the other"
+    )
     return ExitStatus.OK
 
 
-@command(group=campaign_app, name="run", epilog="Example: satlab campaign run queues.yml --executor local --jobs 2")
+@command(
+    group=campaign_app,
+    name="run",
+    epilog="Example: satlab campaign run queues.yml --executor local --jobs 2",
+)
 def run_campaign(
     file: File,
     executor: Annotated[
         Literal["local", "slurm", "ssh"],
-        typer.Option(help="Where tasks run: on this host, as jobs of Slurm, or on the hosts of a file."),
+        typer.Option(
+            help="Where tasks run: on this host, as jobs of Slurm, or on the hosts of a file."
+        ),
     ] = "local",
     jobs: Annotated[
         int | None,
@@ -61,15 +77,22 @@ def run_campaign(
         ),
     ] = None,
     retries: Annotated[
-        int, typer.Option(help="Repeat a task that is out of calibration up to this many times.", min=0, max=10)
+        int,
+        typer.Option(
+            help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
+        ),
     ] = 1,
     partition: Annotated[str | None, typer.Option(help="Partition of Slurm.")] = None,
-    hosts: Annotated[Path | None, typer.Option(help="YAML file of the hosts for ssh (docs/campaigns.md).")] = None,
+    hosts: Annotated[
+        Path | None, typer.Option(help="YAML file of the hosts for ssh (docs/campaigns.md).")
+    ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the campaign, on all its hosts. Default: runs/campaign-NAME.")
+        Path | None,
+        typer.Option(help="Folder of the campaign, on all its hosts. Default: runs/campaign-NAME."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print what is left, change nothing.")
+        bool,
+        typer.Option("--dry-run", help="Check everything, print what is left, change nothing."),
     ] = False,
     quiet: Quiet = False,
 ) -> int:
@@ -104,9 +127,15 @@ def batch_of_campaign(
     folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
     name: Annotated[str, typer.Argument(help="Id of the batch.")],
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
-    retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
-    hosts: Annotated[Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")] = None,
-    turns: Annotated[bool, typer.Option("--turns", help="Run as many labs at once as this host can emulate.")] = False,
+    retries: Annotated[
+        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)
+    ] = 0,
+    hosts: Annotated[
+        Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")
+    ] = None,
+    turns: Annotated[
+        bool, typer.Option("--turns", help="Run as many labs at once as this host can emulate.")
+    ] = False,
 ) -> int:
     """Run a batch of a campaign's tasks; the campaign's engine calls this on a host."""
     from satlab.campaign import attempt
@@ -119,7 +148,9 @@ def batch_of_campaign(
     where = CampaignFolder(folder)
     here = turns_of_host.in_turn if turns else attempt.here
     measure = OverSsh(hosts_files.load(hosts), where, plan) if hosts else here
-    return Worker(where, plan, retries, measure).work_batch(name, stop_on_signal(), ProgressLog().line)
+    return Worker(where, plan, retries, measure).work_batch(
+        name, stop_on_signal(), ProgressLog().line
+    )
 
 
 @command(group=campaign_app, name="attempt", hidden=True)
@@ -138,11 +169,16 @@ def attempt_of_campaign() -> int:
 def manifest_of_campaign(
     file: File,
     image: Annotated[str, typer.Option(help="Image that holds satlab: make release makes one.")],
-    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim that all nodes can write, for the folder.")],
+    claim: Annotated[
+        str, typer.Option(help="PersistentVolumeClaim that all nodes can write, for the folder.")
+    ],
     jobs: Annotated[int, typer.Option(help="Pods at once.", min=1, max=10_000)] = 4,
     namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "default",
     retries: Annotated[
-        int, typer.Option(help="Repeat a task that is out of calibration up to this many times.", min=0, max=10)
+        int,
+        typer.Option(
+            help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
+        ),
     ] = 1,
 ) -> int:
     """Print a campaign as a Kubernetes Job with one pod for each task, for kubectl apply."""
@@ -152,14 +188,21 @@ def manifest_of_campaign(
 
     needs.ensure("link")
     cluster = kubernetes.Cluster(image, claim, jobs, namespace, retries)
-    print(yaml.safe_dump_all(kubernetes.documents(planning.plan(file), cluster), sort_keys=False, width=200), end="")
+    print(
+        yaml.safe_dump_all(
+            kubernetes.documents(planning.plan(file), cluster), sort_keys=False, width=200
+        ),
+        end="",
+    )
     return ExitStatus.OK
 
 
 @command(group=campaign_app, name="pod", hidden=True)
 def pod_of_campaign(
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
-    retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
+    retries: Annotated[
+        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)
+    ] = 0,
 ) -> int:
     """Do the task of this pod: the Job of `satlab campaign manifest` starts this."""
     from satlab.campaign import kubernetes
@@ -172,7 +215,9 @@ def pod_of_campaign(
 @command(group=campaign_app, name="report")
 def report_campaign(
     folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
-    json_lines: Annotated[bool, typer.Option("--json", help="The dataset as JSON lines on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="The dataset as JSON lines on stdout.")
+    ] = False,
 ) -> int:
     """Collect what is done as one Parquet dataset, test the effect of the host, and write the report page."""
     from satlab.campaign import conclusions, dataset, host_effect, page

@@ -23,30 +23,47 @@ if TYPE_CHECKING:
     from satlab.check.endpoint.lockstep import LockstepPair
     from satlab.check.endpoint.selection import External
 
-PLACEHOLDERS = (
-    "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
-)
+PLACEHOLDERS = "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
 
 SEARCH = "Search for link conditions"
 SANDBOX = "a program under test runs in a sandbox"
-_PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic",), "ngtcp2": ("ngtcp2",)}
+_PROGRAMS: dict[str, tuple[Group, ...]] = {
+    "quinn": ("quic",),
+    "quiche": ("quic",),
+    "ngtcp2": ("ngtcp2",),
+}
 
 
 @command(name="check")
 def check_suite(
     suite: Annotated[
         str,
-        typer.Option(help="Name of a suite in suites/, or a file of your own, FILE.yml (schemas/suite.schema.json)."),
+        typer.Option(
+            help="Name of a suite in suites/, or a file of your own, FILE.yml (schemas/suite.schema.json)."
+        ),
     ] = "etosat",
     cases: Annotated[
-        list[str] | None, typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all.")
+        list[str] | None,
+        typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all."),
     ] = None,
     clock: Annotated[
         Literal["virtual", "real"],
-        typer.Option(help="virtual: quinn-proto over the link model, no root; real: programs in a lab, as root."),
+        typer.Option(
+            help="virtual: quinn-proto over the link model, no root; real: programs in a lab, as root."
+        ),
     ] = "virtual",
     stack: Annotated[
-        Literal["quinn", "quiche", "ngtcp2", "tcp-pep", "tcp-pep-a", "tcp-pep-b", "tcp-pep-c", "tcp-pep-d"] | None,
+        Literal[
+            "quinn",
+            "quiche",
+            "ngtcp2",
+            "tcp-pep",
+            "tcp-pep-a",
+            "tcp-pep-b",
+            "tcp-pep-c",
+            "tcp-pep-d",
+        ]
+        | None,
         typer.Option(
             help="With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through two PEPs, "
             "also with the presets A to D of seed-004. Default: quinn."
@@ -54,7 +71,11 @@ def check_suite(
     ] = None,
     client_cmd: Annotated[
         str | None,
-        typer.Option(help="Command of your client. No shell runs it. Replaced in both commands: " + PLACEHOLDERS + "."),
+        typer.Option(
+            help="Command of your client. No shell runs it. Replaced in both commands: "
+            + PLACEHOLDERS
+            + "."
+        ),
     ] = None,
     server_cmd: Annotated[
         str | None, typer.Option(help="Command of your server. Both commands imply --clock real.")
@@ -73,10 +94,14 @@ def check_suite(
             "runs with each server."
         ),
     ] = None,
-    server_endpoint: Annotated[list[Path] | None, typer.Option(help="The same as the server.")] = None,
+    server_endpoint: Annotated[
+        list[Path] | None, typer.Option(help="The same as the server.")
+    ] = None,
     client_env: Annotated[
         list[str] | None,
-        typer.Option(help="Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS. Repeatable."),
+        typer.Option(
+            help="Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS. Repeatable."
+        ),
     ] = None,
     server_env: Annotated[list[str] | None, typer.Option(help="The same of your server.")] = None,
     virtual_client: Annotated[
@@ -86,19 +111,27 @@ def check_suite(
             "each client runs with each server."
         ),
     ] = None,
-    virtual_server: Annotated[list[str] | None, typer.Option(help="The same of your server; both are needed.")] = None,
+    virtual_server: Annotated[
+        list[str] | None, typer.Option(help="The same of your server; both are needed.")
+    ] = None,
     allow_read: Annotated[
-        list[Path] | None, typer.Option(help="File or folder that your programs may read. Repeatable.")
+        list[Path] | None,
+        typer.Option(help="File or folder that your programs may read. Repeatable."),
     ] = None,
     runs: Annotated[
         int | None,
         typer.Option(
-            help="Samples per case. Default: the suite's, or 5, and more while a verdict is open.", min=1, max=1000
+            help="Samples per case. Default: the suite's, or 5, and more while a verdict is open.",
+            min=1,
+            max=1000,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of the first sample; each further sample adds 1. Default: the suite's, or 1.", min=0),
+        typer.Option(
+            help="Seed of the first sample; each further sample adds 1. Default: the suite's, or 1.",
+            min=0,
+        ),
     ] = None,
     client: Annotated[
         list[str] | None, typer.Option(help="Option of satperf's client, NAME=VALUE. Repeatable.")
@@ -107,26 +140,41 @@ def check_suite(
         list[str] | None, typer.Option(help="Option of satperf's server, NAME=VALUE. Repeatable.")
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(help="check.json of an earlier build: fail if this build is slower.")
+        Path | None,
+        typer.Option(help="check.json of an earlier build: fail if this build is slower."),
     ] = None,
     compare_with: Annotated[
         list[Path] | None,
-        typer.Option(help="check.json of another stack, for a table with the times of both. Repeatable."),
+        typer.Option(
+            help="check.json of another stack, for a table with the times of both. Repeatable."
+        ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Folder of an earlier check: keep its samples and take the missing ones.")
+        Path | None,
+        typer.Option(
+            help="Folder of an earlier check: keep its samples and take the missing ones."
+        ),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(help="With --baseline: tolerated slowdown, as a share of the time.", min=0, max=1)
+        float,
+        typer.Option(
+            help="With --baseline: tolerated slowdown, as a share of the time.", min=0, max=1
+        ),
     ] = 0.03,
     out: Annotated[Path, typer.Option(help="Parent folder of the check's folder.")] = Path("runs"),
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML, for a build server.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write Markdown, for a pull request.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write Markdown, for a pull request.")
+    ] = None,
     result: Annotated[
         Path | None,
-        typer.Option(help="Write result.json of the QUIC interop runner, and all other data to FILE.satlab.json."),
+        typer.Option(
+            help="Write result.json of the QUIC interop runner, and all other data to FILE.satlab.json."
+        ),
     ] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
     search: Annotated[
@@ -140,7 +188,13 @@ def check_suite(
     ] = False,
     search_time: Annotated[
         float | None,
-        typer.Option(metavar="<s>", help="Duration. Default: 600.", min=1, max=864_000, rich_help_panel=SEARCH),
+        typer.Option(
+            metavar="<s>",
+            help="Duration. Default: 600.",
+            min=1,
+            max=864_000,
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     search_reference: Annotated[
         Literal["quinn", "noq", "arithmetic"] | None,
@@ -171,10 +225,16 @@ def check_suite(
     ] = None,
     search_mb: Annotated[
         float | None,
-        typer.Option(help="Largest payload, 10^6 bytes. Default: 50.", min=0.1, max=1000, rich_help_panel=SEARCH),
+        typer.Option(
+            help="Largest payload, 10^6 bytes. Default: 50.",
+            min=0.1,
+            max=1000,
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     search_findings: Annotated[
-        int | None, typer.Option(help="End after so many findings.", min=1, max=1000, rich_help_panel=SEARCH)
+        int | None,
+        typer.Option(help="End after so many findings.", min=1, max=1000, rich_help_panel=SEARCH),
     ] = None,
     quiet: Quiet = False,
 ) -> int:
@@ -188,10 +248,14 @@ def check_suite(
     named = External(client_cmd, server_cmd, allow_read or (), endpoint, environment=variables)
     pairs: list[External | lockstep.LockstepPair] = [
         *selection.each_pair(named, client_endpoint or (), server_endpoint or ()),
-        *lockstep.each_pair(virtual_client or (), virtual_server or (), allow_read or (), variables),
+        *lockstep.each_pair(
+            virtual_client or (), virtual_server or (), allow_read or (), variables
+        ),
     ]
     if variables and not pairs:
-        raise ConfigError("--client-env and --server-env are of your programs", hint="name them, or omit these")
+        raise ConfigError(
+            "--client-env and --server-env are of your programs", hint="name them, or omit these"
+        )
     if len(pairs) > 1 and any((baseline, resume, junit, markdown, json_lines)):
         hint = "--baseline, --resume, --junit, --markdown and --json are of one check; checks are in --out"
         raise ConfigError(f"{len(pairs)} pairs of programs are a matrix", hint=hint)
@@ -201,22 +265,40 @@ def check_suite(
         hint = "--clock real, or its adapter with --virtual-client and --virtual-server (docs/virtual-interface.md)"
         raise ConfigError(f"--stack {stack} runs on the real clock", hint=hint)
     request = check_run.CheckRequest(
-        suite, cases or (), runs, seed, selection.options(client or []), selection.options(server or []),
-        baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack or "quinn",
-        environment=variables, patience=Patience(wait_quiet, retries),
-    )  # fmt: skip
+        suite,
+        cases or (),
+        runs,
+        seed,
+        selection.options(client or []),
+        selection.options(server or []),
+        baseline,
+        compare_with or (),
+        resume,
+        tolerance,
+        out,
+        clock=clock,
+        stack=stack or "quinn",
+        environment=variables,
+        patience=Patience(wait_quiet, retries),
+    )
     outputs = Outputs(junit, markdown, result, json_lines)
-    options = SearchOptions(search_time, search_reference, search_share, search_stall, search_mb, search_findings)
+    options = SearchOptions(
+        search_time, search_reference, search_share, search_stall, search_mb, search_findings
+    )
     if search:
         return _search(_prepared(request, pairs), pairs, options, outputs, quiet=quiet)
     if options != SearchOptions():
-        raise ConfigError("--search-time and the like are of --search", hint="add --search, or omit these")
+        raise ConfigError(
+            "--search-time and the like are of --search", hint="add --search, or omit these"
+        )
     checks = check_run.run_each(_prepared(request, pairs), pairs, ProgressLog(quiet))
     _report(checks, outputs, out)
     return check_result.worst_status([one.status for one in checks])
 
 
-def _prepared(request: "CheckRequest", pairs: "Sequence[External | LockstepPair]") -> "CheckRequest":
+def _prepared(
+    request: "CheckRequest", pairs: "Sequence[External | LockstepPair]"
+) -> "CheckRequest":
     """Install what the check needs, become root if it does, and choose the clock of the pairs."""
     from satlab.check.endpoint import lockstep
     from satlab.check.endpoint.lockstep import LockstepPair
@@ -224,7 +306,8 @@ def _prepared(request: "CheckRequest", pairs: "Sequence[External | LockstepPair]
     virtual = [pair for pair in pairs if isinstance(pair, LockstepPair)]
     if virtual and (len(virtual) < len(pairs) or request.clock == "real"):
         raise ConfigError(
-            "--virtual-client and --virtual-server exclude other programs and --clock real", hint="omit these"
+            "--virtual-client and --virtual-server exclude other programs and --clock real",
+            hint="omit these",
         )
     if len(virtual) == len(pairs) and request.clock == "virtual":
         needs.ensure("lockstep" if pairs else "virtual")
@@ -290,7 +373,11 @@ def _search(
         ),
         ProgressLog(quiet),
     )
-    print(found.record.model_dump_json(by_alias=True) if outputs.json_lines else "\n".join(found.lines()))
+    print(
+        found.record.model_dump_json(by_alias=True)
+        if outputs.json_lines
+        else "\n".join(found.lines())
+    )
     return ExitStatus.FAILED if found.record.findings else ExitStatus.OK
 
 
@@ -317,10 +404,14 @@ def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> Non
 
 @command(name="matrix")
 def matrix_of_checks(
-    checks: Annotated[list[Path], typer.Argument(help="check.json of each stack, and earlier ones for the history.")],
+    checks: Annotated[
+        list[Path],
+        typer.Argument(help="check.json of each stack, and earlier ones for the history."),
+    ],
     out: Annotated[Path, typer.Option(help="The page.")] = Path("matrix.html"),
     badge: Annotated[
-        Path | None, typer.Option(help="Write an SVG image with the targets that the newest check met.")
+        Path | None,
+        typer.Option(help="Write an SVG image with the targets that the newest check met."),
     ] = None,
 ) -> int:
     """Show stored checks of one suite as one page: cases by stacks, and their history."""

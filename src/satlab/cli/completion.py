@@ -55,7 +55,10 @@ def script(shell: Shell) -> str:
         offered = [*_below(current), *(flag for each in current.params for flag in _flags(each))]
         words[path] = " ".join([*offered, *words.get(path, "").split()])
         values |= {
-            f"{path} {flag}": text for each in current.params for flag in _flags(each) if (text := _choices(each))
+            f"{path} {flag}": text
+            for each in current.params
+            for flag in _flags(each)
+            if (text := _choices(each))
         }
     scenarios = " ".join(sorted(path.stem for path in paths.SCENARIOS.glob("*.json")))
     head = (
@@ -64,7 +67,11 @@ def script(shell: Shell) -> str:
         else "shopt -s extglob\n"
     )
     tables = {"words": words, "values": values, "arguments": {"satlab run": scenarios}}
-    return head + "".join(_table(name, table) for name, table in tables.items()) + _FUNCTION.lstrip("\n")
+    return (
+        head
+        + "".join(_table(name, table) for name, table in tables.items())
+        + _FUNCTION.lstrip("\n")
+    )
 
 
 def _commands(current: Any, path: str = "satlab") -> Iterator[tuple[str, Any]]:
@@ -75,7 +82,9 @@ def _commands(current: Any, path: str = "satlab") -> Iterator[tuple[str, Any]]:
 
 def _below(current: Any) -> dict[str, Any]:
     """Return the commands of a group, without those that only programs use."""
-    return {name: below for name, below in getattr(current, "commands", {}).items() if not below.hidden}
+    return {
+        name: below for name, below in getattr(current, "commands", {}).items() if not below.hidden
+    }
 
 
 def _flags(parameter: Any) -> list[str]:
@@ -86,7 +95,9 @@ def _choices(parameter: Any) -> str:
     """Return the words that an option takes; '' where it takes any."""
     if "--profile" in parameter.opts:
         return " ".join(shipped_profiles(paths.PROFILES))
-    return " ".join(str(getattr(choice, "value", choice)) for choice in parameter.type_descriptor.choices or ())
+    return " ".join(
+        str(getattr(choice, "value", choice)) for choice in parameter.type_descriptor.choices or ()
+    )
 
 
 def _table(name: str, entries: dict[str, str]) -> str:

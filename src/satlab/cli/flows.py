@@ -19,17 +19,25 @@ from satlab.common.processes import stop_on_signal
 
 @command(epilog="Example: satlab flows flows.json --clock real --json")
 def flows(
-    file: Annotated[Path, typer.Argument(help="Flows and their link (schemas/virtual-flows.schema.json).")],
+    file: Annotated[
+        Path, typer.Argument(help="Flows and their link (schemas/virtual-flows.schema.json).")
+    ],
     clock: Annotated[
         Literal["virtual", "real"],
-        typer.Option(help="Simulate them, or run programs in a lab, which also has quiche, ngtcp2, picoquic and TCP."),
+        typer.Option(
+            help="Simulate them, or run programs in a lab, which also has quiche, ngtcp2, picoquic and TCP."
+        ),
     ] = "virtual",
     runs: Runs = Path("runs"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Real clock: check everything, print the flows, change nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Real clock: check everything, print the flows, change nothing."
+        ),
     ] = False,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the outcome as JSON on stdout.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option("--json", help="Print the outcome as JSON on stdout.", rich_help_panel=OUTPUT),
     ] = False,
     quiet: Quiet = False,
 ) -> int:
@@ -51,10 +59,17 @@ def flows(
         outcome, status = done.outcome, done.status
         log.line(str(folder))
     elif dry_run:
-        raise ConfigError("--dry-run is for the real clock", hint="a simulation changes nothing but takes CPU time")
+        raise ConfigError(
+            "--dry-run is for the real clock",
+            hint="a simulation changes nothing but takes CPU time",
+        )
     else:
         outcome = json.loads(satvirtual.simulated(file))
-        status = ExitStatus.FAILED if any(one["status"] != "ok" for one in outcome["flows"]) else ExitStatus.OK
+        status = (
+            ExitStatus.FAILED
+            if any(one["status"] != "ok" for one in outcome["flows"])
+            else ExitStatus.OK
+        )
     for line in [json.dumps(outcome)] if json_lines else tables.lines(outcome):
         print(line)
     return status

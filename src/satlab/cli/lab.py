@@ -46,7 +46,9 @@ def status(
 @command()
 def down(
     lab: LabName = "lab",
-    every: Annotated[bool, typer.Option("--all", help="Every lab, also those of killed runs.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every lab, also those of killed runs.")
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Take a lab down and leave nothing behind."""
@@ -59,8 +61,13 @@ def down(
 
 @command(context_settings={"ignore_unknown_options": True})
 def shell(
-    node: Annotated[str, typer.Argument(help="Node: client, proxy-st, st, sat, gw, proxy-gw, server, client-2, ...")],
-    command: Annotated[list[str] | None, typer.Argument(help="Command after `--`. Default: your shell.")] = None,
+    node: Annotated[
+        str,
+        typer.Argument(help="Node: client, proxy-st, st, sat, gw, proxy-gw, server, client-2, ..."),
+    ],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="Command after `--`. Default: your shell.")
+    ] = None,
     lab: LabName = "lab",
 ) -> int:
     """Run a shell or one command inside a node."""
@@ -79,7 +86,9 @@ app.add_typer(link_app, name="link")
 @command(group=link_app, name="set")
 @with_options(LinkChange)
 def link_set(
-    direction: Annotated[Direction, typer.Argument(help="Which direction; both: forward and return.")],
+    direction: Annotated[
+        Direction, typer.Argument(help="Which direction; both: forward and return.")
+    ],
     change: LinkChange,
     lab: LabName = "lab",
 ) -> int:

@@ -42,7 +42,9 @@ from satlab.link.options import LinkOptions
 )
 @with_options(LinkOptions)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
+    scenario: Annotated[
+        Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")
+    ],
     link: LinkOptions,
     settings: Annotated[
         list[str] | None,
@@ -67,7 +69,9 @@ def run(
     ] = False,
     entity: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."),
+        typer.Option(
+            metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."
+        ),
     ] = None,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
@@ -124,7 +128,9 @@ def run(
     if prepared.needs_fec:
         needs.ensure("fec")
     needs.root(NETNS)
-    outcome = running.calibrated(prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal())
+    outcome = running.calibrated(
+        prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal()
+    )
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     for path in named_logs(outcome.reason, outcome.folder):
         print(f"log of the job that failed: {path}", file=sys.stderr)
@@ -134,7 +140,8 @@ def run(
 @command(name="list")
 def list_shipped(
     kind: Annotated[
-        Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"] | None, typer.Argument()
+        Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"] | None,
+        typer.Argument(),
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
 ) -> int:
@@ -144,7 +151,9 @@ def list_shipped(
     for each in shipped.KINDS if kind is None else (kind,):
         entries = shipped.shipped(each)
         if json_lines:
-            print_json_lines({"kind": each, "name": name, "description": text} for name, text in entries.items())
+            print_json_lines(
+                {"kind": each, "name": name, "description": text} for name, text in entries.items()
+            )
             continue
         print(f"{each}:")
         for name, text in entries.items():
@@ -156,7 +165,9 @@ def list_shipped(
 @with_options(LinkOptions, "profile")
 def demo(
     link: LinkOptions,
-    duration: Annotated[float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)] = 15,
+    duration: Annotated[
+        float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)
+    ] = 15,
     loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 1,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
@@ -172,14 +183,18 @@ def demo(
     needs.root(NETNS)
     show = demonstration.Demo(link.profile, duration, loads, runs, Patience(wait_quiet, retries))
     return show.run(
-        ProgressLog(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False)
+        ProgressLog(quiet),
+        stop_on_signal(),
+        lambda f, r: print_records(f, r, json_lines=json_lines, csv=False),
     )
 
 
 @command()
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[Path | None, typer.Option(help="HTML file. Default: report/index.html of the first run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="HTML file. Default: report/index.html of the first run.")
+    ] = None,
     json_lines: Records = False,
     csv: RecordsCsv = False,
 ) -> int:
@@ -196,7 +211,8 @@ def export(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[Path, typer.Option(help="File to write: NAME.parquet, NAME.csv, or NAME.har.")],
     series: Annotated[
-        bool, typer.Option("--series", help="With the samples over time. Default: the summaries alone.")
+        bool,
+        typer.Option("--series", help="With the samples over time. Default: the summaries alone."),
     ] = False,
 ) -> int:
     """Write the records of runs as one table, with values, seed, link and versions of each run as columns.
@@ -221,14 +237,23 @@ def reproduce(
     ],
     clock: Annotated[
         Literal["real", "virtual"] | None,
-        typer.Option(help="Labs in real time (seed-000 to -003), or flows under the virtual clock (not seed-002)."),
+        typer.Option(
+            help="Labs in real time (seed-000 to -003), or flows under the virtual clock (not seed-002)."
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One run of the cells that serve every conclusion (not seed-002).")
+        bool,
+        typer.Option(
+            "--quick", help="One run of the cells that serve every conclusion (not seed-002)."
+        ),
     ] = False,
     runs: Annotated[
         int | None,
-        typer.Option(help="Runs of each cell. Default: those of the paper's file; seed-002: 10.", min=1, max=10000),
+        typer.Option(
+            help="Runs of each cell. Default: those of the paper's file; seed-002: 10.",
+            min=1,
+            max=10000,
+        ),
     ] = None,
     cells: Annotated[
         str | None,
@@ -237,22 +262,32 @@ def reproduce(
             "all of the paper; types quic-warm and h3-warm are ours, and run where they are written out."
         ),
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")
+    ] = None,
     parallel: Annotated[
         str,
         typer.Option(
             help="Runs at once: a number, or auto: seed-002 as many labs as calibration bears, others one lab."
         ),
     ] = "auto",
-    out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path(
+        "runs"
+    ),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
     ] = False,
-    json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="The results as JSON on stdout.")
+    ] = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
     rate_once: Annotated[
-        bool, typer.Option("--rate-once", help="Labs of flows: measure the rate of equal links once in half an hour.")
+        bool,
+        typer.Option(
+            "--rate-once",
+            help="Labs of flows: measure the rate of equal links once in half an hour.",
+        ),
     ] = False,
 ) -> int:
     """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the published figures."""
@@ -261,7 +296,9 @@ def reproduce(
 
     patience = Patience(wait_quiet, retries)
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
-    request = engine.Request(paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once)
+    request = engine.Request(
+        paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once
+    )
     work = engine.prepare(request, dry_run=dry_run)
     if dry_run:
         print(work.plan())
@@ -276,7 +313,11 @@ def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
     to: Annotated[
         str,
-        typer.Option(envvar="SATLAB_INFLUX", help="The database.", metavar="http://USER:PASSWORD@HOST:8086/DATABASE"),
+        typer.Option(
+            envvar="SATLAB_INFLUX",
+            help="The database.",
+            metavar="http://USER:PASSWORD@HOST:8086/DATABASE",
+        ),
     ],
 ) -> int:
     """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
@@ -294,11 +335,17 @@ page_app = typer.Typer(no_args_is_help=True, help="Pages that the lab serves.")
 app.add_typer(page_app, name="page")
 
 
-@command(page_app, name="import", epilog="Example: satlab page import www.example.com.har --name example")
+@command(
+    page_app, name="import", epilog="Example: satlab page import www.example.com.har --name example"
+)
 def import_page(
-    source: Annotated[Path, typer.Argument(help="HAR file of one page load, or the folder of a site.")],
+    source: Annotated[
+        Path, typer.Argument(help="HAR file of one page load, or the folder of a site.")
+    ],
     name: Annotated[str, typer.Option(help="Name of the page: a-z, 0-9, hyphens.")],
-    document: Annotated[str, typer.Option(help="Of a folder: the document, below it.")] = "index.html",
+    document: Annotated[
+        str, typer.Option(help="Of a folder: the document, below it.")
+    ] = "index.html",
 ) -> int:
     """Make a page of web-targets/: objects of the same types, sizes, domains and order; no content is copied."""
     from pathlib import PurePosixPath
@@ -309,15 +356,21 @@ def import_page(
     for note in imported.notes:
         ProgressLog().line(note)
     page = imported.page
-    print(f"{name}: {len(page.objects)} objects, {page.total_bytes} bytes, {len(page.hosts)} domains")
+    print(
+        f"{name}: {len(page.objects)} objects, {page.total_bytes} bytes, {len(page.hosts)} domains"
+    )
     print(f"./satlab run page_load --set protocol=h3 --set page={name}")
     return ExitStatus.OK
 
 
 @command(profile_app, name="import")
 def import_profile(
-    folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],
-    to: Annotated[Path | None, typer.Option(help="New folder for the profile; default: its name, here.")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")
+    ],
+    to: Annotated[
+        Path | None, typer.Option(help="New folder for the profile; default: its name, here.")
+    ] = None,
 ) -> int:
     """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a profile."""
     from satlab.run import profile_import
@@ -332,7 +385,10 @@ def import_profile(
 @with_options(LinkOptions, "lenient")
 def validate(
     paths: Annotated[
-        list[Path], typer.Argument(help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml.")
+        list[Path],
+        typer.Argument(
+            help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml."
+        ),
     ],
     link: LinkOptions,
     jobs: Jobs = None,

@@ -17,29 +17,40 @@ from satlab.common.processes import stop_on_signal
 
 @command()
 def serve(
-    listen: Annotated[str, typer.Option(help="Address and port; others than this host need --public.")] = (
-        "127.0.0.1:8000"
-    ),
+    listen: Annotated[
+        str, typer.Option(help="Address and port; others than this host need --public.")
+    ] = ("127.0.0.1:8000"),
     socket: Annotated[Path | None, typer.Option(help="Unix socket in place of an address.")] = None,
-    state: Annotated[Path, typer.Option(help="Folder of accounts, queue and run folders.")] = Path("/var/lib/satlab"),
+    state: Annotated[Path, typer.Option(help="Folder of accounts, queue and run folders.")] = Path(
+        "/var/lib/satlab"
+    ),
     public: Annotated[
-        str | None, typer.Option(help="Host name by which other machines reach the service; needs TLS and accounts.")
+        str | None,
+        typer.Option(
+            help="Host name by which other machines reach the service; needs TLS and accounts."
+        ),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     allow_host: Annotated[
-        list[str], typer.Option(help="Name[:port] by which a proxy on this host, such as nginx, is called. Repeatable.")
+        list[str],
+        typer.Option(
+            help="Name[:port] by which a proxy on this host, such as nginx, is called. Repeatable."
+        ),
     ] = [],  # noqa: B006 - typer copies it
     metrics_token: Annotated[
-        Path | None, typer.Option(help="File with the token by which a monitoring system reads /metrics.")
+        Path | None,
+        typer.Option(help="File with the token by which a monitoring system reads /metrics."),
     ] = None,
     jobs: Jobs = None,
     privileges: Privileges = None,
     set_password: Annotated[
-        str | None, typer.Option(metavar="LOGIN", help="Make an account or change its password, and end.")
+        str | None,
+        typer.Option(metavar="LOGIN", help="Make an account or change its password, and end."),
     ] = None,
     role: Annotated[
-        Literal["viewer", "runner", "admin"], typer.Option(help="With --set-password: the account's role.")
+        Literal["viewer", "runner", "admin"],
+        typer.Option(help="With --set-password: the account's role."),
     ] = "runner",
     quiet: Quiet = False,
 ) -> int:
@@ -55,6 +66,8 @@ def serve(
         supervisor.set_password(state, set_password, Role[role.upper()], password)
         return ExitStatus.OK
     names = tuple(allow_host)
-    request = ServeRequest(listen, socket, state, public, tls_cert, tls_key, names, jobs, privileges, metrics_token)
+    request = ServeRequest(
+        listen, socket, state, public, tls_cert, tls_key, names, jobs, privileges, metrics_token
+    )
     supervisor.run(request, ProgressLog(quiet), stop_on_signal())
     return ExitStatus.OK

@@ -10,7 +10,9 @@ from collect.fixtures import example_run
 from satlab.cli import base
 
 
-def test_a_run_ends_with_the_path_of_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_ends_with_the_path_of_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = example_run.write(tmp_path, example_run.Example())
     frames = [collect.gather(folder).lazy().collect()]
     base.print_records([folder], frames, json_lines=False, csv=False)

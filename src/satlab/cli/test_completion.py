@@ -15,7 +15,9 @@ def offered(*words: str) -> list[str]:
     line = " ".join(shlex.quote(word) for word in words)
     asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _satlab; "
     program = script(Shell.BASH) + asked + "printf '%s\\n' \"${COMPREPLY[@]}\""
-    done = subprocess.run(["bash", "--norc", "-uc", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "--norc", "-uc", program], capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 
@@ -37,7 +39,9 @@ def offered(*words: str) -> list[str]:
         (("satlab", "campaign", "ta"), set()),
     ],
 )
-def test_bash_offers_commands_options_and_their_values(words: tuple[str, ...], expected: set[str]) -> None:
+def test_bash_offers_commands_options_and_their_values(
+    words: tuple[str, ...], expected: set[str]
+) -> None:
     assert set(offered(*words)) == expected
 
 
@@ -49,7 +53,9 @@ def test_without_a_hyphen_no_option_is_offered() -> None:
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
 def test_zsh_reads_the_script() -> None:
-    subprocess.run(["zsh", "-fec", script(Shell.ZSH) + "print -r -- ok"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["zsh", "-fec", script(Shell.ZSH) + "print -r -- ok"], check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def test_nothing_in_the_script_is_expanded() -> None:

@@ -13,12 +13,15 @@ from satlab.common.errors import ExitStatus
 from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
 
-vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
+vm_app = typer.Typer(
+    no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH."
+)
 app.add_typer(vm_app, name="vm")
 LINK = ("profile", "emulator", "seed", "loss", "loss_unit", "queue_bdp")
 """Options of the link."""
 Variables = Annotated[
-    list[str] | None, typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable.")
+    list[str] | None,
+    typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable."),
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
 
@@ -78,21 +81,34 @@ def status(json_lines: JsonLines = False) -> int:
 
 @command(group=vm_app)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
+    scenario: Annotated[
+        Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")
+    ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE: an argument of the scenario, or a new value of a constant."),
+        typer.Option(
+            "--set", help="NAME=VALUE: an argument of the scenario, or a new value of a constant."
+        ),
     ] = None,
     openbach: Annotated[
         str | None,
-        typer.Option(envvar="SATLAB_OPENBACH", help="Controller: http://LOGIN:PASSWORD@HOST:8000. Default: the lab's."),
+        typer.Option(
+            envvar="SATLAB_OPENBACH",
+            help="Controller: http://LOGIN:PASSWORD@HOST:8000. Default: the lab's.",
+        ),
     ] = None,
-    over_ssh: Annotated[bool, typer.Option("--ssh", help="Start jobs over ssh, even where a controller is.")] = False,
+    over_ssh: Annotated[
+        bool, typer.Option("--ssh", help="Start jobs over ssh, even where a controller is.")
+    ] = False,
     influx: Annotated[
         str | None,
-        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x. Default: the lab's."),
+        typer.Option(
+            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x. Default: the lab's."
+        ),
     ] = None,
-    deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
+    deadline: Annotated[
+        float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)
+    ] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: JsonLines = False,
     quiet: Quiet = False,
@@ -103,7 +119,9 @@ def run(
     from satlab.vm import vm_run as running
 
     needs.ensure("link", "vm")
-    prepared = vm_commands.prepared(scenario_file(scenario), settings_of(settings or ()), openbach, over_ssh=over_ssh)
+    prepared = vm_commands.prepared(
+        scenario_file(scenario), settings_of(settings or ()), openbach, over_ssh=over_ssh
+    )
     log = ProgressLog(quiet)
     outcome = running.execute(prepared, runs, log, stop_on_signal(), deadline)
     vm_commands.forward(outcome.folder, influx, log)

@@ -31,7 +31,9 @@ SYSCTLS = {
 def subnet(network: IPv4Network) -> IPv6Network:
     """Return the IPv6 subnet of an IPv4 one of 24 bits. Raises ConfigError for another length."""
     if network.prefixlen != _IPV4_PREFIX:
-        raise ConfigError(f"{network} has no IPv6 subnet", hint="IPv6 needs networks of 24 bits in lab.yml")
+        raise ConfigError(
+            f"{network} has no IPv6 subnet", hint="IPv6 needs networks of 24 bits in lab.yml"
+        )
     group = int(network.network_address) >> 8 & 0xFFFF
     return IPv6Network((int(SPACE.network_address) | group << 64, PREFIX))
 
@@ -56,8 +58,12 @@ def lines(topology: Topology, node: str, routes: tuple[Route, ...], congctl: str
                 f"addr add {address(end.address)}/{PREFIX} dev {interface} nodad noprefixroute",
                 f"route add {subnet(network.subnet)} dev {interface} congctl {congctl}",
             ]
-        if network.kind is NetworkKind.LAN:  # a router asks for its neighbours from a link-local address alone
-            made.append(f"addr add fe80::{int(end.address) & 0xFF:x}/{PREFIX} dev {interface} nodad")
+        if (
+            network.kind is NetworkKind.LAN
+        ):  # a router asks for its neighbours from a link-local address alone
+            made.append(
+                f"addr add fe80::{int(end.address) & 0xFF:x}/{PREFIX} dev {interface} nodad"
+            )
     return [
         *made,
         *(

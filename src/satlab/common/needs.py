@@ -12,7 +12,9 @@ from typing import Literal
 
 from satlab.common.errors import HostError
 
-Group = Literal["link", "lab", "quic", "fec", "virtual", "lockstep", "ngtcp2", "picoquic", "vm", "campaign"]
+Group = Literal[
+    "link", "lab", "quic", "fec", "virtual", "lockstep", "ngtcp2", "picoquic", "vm", "campaign"
+]
 """Rows of the table in the launcher: Debian packages and programs that belong together."""
 NETNS = "a lab is made of network namespaces"
 """Why most commands need root."""

@@ -102,7 +102,14 @@ def parse_process(stat: str) -> ProcfsProcess:
     fields = after.split()
     ticks = [int(field) for field in fields[11:15]]
     return ProcfsProcess(
-        name, int(pid), int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX", sum(ticks[:2]), sum(ticks)
+        name,
+        int(pid),
+        int(fields[1]),
+        int(fields[3]),
+        int(fields[19]),
+        fields[0] in "ZX",
+        sum(ticks[:2]),
+        sum(ticks),
     )
 
 
@@ -134,7 +141,9 @@ def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
     # SIGPIPE and SIGXFSZ: Python ignores them, and what is ignored would be inherited.
     default = [signal.SIGPIPE, signal.SIGXFSZ]
     try:
-        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=files, setsid=True, setsigdef=default)
+        pid = os.posix_spawnp(
+            argv[0], argv, os.environ, file_actions=files, setsid=True, setsigdef=default
+        )
     except OSError as error:
         raise HostError(f"{argv[0]}: {error.strerror}", "install util-linux") from error
     return TrackedProcess(pid=pid, start_ticks=start_ticks(pid) or 0, log=log)

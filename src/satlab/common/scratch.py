@@ -24,10 +24,18 @@ def remove(path: Path, within_s: float = REMOVE_S) -> None:
     Raises:
         HostError: something is left after `within_s`, or cannot be removed.
     """
-    argv = ["rm", "-rf", "--one-file-system", "--", str(path)]  # shutil.rmtree is recursive: 1000 folders deep it fails
+    argv = [
+        "rm",
+        "-rf",
+        "--one-file-system",
+        "--",
+        str(path),
+    ]  # shutil.rmtree is recursive: 1000 folders deep it fails
     hint = f"look at what is in it, then: rm -rf {path}"
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=within_s, check=False)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=within_s, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise HostError(f"{path}: is not removed after {within_s:g} s", hint) from error
     if done.returncode != 0:

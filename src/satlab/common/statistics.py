@@ -52,8 +52,21 @@ class Samples:
         return len(self.values) + self.censored
 
 
-STUDENT = ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (8, 2.306), (10, 2.228),
-           (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (math.inf, 1.960))  # fmt: skip
+STUDENT = (
+    (1, 12.706),
+    (2, 4.303),
+    (3, 3.182),
+    (4, 2.776),
+    (5, 2.571),
+    (6, 2.447),
+    (8, 2.306),
+    (10, 2.228),
+    (15, 2.131),
+    (20, 2.086),
+    (30, 2.042),
+    (60, 2.000),
+    (math.inf, 1.960),
+)
 """Quantile 0.975 of Student's distribution by degrees of freedom."""
 
 
@@ -92,10 +105,14 @@ def median(ordered: Sequence[float]) -> float:
 def interval(samples: Sequence[T], estimate: Callable[[Sequence[T]], float]) -> Interval:
     """Return the bootstrap interval of an estimate on one set of samples."""
     source = random.Random(SEED)  # noqa: S311 - statistics, not secrets
-    return _percentiles([estimate(source.choices(samples, k=len(samples))) for _ in range(RESAMPLES)])
+    return _percentiles(
+        [estimate(source.choices(samples, k=len(samples))) for _ in range(RESAMPLES)]
+    )
 
 
-def interval_of_two(a: Sequence[T], b: Sequence[T], estimate: Callable[[Sequence[T], Sequence[T]], float]) -> Interval:
+def interval_of_two(
+    a: Sequence[T], b: Sequence[T], estimate: Callable[[Sequence[T], Sequence[T]], float]
+) -> Interval:
     """Return the bootstrap interval of an estimate on two independent sets of samples."""
     source = random.Random(SEED)  # noqa: S311
     draws = ((source.choices(a, k=len(a)), source.choices(b, k=len(b))) for _ in range(RESAMPLES))
@@ -105,7 +122,10 @@ def interval_of_two(a: Sequence[T], b: Sequence[T], estimate: Callable[[Sequence
 def _percentiles(estimates: list[float]) -> Interval:
     estimates.sort()
     tail = (1 - CONFIDENCE) / 2
-    return Interval(estimates[math.floor(tail * len(estimates))], estimates[math.ceil((1 - tail) * len(estimates)) - 1])
+    return Interval(
+        estimates[math.floor(tail * len(estimates))],
+        estimates[math.ceil((1 - tail) * len(estimates)) - 1],
+    )
 
 
 def median_difference(a: Sequence[float], b: Sequence[float]) -> float:
@@ -129,7 +149,10 @@ def kruskal_wallis(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     """
     if len(groups) < 2 or not all(groups):
         raise ValueError("Kruskal-Wallis needs two groups with values")
-    pooled, sizes = ranks([value for group in groups for value in group]), [len(group) for group in groups]
+    pooled, sizes = (
+        ranks([value for group in groups for value in group]),
+        [len(group) for group in groups],
+    )
     observed = _h(pooled, sizes)
     source = random.Random(SEED)  # noqa: S311
     count = 0

@@ -15,7 +15,17 @@ from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE
-from satlab.common.topology import FURTHER, Interface, Network, NetworkKind, Node, Role, Size, Topology, load
+from satlab.common.topology import (
+    FURTHER,
+    Interface,
+    Network,
+    NetworkKind,
+    Node,
+    Role,
+    Size,
+    Topology,
+    load,
+)
 
 MOST = 64
 """Terminals that a lab can have; satlink's limit (schemas/link-config.schema.json)."""
@@ -96,7 +106,9 @@ def further(topology: Topology) -> tuple[Terminal, ...]:
     """Return the further terminals of a topology, in order."""
     found = (_ST.fullmatch(name) for name in topology.nodes)
     terminals = (Terminal.of(int(match[1])) for match in found if match)
-    return tuple(one for one in terminals if one.client in topology.nodes and one.lan in topology.networks)
+    return tuple(
+        one for one in terminals if one.client in topology.nodes and one.lan in topology.networks
+    )
 
 
 def clients(topology: Topology) -> tuple[str, ...]:
@@ -133,8 +145,15 @@ def with_terminals(topology: Topology, count: int, spots: Sequence[int] = ()) ->
         subnet = topology.networks[satellite].subnet
         address = IPv4Address(int(subnet.network_address) + 1 + terminal.number)
         lan = terminal.subnet
-        clashes = [name for name, network in topology.networks.items() if network.subnet.overlaps(lan)]
-        if address in taken or address not in subnet or address == subnet.broadcast_address or clashes:
+        clashes = [
+            name for name, network in topology.networks.items() if network.subnet.overlaps(lan)
+        ]
+        if (
+            address in taken
+            or address not in subnet
+            or address == subnet.broadcast_address
+            or clashes
+        ):
             raise ConfigError(
                 f"terminal {terminal.number} needs {address} on {satellite} and {lan}, which lab.yml uses or lacks",
                 hint=f"keep {FIRST_LAN.network_address} and above free, and the satellite network a /24",
@@ -144,7 +163,9 @@ def with_terminals(topology: Topology, count: int, spots: Sequence[int] = ()) ->
         on_lan = Interface(network=terminal.lan, address=near)
         on_satellite = Interface(network=satellite, address=address)
         nodes[terminal.st] = Node(role=Role.ST, interfaces={LAN: on_lan, SAT: on_satellite})
-        nodes[terminal.client] = Node(role=Role.CLIENT, interfaces={LAN: Interface(network=terminal.lan, address=far)})
+        nodes[terminal.client] = Node(
+            role=Role.CLIENT, interfaces={LAN: Interface(network=terminal.lan, address=far)}
+        )
     return topology.model_copy(update={"networks": networks, "nodes": nodes})
 
 
@@ -152,11 +173,36 @@ def _with_spot(topology: Topology, spot: Spot) -> Topology:
     """Return a topology with a further spot, its gateway and the network behind that."""
     satellite = topology.networks[topology.network_of(NetworkKind.SATELLITE)]
     gateway = topology.nodes[topology.node_of(Role.GW)]
-    behind = [i.network for i in gateway.interfaces.values() if topology.networks[i.network].kind is NetworkKind.LAN]
-    hub = next((e.node for network in behind for e in topology.ends(network) if topology.nodes[e.node] != gateway), "")
-    card, space, lan = f"{LAN[:-1]}{spot.number - 1}", _nth(FIRST_SPOT, spot.number), _nth(FIRST_GW_LAN, spot.number)
-    clashes = any(network.subnet.overlaps(one) for network in topology.networks.values() for one in (space, lan))
-    if not hub or card in topology.nodes[hub].interfaces or clashes or spot.gateway in topology.nodes:
+    behind = [
+        i.network
+        for i in gateway.interfaces.values()
+        if topology.networks[i.network].kind is NetworkKind.LAN
+    ]
+    hub = next(
+        (
+            e.node
+            for network in behind
+            for e in topology.ends(network)
+            if topology.nodes[e.node] != gateway
+        ),
+        "",
+    )
+    card, space, lan = (
+        f"{LAN[:-1]}{spot.number - 1}",
+        _nth(FIRST_SPOT, spot.number),
+        _nth(FIRST_GW_LAN, spot.number),
+    )
+    clashes = any(
+        network.subnet.overlaps(one)
+        for network in topology.networks.values()
+        for one in (space, lan)
+    )
+    if (
+        not hub
+        or card in topology.nodes[hub].interfaces
+        or clashes
+        or spot.gateway in topology.nodes
+    ):
         raise ConfigError(
             f"spot {spot.number} needs {space}, {lan} and the interface {card} of the node behind the gateway",
             hint="keep them free in lab.yml",
@@ -166,7 +212,9 @@ def _with_spot(topology: Topology, spot: Spot) -> Topology:
         spot.satellite: Network(kind=NetworkKind.SATELLITE, subnet=space, mtu=satellite.mtu),
         spot.lan: Network(kind=NetworkKind.LAN, subnet=lan, mtu=satellite.mtu),
     }
-    on_satellite = Interface(network=spot.satellite, address=IPv4Address(int(space.network_address) + 1))
+    on_satellite = Interface(
+        network=spot.satellite, address=IPv4Address(int(space.network_address) + 1)
+    )
     on_lan = Interface(network=spot.lan, address=near)
     cards = topology.nodes[hub].interfaces | {card: Interface(network=spot.lan, address=far)}
     nodes = topology.nodes | {
@@ -187,9 +235,13 @@ def named(path: Path = LAB_FILE, size: Size = Size.SMALL) -> Topology:
     """
     whole = load(path, whole=True, size=size)
     numbers = {int(match[1]) for name in whole.nodes if (match := FURTHER.fullmatch(name))}
-    faults = list(_faults(whole, with_terminals(whole.of_one_terminal(), max(numbers, default=1)), str(path)))
+    faults = list(
+        _faults(whole, with_terminals(whole.of_one_terminal(), max(numbers, default=1)), str(path))
+    )
     if faults:
-        raise ConfigError(f"{path}: the further terminals are not usable", faults, "fix what is named above")
+        raise ConfigError(
+            f"{path}: the further terminals are not usable", faults, "fix what is named above"
+        )
     return whole
 
 
@@ -197,12 +249,20 @@ def _faults(whole: Topology, expected: Topology, path: str) -> Iterator[Fault]:
     """Find what differs of the further terminals of a file."""
     for section, has, needs in (
         ("networks", whole.networks, expected.networks),
-        ("nodes", {name: _without_emulation(whole, node) for name, node in whole.nodes.items()}, expected.nodes),
+        (
+            "nodes",
+            {name: _without_emulation(whole, node) for name, node in whole.nodes.items()},
+            expected.nodes,
+        ),
     ):
         for name in filter(FURTHER.fullmatch, {**needs, **has}):
             place = f"{path}: {section}.{name}"
             if name not in needs:
-                yield Fault(place, "belongs to no terminal", "a terminal N has st-N, client-N and client-lan-N")
+                yield Fault(
+                    place,
+                    "belongs to no terminal",
+                    "a terminal N has st-N, client-N and client-lan-N",
+                )
             elif name not in has:
                 yield Fault(place, "missing", f"add {_text(needs[name])}")
             elif has[name] != needs[name]:

@@ -32,8 +32,12 @@ def test_who_reads_while_it_is_written_sees_the_old_text(tmp_path: Path) -> None
     assert path.read_text() == "newer"
 
 
-def test_folders_of_one_second_are_different_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_one_second_are_different_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("time.strftime", lambda *_: "20261126-091635")
     made = [new_folder(tmp_path / "runs", "flows") for _ in range(3)]
-    assert [folder.name for folder in made] == [f"flows-20261126-091635{end}" for end in ("", "-2", "-3")]
+    assert [folder.name for folder in made] == [
+        f"flows-20261126-091635{end}" for end in ("", "-2", "-3")
+    ]
     assert all(folder.is_dir() for folder in made)

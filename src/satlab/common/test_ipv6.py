@@ -36,6 +36,7 @@ def test_routes_are_those_of_ipv4() -> None:
         "addr add fe80::2/64 dev lan0 nodad",
     ]
     assert lines[3:] == [
-        f"route add {ipv6.subnet(route.destination)} via 2001:2:0:1201::1 dev lan0 congctl cubic" for route in plan
+        f"route add {ipv6.subnet(route.destination)} via 2001:2:0:1201::1 dev lan0 congctl cubic"
+        for route in plan
     ]
     assert ipv6.lines(topology, "sat", routes(topology)["sat"], "cubic") == []

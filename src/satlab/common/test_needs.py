@@ -14,7 +14,9 @@ from satlab.common.errors import HostError
 def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A launcher that notes its arguments and fails for the group quic."""
     script = tmp_path / "satlab"
-    script.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\ncase "$*" in *quic*) exit 3;; esac\n')
+    script.write_text(
+        f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\ncase "$*" in *quic*) exit 3;; esac\n'
+    )
     script.chmod(0o755)
     monkeypatch.setenv("SATLAB_LAUNCHER", str(script))
     monkeypatch.setattr(needs._Started, "by", None)
@@ -32,7 +34,9 @@ def test_the_launcher_installs_what_a_command_needs(launcher: Path) -> None:
 
 def test_children_do_not_install(launcher: Path) -> None:
     child = "from satlab.common import needs; needs.started_by_launcher(); needs.ensure('lab')"
-    subprocess.run([sys.executable, "-c", child], check=True, env=os.environ | {"PYTHONPATH": paths.PYTHONPATH})
+    subprocess.run(
+        [sys.executable, "-c", child], check=True, env=os.environ | {"PYTHONPATH": paths.PYTHONPATH}
+    )
     assert not launcher.exists()
 
 
@@ -47,7 +51,9 @@ def test_a_user_becomes_root_by_sudo(launcher: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SATLAB_INFLUX", "http://127.0.0.1:8086")
     needs.root("a lab")
     keep = "--preserve-env=SATLAB_INFLUX"
-    assert calls == [["/usr/bin/sudo", keep, str(launcher.with_name("satlab")), "up", "--profile", "leo"]]
+    assert calls == [
+        ["/usr/bin/sudo", keep, str(launcher.with_name("satlab")), "up", "--profile", "leo"]
+    ]
 
 
 def test_without_sudo_the_remedy_is_named(launcher: Path, monkeypatch: pytest.MonkeyPatch) -> None:

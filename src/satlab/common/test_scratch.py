@@ -46,7 +46,9 @@ def test_t18_links_are_removed_not_followed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
 
 
-def test_t18_what_cannot_be_removed_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_t18_what_cannot_be_removed_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stays = tmp_path / ("x" * 300)
     with pytest.raises(HostError, match="File name too long"):
         scratch.remove(stays)
@@ -57,7 +59,9 @@ def test_t18_what_cannot_be_removed_is_reported(tmp_path: Path, caplog: pytest.L
         scratch.remove(tmp_path / "slow", within_s=0)
 
 
-def test_t18_a_temporary_folder_goes_with_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t18_a_temporary_folder_goes_with_its_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with scratch.folder("test", mode=0o711) as folder:
         assert folder.stat().st_mode & 0o777 == 0o711
@@ -79,7 +83,11 @@ def test_t09_what_a_killed_program_left_is_removed_and_what_is_in_use_stays(
 ) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": paths.PYTHONPATH}
     argv = [sys.executable, "-c", KILLED]
-    left = Path(subprocess.run(argv, env=environment, capture_output=True, text=True, check=False).stdout.strip())
+    left = Path(
+        subprocess.run(
+            argv, env=environment, capture_output=True, text=True, check=False
+        ).stdout.strip()
+    )
     assert left.is_dir()
     victim = tmp_path / "victim"
     victim.mkdir()

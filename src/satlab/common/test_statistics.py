@@ -29,7 +29,9 @@ def exact_median_interval(n: int) -> tuple[int, int]:
     half = (n + 1) // 2
 
     def at_most(k: int) -> float:
-        return sum(math.comb(n, j) * (k / n) ** j * (1 - k / n) ** (n - j) for j in range(half, n + 1))
+        return sum(
+            math.comb(n, j) * (k / n) ** j * (1 - k / n) ** (n - j) for j in range(half, n + 1)
+        )
 
     low = next(k for k in range(1, n + 1) if at_most(k) >= 0.025)
     high = next(k for k in range(1, n + 1) if at_most(k) >= 0.975)

@@ -34,7 +34,12 @@ def test_further_terminals_have_nodes_and_addresses_of_their_own() -> None:
 
 def test_every_address_of_64_terminals_occurs_once_and_is_a_benchmarking_address() -> None:
     found = terminals.with_terminals(HERE, terminals.MOST)
-    ends = [i for node in found.nodes.values() for i in node.interfaces.values() if i.network != "emulation"]
+    ends = [
+        i
+        for node in found.nodes.values()
+        for i in node.interfaces.values()
+        if i.network != "emulation"
+    ]
     assert len({end.address for end in ends}) == len(ends)
     assert all(str(end.address).startswith("198.18.") for end in ends)
 
@@ -46,7 +51,10 @@ def test_packets_to_a_client_go_over_its_own_terminal() -> None:
     assert at_gateway["198.18.1.0/24"] == ("198.18.63.2", "sat0")
     # From LAN to LAN in a star: the satellite network is that of the gateway, whose kernel sends the packet back.
     assert {str(route.via) for route in plan["client-2"]} == {"198.18.66.1"}
-    assert {str(route.destination) for route in plan["server"]} >= {"198.18.66.0/24", "198.18.67.0/24"}
+    assert {str(route.destination) for route in plan["server"]} >= {
+        "198.18.66.0/24",
+        "198.18.67.0/24",
+    }
 
 
 def test_routes_of_one_terminal_stay_what_they_were() -> None:
@@ -70,19 +78,25 @@ def test_other_counts_are_refused(count: int) -> None:
 
 def test_addresses_that_lab_yml_uses_are_refused() -> None:
     networks = dict(HERE.networks)
-    networks["gw-lan"] = networks["gw-lan"].model_copy(update={"subnet": terminals.Terminal.of(2).subnet})
+    networks["gw-lan"] = networks["gw-lan"].model_copy(
+        update={"subnet": terminals.Terminal.of(2).subnet}
+    )
     with pytest.raises(ConfigError, match="terminal 2 needs"):
         terminals.with_terminals(HERE.model_copy(update={"networks": networks}), 2)
 
 
-def test_a_file_that_names_a_second_terminal_has_the_one_of_the_embedded_lab(tmp_path: Path) -> None:
+def test_a_file_that_names_a_second_terminal_has_the_one_of_the_embedded_lab(
+    tmp_path: Path,
+) -> None:
     found = terminals.named(second_terminal.write(tmp_path / "lab.yml"))
     assert terminals.clients(found) == ("client", "client-2")
     made = terminals.with_terminals(HERE, 2)
     assert found.nodes["client-2"] == made.nodes["client-2"]
     assert found.networks["client-lan-2"] == made.networks["client-lan-2"]
     assert routes(found)["gw"] == routes(made)["gw"]
-    assert terminals.with_terminals(found.of_one_terminal(), 2) == made.model_copy(update={"machines": HERE.machines})
+    assert terminals.with_terminals(found.of_one_terminal(), 2) == made.model_copy(
+        update={"machines": HERE.machines}
+    )
     # Who asks for one terminal alone sees no other.
     assert load(tmp_path / "lab.yml") == HERE
 
@@ -90,15 +104,29 @@ def test_a_file_that_names_a_second_terminal_has_the_one_of_the_embedded_lab(tmp
 @pytest.mark.parametrize(
     ("change", "place", "reason"),
     [
-        (lambda d: (d["nodes"].pop("client-2"), d["machines"]["hosts"].pop("client-2")), "nodes.client-2", "missing"),
+        (
+            lambda d: (d["nodes"].pop("client-2"), d["machines"]["hosts"].pop("client-2")),
+            "nodes.client-2",
+            "missing",
+        ),
         (lambda d: d["networks"]["client-lan-2"].update(mtu=1400), "networks.client-lan-2", "1400"),
-        (lambda d: [of.update({"st-3": of.pop("st-2")}) for of in (d["nodes"], d["machines"]["hosts"])],
-         "nodes.st-2", "missing"),
+        (
+            lambda d: [
+                of.update({"st-3": of.pop("st-2")}) for of in (d["nodes"], d["machines"]["hosts"])
+            ],
+            "nodes.st-2",
+            "missing",
+        ),
         (lambda d: d["nodes"]["st-2"].update(role="proxy"), "nodes.st-2", "proxy"),
-        (lambda d: d["networks"].update({"client-lan-4": {"kind": "lan", "subnet": "198.18.68.0/24"}}),
-         "networks.client-lan-4", "belongs to no terminal"),
+        (
+            lambda d: d["networks"].update(
+                {"client-lan-4": {"kind": "lan", "subnet": "198.18.68.0/24"}}
+            ),
+            "networks.client-lan-4",
+            "belongs to no terminal",
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_further_terminals_are_refused_with_what_to_write(
     tmp_path: Path, change: Callable[[Any], Any], place: str, reason: str
 ) -> None:
@@ -106,11 +134,17 @@ def test_other_further_terminals_are_refused_with_what_to_write(
     change(content)
     with pytest.raises(ConfigError) as caught:
         terminals.named(second_terminal.write(tmp_path / "lab.yml", content))
-    assert any(fault.place.endswith(place) and reason in fault.reason for fault in caught.value.faults)
+    assert any(
+        fault.place.endswith(place) and reason in fault.reason for fault in caught.value.faults
+    )
 
 
 def test_p345_a_spot_has_a_gateway_and_a_satellite_network_of_its_own() -> None:
-    profile = [terminals.ProfileTerminal(4), terminals.ProfileTerminal(5, 6), terminals.ProfileTerminal(7, 6)]
+    profile = [
+        terminals.ProfileTerminal(4),
+        terminals.ProfileTerminal(5, 6),
+        terminals.ProfileTerminal(7, 6),
+    ]
     assert (terminals.gateways(profile), terminals.spots(profile)) == ((6,), (1, 2, 2))
     found = terminals.with_terminals(HERE, 4, terminals.spots(profile))
     assert [one.gateway for one in terminals.further_spots(found)] == ["gw-2"]

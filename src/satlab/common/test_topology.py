@@ -66,7 +66,10 @@ def test_schema_file_is_the_model() -> None:
 
 def test_every_fault_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
     text = replaced(
-        ("address: 198.18.2.2", "address: 198.18.1.2"),  # proxy-st takes the client's address, outside its subnet
+        (
+            "address: 198.18.2.2",
+            "address: 198.18.1.2",
+        ),  # proxy-st takes the client's address, outside its subnet
         ("address: 198.18.2.1", "address: 198.18.2.255"),
         ("network: gw-lan, address: 198.18.3.1", "network: gw-lann, address: 198.18.3.1"),
         ("subnet: 198.18.3.0/24", "subnet: 198.18.2.0/23"),
@@ -104,15 +107,39 @@ def test_every_fault_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
         (lambda d: d["nodes"].pop("st"), "0 nodes have the role st"),
         (lambda d: d["nodes"]["proxy-gw"].update(role="server"), "2 nodes have the role server"),
         (lambda d: d["nodes"].pop("proxy-st"), "networks.st-lan: st.lan0 is attached"),
-        (lambda d: d["networks"].update({"spare": {"kind": "lan", "subnet": "198.18.77.0/24"}}), "nothing is attached"),
-        (lambda d: d["networks"]["gw-lan"].update(kind="satellite"), "2 networks are of kind satellite"),
-        (lambda d: d["networks"]["client-lan"].update(one_way_delay_ms=1), "belongs to internet networks"),
-        (lambda d: d["networks"]["internet"].pop("one_way_delay_ms"), "belongs to internet networks"),
-        (lambda d: d["networks"]["internet"].update(one_way_delay_ms=-1), "greater than or equal to 0"),
-        (lambda d: d["networks"]["internet"].update(one_way_delay_ms=float("nan")), "one_way_delay_ms"),
+        (
+            lambda d: d["networks"].update({"spare": {"kind": "lan", "subnet": "198.18.77.0/24"}}),
+            "nothing is attached",
+        ),
+        (
+            lambda d: d["networks"]["gw-lan"].update(kind="satellite"),
+            "2 networks are of kind satellite",
+        ),
+        (
+            lambda d: d["networks"]["client-lan"].update(one_way_delay_ms=1),
+            "belongs to internet networks",
+        ),
+        (
+            lambda d: d["networks"]["internet"].pop("one_way_delay_ms"),
+            "belongs to internet networks",
+        ),
+        (
+            lambda d: d["networks"]["internet"].update(one_way_delay_ms=-1),
+            "greater than or equal to 0",
+        ),
+        (
+            lambda d: d["networks"]["internet"].update(one_way_delay_ms=float("nan")),
+            "one_way_delay_ms",
+        ),
         (lambda d: d["networks"]["internet"].update(subnet=10), "write it as text"),
-        (lambda d: d["nodes"].update({"Client 2": d["nodes"]["client"]}), "nodes.Client 2: String should match"),
-        (lambda d: d["nodes"]["st"].update(memory=1), "nodes.st.memory: Extra inputs are not permitted"),
+        (
+            lambda d: d["nodes"].update({"Client 2": d["nodes"]["client"]}),
+            "nodes.Client 2: String should match",
+        ),
+        (
+            lambda d: d["nodes"]["st"].update(memory=1),
+            "nodes.st.memory: Extra inputs are not permitted",
+        ),
         (lambda d: d.pop("networks"), "networks: Field required"),
         (lambda d: d.update(schema="satlab/lab/9"), "schema: Input should be 'satlab/lab/1'"),
         (
@@ -131,7 +158,18 @@ def test_keys_that_occur_twice_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "- a", "a: [", "a: &a [*a]", "x" * 70000, "? [a]\n: b", "nodes: {st: 3}", "networks: 5", "\x00"]
+    "text",
+    [
+        "",
+        "- a",
+        "a: [",
+        "a: &a [*a]",
+        "x" * 70000,
+        "? [a]\n: b",
+        "nodes: {st: 3}",
+        "networks: 5",
+        "\x00",
+    ],
 )
 def test_nonsense_is_a_configuration_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "lab.yml"
@@ -154,12 +192,19 @@ def test_nested_aliases_do_not_multiply(tmp_path: Path) -> None:
 def test_routes_lead_towards_every_subnet_and_nowhere_else() -> None:
     topology = load()
     plan = routes(topology)
-    carried = {name: net.subnet for name, net in topology.networks.items() if net.kind is not NetworkKind.EMULATION}
+    carried = {
+        name: net.subnet
+        for name, net in topology.networks.items()
+        if net.kind is not NetworkKind.EMULATION
+    }
     assert plan["sat"] == ()
     for node, found in plan.items():
         if node == "sat":
             continue
-        own = {topology.networks[interface.network].subnet for interface in topology.nodes[node].interfaces.values()}
+        own = {
+            topology.networks[interface.network].subnet
+            for interface in topology.nodes[node].interfaces.values()
+        }
         assert {route.destination for route in found} == set(carried.values()) - own
     assert [(str(r.destination), str(r.via), r.interface) for r in plan["st"]] == [
         ("198.18.1.0/24", "198.18.2.2", "lan0"),
@@ -171,7 +216,9 @@ def test_routes_lead_towards_every_subnet_and_nowhere_else() -> None:
 def test_following_the_routes_reaches_every_address() -> None:
     topology = load()
     plan = routes(topology)
-    holder = {i.address: name for name, node in topology.nodes.items() for i in node.interfaces.values()}
+    holder = {
+        i.address: name for name, node in topology.nodes.items() for i in node.interfaces.values()
+    }
     for source in set(topology.nodes) - {"sat"}:
         for target in (address for address in holder if str(address).startswith("198.18.")):
             assert _follow(topology, plan, holder, source, target) <= 5
@@ -179,7 +226,9 @@ def test_following_the_routes_reaches_every_address() -> None:
 
 def _follow(topology: Topology, plan: Any, holder: Any, node: str, target: IPv4Address) -> int:
     hops = 0
-    while not any(target in _subnet(topology, i.network) for i in topology.nodes[node].interfaces.values()):
+    while not any(
+        target in _subnet(topology, i.network) for i in topology.nodes[node].interfaces.values()
+    ):
         (route,) = [r for r in plan[node] if target in r.destination]
         node, hops = holder[route.via], hops + 1
         assert hops < 10, "routes go in circles"
@@ -196,12 +245,17 @@ def test_a_dumbbell_has_a_second_client_and_server() -> None:
     assert (dumbbell.node_of(Role.CLIENT), dumbbell.node_of(Role.SERVER)) == ("client", "server")
     assert set(small.nodes["proxy-st"].interfaces) == {"lan0", "lan1"}
     # Both ends reach each other over the satellite, and without a dumbbell nobody has a route there.
-    ways = {node: {str(one.destination): str(one.via) for one in found} for node, found in routes(dumbbell).items()}
+    ways = {
+        node: {str(one.destination): str(one.via) for one in found}
+        for node, found in routes(dumbbell).items()
+    }
     assert ways["client2"]["198.18.6.0/24"] == "198.18.5.1"
     assert ways["st"]["198.18.6.0/24"] == "198.18.63.1"
     assert ways["server2"]["198.18.5.0/24"] == "198.18.6.1"
     assert ways["proxy-gw"]["198.18.6.0/24"] == "198.18.4.2"
-    assert not any(str(one.destination) == "198.18.5.0/24" for found in routes(small).values() for one in found)
+    assert not any(
+        str(one.destination) == "198.18.5.0/24" for found in routes(small).values() for one in found
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,11 +263,16 @@ def test_a_dumbbell_has_a_second_client_and_server() -> None:
     [
         (lambda d: d["nodes"].pop("client2"), "no client2 on a network of size dumbbell"),
         (lambda d: d["nodes"]["server2"].update(role="proxy"), "nodes.server2.role: is proxy"),
-        (lambda d: d["nodes"]["proxy-st"]["interfaces"].pop("lan2"), "networks.client2-lan: client2.lan0 is attached"),
+        (
+            lambda d: d["nodes"]["proxy-st"]["interfaces"].pop("lan2"),
+            "networks.client2-lan: client2.lan0 is attached",
+        ),
         (lambda d: d["networks"]["client2-lan"].update(size="full"), "networks.client2-lan.size"),
         (
-            lambda d: d["nodes"].update(server3=d["nodes"]["server2"] | {"interfaces": {"lan1": {
-                "network": "server2-lan", "address": "198.18.6.3"}}}),
+            lambda d: d["nodes"].update(
+                server3=d["nodes"]["server2"]
+                | {"interfaces": {"lan1": {"network": "server2-lan", "address": "198.18.6.3"}}}
+            ),
             "nodes.server3: is on networks of size dumbbell alone",
         ),
         (
@@ -223,6 +282,8 @@ def test_a_dumbbell_has_a_second_client_and_server() -> None:
             "does not cross the internet network",
         ),
     ],
-)  # fmt: skip
-def test_what_a_dumbbell_lacks_is_named(tmp_path: Path, change: Callable[[Any], Any], says: str) -> None:
+)
+def test_what_a_dumbbell_lacks_is_named(
+    tmp_path: Path, change: Callable[[Any], Any], says: str
+) -> None:
     assert says in changed(tmp_path, change)

@@ -16,7 +16,16 @@ SHIPPED = [
     *sorted(paths.SUITES.glob("**/*.yml")),
     *sorted(paths.PAPERS.glob("**/*.yml")),
 ]
-INVALID = ["a: [", "a: 1\n b: 2\n", "\ta: 1", "a: *b", "--- 1\n--- 2\n", "a: \x07", "a: !!python/none x", "? [a\n: b"]
+INVALID = [
+    "a: [",
+    "a: 1\n b: 2\n",
+    "\ta: 1",
+    "a: *b",
+    "--- 1\n--- 2\n",
+    "a: \x07",
+    "a: !!python/none x",
+    "? [a\n: b",
+]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -29,7 +38,12 @@ def test_nodes_have_the_lines_that_the_parser_in_python_finds() -> None:
     def lines(node: yaml.Node | None) -> list[int]:
         assert isinstance(node, yaml.MappingNode)
         found = [key.start_mark.line for key, _ in node.value]
-        return found + [line for _, value in node.value if isinstance(value, yaml.MappingNode) for line in lines(value)]
+        return found + [
+            line
+            for _, value in node.value
+            if isinstance(value, yaml.MappingNode)
+            for line in lines(value)
+        ]
 
     text = paths.LAB_FILE.read_text()
     assert lines(yaml_text.compose(text)) == lines(yaml.compose(text, Loader=yaml.SafeLoader))
@@ -44,7 +58,9 @@ def test_p281_errors_are_those_of_the_parser_in_python(text: str) -> None:
     assert str(found.value) == str(expected.value)
 
 
-@pytest.mark.parametrize(("text", "fault"), [("a: 1\na: 2", "'a' stands twice"), ("a: &x 1\nb: *x", "aliases")])
+@pytest.mark.parametrize(
+    ("text", "fault"), [("a: 1\na: 2", "'a' stands twice"), ("a: &x 1\nb: *x", "aliases")]
+)
 def test_strict_loading_refuses_what_hides_something(text: str, fault: str) -> None:
     assert yaml_text.load(text)
     with pytest.raises(yaml.constructor.ConstructorError, match=fault) as error:

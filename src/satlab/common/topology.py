@@ -59,7 +59,9 @@ def _named() -> Any:
 class _Model(BaseModel):
     """Read-only, and closed to fields that the schema does not name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built where used: commands start sooner
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True
+    )  # built where used: commands start sooner
 
 
 class NetworkKind(StrEnum):
@@ -119,7 +121,9 @@ class Network(_Model):
     @model_validator(mode="after")
     def _delay_where_it_acts(self) -> Self:
         if (self.kind is NetworkKind.INTERNET) != (self.one_way_delay_ms is not None):
-            raise ValueError("one_way_delay_ms belongs to internet networks, and each of them needs it")
+            raise ValueError(
+                "one_way_delay_ms belongs to internet networks, and each of them needs it"
+            )
         return self
 
 
@@ -204,7 +208,11 @@ class Topology(_Model):
 
     def of_size(self, size: Size) -> "Topology":
         """Return this topology without networks of other sizes, interfaces on them, and nodes that then have none."""
-        networks = {name: network for name, network in self.networks.items() if network.size in (Size.SMALL, size)}
+        networks = {
+            name: network
+            for name, network in self.networks.items()
+            if network.size in (Size.SMALL, size)
+        }
         gone = self.networks.keys() - networks.keys()
         nodes: dict[str, Node] = {}
         for name, node in self.nodes.items():
@@ -219,7 +227,9 @@ class Topology(_Model):
         def kept(entries: dict[str, Any]) -> dict[str, Any]:
             return {name: entry for name, entry in entries.items() if not FURTHER.fullmatch(name)}
 
-        machines = self.machines and self.machines.model_copy(update={"hosts": kept(self.machines.hosts)})
+        machines = self.machines and self.machines.model_copy(
+            update={"hosts": kept(self.machines.hosts)}
+        )
         parts = {"networks": kept(self.networks), "nodes": kept(self.nodes), "machines": machines}
         return self.model_copy(update=parts)
 
@@ -268,7 +278,9 @@ class _Index:
         return index
 
 
-def _hops(topology: Topology, source: str, index: _Index) -> dict[str, tuple[InterfaceEnd, InterfaceEnd] | None]:
+def _hops(
+    topology: Topology, source: str, index: _Index
+) -> dict[str, tuple[InterfaceEnd, InterfaceEnd] | None]:
     """Return the first hop (own interface, neighbour's) to each node that `source` reaches, nearest node first.
 
     Breadth first over the networks that carry user traffic; ties go to the earlier node of the file.
@@ -324,9 +336,13 @@ def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL)
     """
     data, lines, faults = _read(path)
     topology, found = _check(data)
-    faults += [Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found]
+    faults += [
+        Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found
+    ]
     if faults or topology is None:
-        raise ConfigError(f"{path}: the topology is not usable", faults, "fix the lines named above")
+        raise ConfigError(
+            f"{path}: the topology is not usable", faults, "fix the lines named above"
+        )
     topology = topology.of_size(size)
     return topology if whole else topology.of_one_terminal()
 
@@ -340,9 +356,13 @@ def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
         root = yaml_text.compose(text)
         data = yaml_text.load(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}", hint="check the path and its permissions") from error
+        raise ConfigError(
+            f"{path}: cannot be read: {error}", hint="check the path and its permissions"
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {error}", hint="fix the syntax at the place named") from error
+        raise ConfigError(
+            f"{path}: not YAML: {error}", hint="fix the syntax at the place named"
+        ) from error
     lines: dict[Path_, int] = {}
     doubled = [
         Fault(f"{path}:{line}: {_dotted(where)}", "occurs twice", "keep one of them")
@@ -382,12 +402,19 @@ def _check(data: Any) -> tuple[Topology | None, list[Found]]:
     """Check shape, then the references between elements. Elements of wrong shape are left out of the second part."""
     try:
         topology = Topology.model_validate(data)
-        found = [*_consistency(topology, set(topology.networks)), *_completeness(topology.of_one_terminal())]
+        found = [
+            *_consistency(topology, set(topology.networks)),
+            *_completeness(topology.of_one_terminal()),
+        ]
         return topology, [*found, *_machine_faults(topology)]
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
     found = [_shape_fault(dict(error)) for error in errors]
-    known = set(data["networks"]) if isinstance(data, dict) and isinstance(data.get("networks"), dict) else set()
+    known = (
+        set(data["networks"])
+        if isinstance(data, dict) and isinstance(data.get("networks"), dict)
+        else set()
+    )
     try:
         partial = Topology.model_validate(_without(data, [tuple(error["loc"]) for error in errors]))
     except ValidationError:
@@ -409,7 +436,10 @@ def _without(data: Any, places: list[Path_]) -> Any:
     """Copy `data` less the networks, nodes or interfaces that hold a fault."""
     if not isinstance(data, dict):
         return data
-    bad = {where[:4] if where[2:3] == ("interfaces",) and len(where) > 3 else where[:2] for where in places}
+    bad = {
+        where[:4] if where[2:3] == ("interfaces",) and len(where) > 3 else where[:2]
+        for where in places
+    }
 
     def prune(value: Any, where: Path_) -> Any:
         if not isinstance(value, dict):
@@ -426,7 +456,11 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
     for end in ends:
         where = ("nodes", end.node, "interfaces", end.interface)
         if end.network not in known:
-            yield (*where, "network"), f"unknown network {end.network!r}", f"one of {', '.join(sorted(known))}"
+            yield (
+                (*where, "network"),
+                f"unknown network {end.network!r}",
+                f"one of {', '.join(sorted(known))}",
+            )
         first = holder.setdefault(end.address, end)
         if first is not end:
             taken = f"{end.address} is also the address of {first.node}.{first.interface}"
@@ -437,7 +471,11 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
             yield (*where, "address"), outside, "take one from the subnet, not its first or last"
     for (name_a, a), (name_b, b) in itertools.combinations(topology.networks.items(), 2):
         if a.subnet.overlaps(b.subnet):
-            yield ("networks", name_b, "subnet"), f"{b.subnet} overlaps {a.subnet} of {name_a}", "keep subnets apart"
+            yield (
+                ("networks", name_b, "subnet"),
+                f"{b.subnet} overlaps {a.subnet} of {name_a}",
+                "keep subnets apart",
+            )
 
 
 def _machine_faults(topology: Topology) -> Iterator[Found]:
@@ -460,14 +498,22 @@ def _machine_faults(topology: Topology) -> Iterator[Found]:
         where = ("machines", "hosts", name, "address")
         first = holder.setdefault(machine.address, name)
         if first != name:
-            yield where, f"{machine.address} is also the address of {first}", "assign each machine its own"
+            yield (
+                where,
+                f"{machine.address} is also the address of {first}",
+                "assign each machine its own",
+            )
         if not _is_host(machine.address, machines.control):
             outside = f"{machine.address} is not a host address of the control network, {machines.control}"
             yield where, outside, "take one from the subnet, not its first or last"
         elif machine.address == control_address(machines):
             yield where, f"{machine.address} is the host's own address", "take another one"
         if name not in topology.nodes and not machine.services:
-            yield ("machines", "hosts", name), "is not a node and has no services", "add services, or remove it"
+            yield (
+                ("machines", "hosts", name),
+                "is not a node and has no services",
+                "add services, or remove it",
+            )
 
 
 def control_address(machines: Machines) -> IPv4Address:
@@ -498,14 +544,21 @@ def _counts(topology: Topology) -> Iterator[Found]:
     for kind in (NetworkKind.SATELLITE, NetworkKind.INTERNET):
         count = [network.kind for network in topology.networks.values()].count(kind)
         if count != 1:
-            yield ("networks",), f"{count} networks are of kind {kind.value}", "exactly one is: the emulator serves it"
+            yield (
+                ("networks",),
+                f"{count} networks are of kind {kind.value}",
+                "exactly one is: the emulator serves it",
+            )
     yield from _wires(topology)
 
 
 def _wires(topology: Topology) -> Iterator[Found]:
     for name, network in topology.networks.items():
         ends = topology.ends(name)
-        if network.kind is not NetworkKind.EMULATION and (len(ends), len({end.node for end in ends})) != (2, 2):
+        if network.kind is not NetworkKind.EMULATION and (
+            len(ends),
+            len({end.node for end in ends}),
+        ) != (2, 2):
             at = ", ".join(f"{end.node}.{end.interface}" for end in ends) or "nothing"
             yield ("networks", name), f"{at} is attached", "a wire joins exactly two nodes"
 
@@ -515,29 +568,56 @@ def _second_faults(topology: Topology) -> Iterator[Found]:
     small = topology.of_size(Size.SMALL).nodes
     for name, role in SECOND.items():
         if topology.nodes.get(name) is None or name in small:
-            yield ("nodes",), f"no {name} on a network of size dumbbell", f"add one with the role {role.value}"
+            yield (
+                ("nodes",),
+                f"no {name} on a network of size dumbbell",
+                f"add one with the role {role.value}",
+            )
         elif topology.nodes[name].role is not role:
-            yield ("nodes", name, "role"), f"is {topology.nodes[name].role.value}", f"write {role.value}"
+            yield (
+                ("nodes", name, "role"),
+                f"is {topology.nodes[name].role.value}",
+                f"write {role.value}",
+            )
     for name in topology.nodes:
         if name not in small and name not in SECOND:
-            yield ("nodes", name), "is on networks of size dumbbell alone", f"those have {' and '.join(SECOND)}"
-    yield from (found for found in _wires(topology) if topology.networks[str(found[0][1])].size is Size.DUMBBELL)
+            yield (
+                ("nodes", name),
+                "is on networks of size dumbbell alone",
+                f"those have {' and '.join(SECOND)}",
+            )
+    yield from (
+        found
+        for found in _wires(topology)
+        if topology.networks[str(found[0][1])].size is Size.DUMBBELL
+    )
 
 
 def _order(topology: Topology, client: str, server: str) -> Iterator[Found]:
     """Check the way from client to server: over the satellite from ST to GW, then over the internet."""
     path = _path(topology, client, server)
-    expected = [(Role.ST, NetworkKind.SATELLITE, Role.GW), (None, NetworkKind.INTERNET, Role.SERVER)]
+    expected = [
+        (Role.ST, NetworkKind.SATELLITE, Role.GW),
+        (None, NetworkKind.INTERNET, Role.SERVER),
+    ]
     steps = iter(path)
     for near, kind, far in expected:
         step = next((s for s in steps if topology.networks[s[0].network].kind is kind), None)
         if step is None:
-            yield ("nodes",), f"the way from client to server does not cross the {kind.value} network", "join the nodes"
+            yield (
+                ("nodes",),
+                f"the way from client to server does not cross the {kind.value} network",
+                "join the nodes",
+            )
             return
         roles = (topology.nodes[step[0].node].role, topology.nodes[step[1].node].role)
         if roles[1] is not far or near not in (None, roles[0]):
             name = step[0].network
-            yield ("networks", name), f"joins {step[0].node} to {step[1].node}", f"its far end is the {far.value}"
+            yield (
+                ("networks", name),
+                f"joins {step[0].node} to {step[1].node}",
+                f"its far end is the {far.value}",
+            )
 
 
 def _path(topology: Topology, source: str, target: str) -> list[tuple[InterfaceEnd, InterfaceEnd]]:

@@ -70,13 +70,19 @@ def _held(is_on: bool) -> Iterator[None]:
                 raise HostError("another run has set HyStart of this host", hint="wait for its end")
             before = PARAMETER.read_text().strip()
         except OSError as error:
-            raise HostError(f"{error.filename or LOCK}: {error.strerror}", hint="modprobe tcp_cubic") from error
+            raise HostError(
+                f"{error.filename or LOCK}: {error.strerror}", hint="modprobe tcp_cubic"
+            ) from error
         # A session of its own: a signal to our group must not end it before it has restored the setting.
         argv = ["sh", "-c", _RESTORE, "sh", before, str(PARAMETER)]
-        keeper = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=(lock,), start_new_session=True)
+        keeper = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, pass_fds=(lock,), start_new_session=True
+        )
         stack.callback(keeper.communicate, timeout=RESTORE_S)
         try:
             PARAMETER.write_text("1\n" if is_on else "0\n")
         except OSError as error:
-            raise HostError(f"{PARAMETER}: {error.strerror}", hint="HyStart is set by root alone") from error
+            raise HostError(
+                f"{PARAMETER}: {error.strerror}", hint="HyStart is set by root alone"
+            ) from error
         yield

@@ -45,12 +45,20 @@ def prepare(lab: Lab, node: str, servers: Iterable[str]) -> None:
     """
     first = next(iter(lab.topology.nodes[node].interfaces.items()))
     interface, second = first[0], other(str(first[1].address))
-    held = {str(end.address) for one in lab.topology.nodes.values() for end in one.interfaces.values()}
+    held = {
+        str(end.address) for one in lab.topology.nodes.values() for end in one.interfaces.values()
+    }
     if second in held:
-        raise HostError(f"{second}, the second address of {node}, is of another node", "change vagrant/lab.yml")
+        raise HostError(
+            f"{second}, the second address of {node}, is of another node", "change vagrant/lab.yml"
+        )
     ip(lab, node, "address", "add", f"{second}/32", "dev", interface)
     for server in servers:
-        way = next(one for one in topology.routes(lab.topology)[node] if IPv4Address(server) in one.destination)
+        way = next(
+            one
+            for one in topology.routes(lab.topology)[node]
+            if IPv4Address(server) in one.destination
+        )
         path = ("via", str(way.via), "dev", way.interface, "src", second)
         ip(lab, node, "route", "add", server, *path, "table", str(TABLE))
 
@@ -66,7 +74,9 @@ def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
     if place.user is None:
         ip(lab, node, *words)
         return
-    box = Sandbox(place=place, name="route", limits=Limits(seconds=COMMAND_S), capabilities=("net_admin",))
+    box = Sandbox(
+        place=place, name="route", limits=Limits(seconds=COMMAND_S), capabilities=("net_admin",)
+    )
     try:
         process = sandboxed.start(box, ("ip", *words), {}, log)
     except sandboxed.NotStartedError as error:
@@ -81,7 +91,9 @@ def lead_s(start_s: float, at_s: float) -> float:
     return max((start_s + at_s) / 2, at_s - LEAD_S)
 
 
-def arrivals(runs: Sequence[tuple[float, str]], asked_s: Sequence[float], address: str) -> list[float | None]:
+def arrivals(
+    runs: Sequence[tuple[float, str]], asked_s: Sequence[float], address: str
+) -> list[float | None]:
     """Return when packets from the address that each migration takes first arrived; None: never.
 
     `runs` are times at which packets from another address than that before began to arrive. A client that probes a new
@@ -90,6 +102,8 @@ def arrivals(runs: Sequence[tuple[float, str]], asked_s: Sequence[float], addres
 
     def first(index: int, at_s: float) -> float | None:
         expected = taken(address, index)
-        return next((t_s for t_s, source in runs if source == expected and t_s >= at_s - EARLY_S), None)
+        return next(
+            (t_s for t_s, source in runs if source == expected and t_s >= at_s - EARLY_S), None
+        )
 
     return [first(index, at_s) for index, at_s in enumerate(asked_s)]

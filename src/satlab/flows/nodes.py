@@ -21,7 +21,9 @@ def size(request: Mapping[str, Any]) -> Size:
 
 def of_flow(topology: Topology, flow: Mapping[str, Any]) -> dict[str, str]:
     """Return the node of each side of a flow."""
-    ends = {side: name for name in (flow["from"], flow["to"]) for side in SIDES if name.startswith(side)}
+    ends = {
+        side: name for name in (flow["from"], flow["to"]) for side in SIDES if name.startswith(side)
+    }
     return {
         side: name if name in SECOND and name in topology.nodes else topology.node_of(Role(side))
         for side, name in ends.items()

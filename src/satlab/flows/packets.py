@@ -58,7 +58,9 @@ class AtInterface:
             self.clients.append((t_unix_s, address))
 
 
-def count(packets: Iterable[Packet], servers: Iterable[str], ports: Iterable[int]) -> dict[int, AtInterface]:
+def count(
+    packets: Iterable[Packet], servers: Iterable[str], ports: Iterable[int]
+) -> dict[int, AtInterface]:
     """Count the packets of the flows at an interface.
 
     `servers` are the addresses of the server's side; `ports` are those of the flows.

@@ -20,7 +20,9 @@ def make_payload(file: Path, size: int) -> None:
         made.truncate(size)
     file.chmod(0o644)
     with file.open("rb", buffering=0) as opened:
-        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead here either
+        os.posix_fadvise(
+            opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM
+        )  # no reading ahead here either
         chunk = bytearray(CHUNK_BYTES)
         for _ in range(0, min(size, MOST_BYTES), CHUNK_BYTES):
             opened.readinto(chunk)

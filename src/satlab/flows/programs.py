@@ -107,7 +107,9 @@ def check(request: Mapping[str, Any]) -> None:
         control = flow.get("congestion_control")
         if flow["stack"] == "tcp" and control not in available:
             what = f"flows[{index}].congestion_control: {control} is not loaded in this kernel"
-            raise ConfigError(what, hint=f"one of {', '.join(available)}; or: modprobe tcp_{control}")
+            raise ConfigError(
+                what, hint=f"one of {', '.join(available)}; or: modprobe tcp_{control}"
+            )
 
 
 def server(place: Place) -> EndpointProgram:
@@ -128,19 +130,38 @@ def _satperf_words(place: Place, side: Side) -> list[str]:
     words = ["--stack", flow["stack"], "--congestion-control", flow["congestion_control"]]
     words += ["--output", str(place.output(side))]
     of_sender = {
-        "initial-window": flow.get("initial_window"), "ack-threshold": flow.get("ack_threshold"),
-        "max-ack-delay-ms": flow.get("max_ack_delay_ms"), "send-window": place.send_bytes,
-    }  # fmt: skip
+        "initial-window": flow.get("initial_window"),
+        "ack-threshold": flow.get("ack_threshold"),
+        "max-ack-delay-ms": flow.get("max_ack_delay_ms"),
+        "send-window": place.send_bytes,
+    }
     window = flow.get("window_bytes")
     of_receiver = {"receive-window": window, "stream-receive-window": window}
     options = of_sender if side == place.sender else of_receiver
-    return words + [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return words + [
+        word
+        for name, value in options.items()
+        if value is not None
+        for word in (f"--{name}", str(value))
+    ]
 
 
 def _satperf_server(place: Place) -> EndpointProgram:
     keys = place.keys
-    argv = [str(paths.SATPERF), "server", "--listen", f"{place.addresses[SERVER]}:{place.port}", "--once"]
-    argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key), *_satperf_words(place, "server")]
+    argv = [
+        str(paths.SATPERF),
+        "server",
+        "--listen",
+        f"{place.addresses[SERVER]}:{place.port}",
+        "--once",
+    ]
+    argv += [
+        "--cert",
+        str(keys.server_cert),
+        "--key",
+        str(keys.server_key),
+        *_satperf_words(place, "server"),
+    ]
     return EndpointProgram(tuple(argv), read_only(paths.SATPERF, keys.server_cert, keys.server_key))
 
 
@@ -149,7 +170,11 @@ def _satperf_client(place: Place) -> EndpointProgram:
     argv += ["--server-name", NAME, "--ca", str(place.ca), "--timeout", f"{place.life_s + 60:.3f}"]
     size = place.flow.get("bytes")
     argv += ["--duration", f"{place.life_s:.3f}"] if size is None else ["--bytes", str(size)]
-    argv += ["--direction", "download" if place.is_forward else "upload", *_satperf_words(place, "client")]
+    argv += [
+        "--direction",
+        "download" if place.is_forward else "upload",
+        *_satperf_words(place, "client"),
+    ]
     for index, at_s in enumerate(place.flow.get("migrate_s", ())):
         after_s = max(0.001, at_s - place.flow["start_s"])
         argv += ["--migrate", f"{after_s:.3f}:{migration.taken(place.addresses['client'], index)}"]
@@ -209,8 +234,18 @@ def _picoquic_words(place: Place, side: Side) -> list[str]:
 
 def _picoquic_server(place: Place) -> EndpointProgram:
     keys, www = place.keys, place.payload.parent
-    argv = [*_picoquic_words(place, "server"), "-c", str(keys.server_cert), "-k", str(keys.server_key), "-w", str(www)]
-    return EndpointProgram(tuple(argv), read_only(paths.PICOQUIC, www, keys.server_cert, keys.server_key))
+    argv = [
+        *_picoquic_words(place, "server"),
+        "-c",
+        str(keys.server_cert),
+        "-k",
+        str(keys.server_key),
+        "-w",
+        str(www),
+    ]
+    return EndpointProgram(
+        tuple(argv), read_only(paths.PICOQUIC, www, keys.server_cert, keys.server_key)
+    )
 
 
 def _picoquic_client(place: Place) -> EndpointProgram:
@@ -227,7 +262,15 @@ def _iperf3() -> str:
 
 
 def _tcp_server(place: Place) -> EndpointProgram:
-    argv = (_iperf3(), "--server", "--one-off", "--bind", place.addresses[SERVER], "--port", str(place.port))
+    argv = (
+        _iperf3(),
+        "--server",
+        "--one-off",
+        "--bind",
+        place.addresses[SERVER],
+        "--port",
+        str(place.port),
+    )
     return EndpointProgram(argv, capabilities=("net_admin",))
 
 
@@ -236,7 +279,11 @@ def _tcp_client(place: Place) -> EndpointProgram:
     # It is stopped at its end: iperf3 counts its time from the end of its own handshake on.
     amount = ["--time", f"{place.life_s + 60:.0f}"] if size is None else ["--bytes", str(size)]
     argv = [_iperf3(), "--client", place.addresses[SERVER], "--port", str(place.port), *amount]
-    argv += ["--congestion", place.flow["congestion_control"], *(["--reverse"] if place.is_forward else [])]
+    argv += [
+        "--congestion",
+        place.flow["congestion_control"],
+        *(["--reverse"] if place.is_forward else []),
+    ]
     if (datagram := place.flow.get("datagram_bytes")) is not None:
         argv += ["--set-mss", str(datagram + UDP_HEADER_BYTES - TCP_HEADER_BYTES)]
     return EndpointProgram(tuple(argv), capabilities=("net_admin",))

@@ -41,8 +41,13 @@ def reading(places: Sequence[Place]) -> Iterator[QlogReader]:
         yield read
         return
     at_once = min(len(ends), os.cpu_count() or 1)
-    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=_stand_back) as pool:
-        found = {(place.port, side): pool.submit(_read, place.qlog(side), _size(place)) for place, side in ends}
+    with ProcessPoolExecutor(
+        at_once, mp_context=get_context("spawn"), initializer=_stand_back
+    ) as pool:
+        found = {
+            (place.port, side): pool.submit(_read, place.qlog(side), _size(place))
+            for place, side in ends
+        }
 
         def take(place: Place, side: str) -> QlogTransfer:
             try:
@@ -55,7 +60,9 @@ def reading(places: Sequence[Place]) -> Iterator[QlogReader]:
 
 def _stand_back() -> None:
     os.nice(NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the run that waits for this process ends it
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of a terminal: the run that waits for this process ends it
 
 
 def _size(place: Place) -> int:

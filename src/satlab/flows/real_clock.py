@@ -28,7 +28,17 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 from satlab.common.processes import wait
-from satlab.flows import hystart, migration, nodes, packets, programs, qlog_files, satvirtual, sources, tcp_states
+from satlab.flows import (
+    hystart,
+    migration,
+    nodes,
+    packets,
+    programs,
+    qlog_files,
+    satvirtual,
+    sources,
+    tcp_states,
+)
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.nodes import SIDES
 from satlab.flows.packets import AtInterface
@@ -38,7 +48,16 @@ from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
 from satlab.flows.timetable import Action, Timetable, judged_starts
 from satlab.flows.tunnel import DEVICE, Tunnel
-from satlab.flows.wire import FlowHost, Name, Wire, link_request, most_in_flight, plain_profile, queue_samples, totals
+from satlab.flows.wire import (
+    FlowHost,
+    Name,
+    Wire,
+    link_request,
+    most_in_flight,
+    plain_profile,
+    queue_samples,
+    totals,
+)
 from satlab.lab import netns, ownership, pki, privileges
 from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
@@ -79,7 +98,13 @@ def prepare(file: Path, folder: Path) -> dict[str, Any]:
     return request
 
 
-def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None = None) -> RealRun:
+def run(
+    file: Path,
+    folder: Path,
+    log: ProgressLog,
+    stop: threading.Event,
+    rates: KnownRates | None = None,
+) -> RealRun:
     """Run the flows of a file in a lab of their own; files go to `folder`. A wire of `rates` is not saturated again.
 
     Raises:
@@ -94,7 +119,11 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates
     profile = plain_profile(folder / "profile")
     link = link_request(request, file.parent, folder / "link.jsonl", profile)
     host = FlowHost(
-        new_lab_id("flows"), topology.load(paths.LAB_FILE, size=nodes.size(request)), link, wire=wire, rates=rates
+        new_lab_id("flows"),
+        topology.load(paths.LAB_FILE, size=nodes.size(request)),
+        link,
+        wire=wire,
+        rates=rates,
     )
     with scratch.folder("flows") as private:
         runner = FlowRunner(request, folder, private, stop)
@@ -126,7 +155,10 @@ def exit_status(outcome: Mapping[str, Any]) -> ExitStatus:
 
 
 def _document(
-    request: Mapping[str, Any], wire: Wire | None, session: SessionResult[Lab, float], runner: "FlowRunner"
+    request: Mapping[str, Any],
+    wire: Wire | None,
+    session: SessionResult[Lab, float],
+    runner: "FlowRunner",
 ) -> dict[str, Any]:
     """Return what was measured, as `satvirtual flows --measured` takes it, without the calibration."""
     zero_unix_s = session.outcome or 0.0
@@ -144,7 +176,10 @@ def _document(
         measured = replace(runner.measured(zero_unix_s), qlog=qlog)
         seen = [sources.read(course, measured) for course in runner.courses]
     return {
-        "flows": [one.document(flow, duration_s, bin_s) for one, flow in zip(seen, request["flows"], strict=True)],
+        "flows": [
+            one.document(flow, duration_s, bin_s)
+            for one, flow in zip(seen, request["flows"], strict=True)
+        ],
         "queues": queue_samples(samples, rates, duration_s, wire.header_bytes if wire else None),
         "link": totals(samples),
     }
@@ -163,7 +198,9 @@ class _Running:
 class FlowRunner:
     """All flows of a request in one lab: their programs, and what is seen of them."""
 
-    def __init__(self, request: Mapping[str, Any], folder: Path, private: Path, stop: threading.Event) -> None:
+    def __init__(
+        self, request: Mapping[str, Any], folder: Path, private: Path, stop: threading.Event
+    ) -> None:
         self._request, self._folder, self._private, self._stop = request, folder, private, stop
         self._flows: list[_Running] = []
         self._uids: set[int] = set()
@@ -190,12 +227,16 @@ class FlowRunner:
                 self._start(lab, flow, programs.first_side(flow.course.place))
             self._await_ports(lab, used)
             self._make_ready(lab)
-            halt.wait(lab.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)  # what the calibration has sent arrives
+            halt.wait(
+                lab.plan.rtt_ms.max / 1000 + IN_FLIGHT_S
+            )  # what the calibration has sent arrives
             interval_s = self._request["bin_ms"] / 1000
             states = TcpStates(lab, used, interval_s, self._states)
             own = {node: next(iter(lab.topology.nodes[node].interfaces)) for _, node in used}
             interfaces = dict.fromkeys(own, DEVICE) if self._tunnel else own
-            self._taps = {node: Capture(lab, node, interface) for node, interface in interfaces.items()}
+            self._taps = {
+                node: Capture(lab, node, interface) for node, interface in interfaces.items()
+            }
             with contextlib.ExitStack() as running:
                 for tap in self._taps.values():
                     running.enter_context(tap.running())
@@ -242,7 +283,9 @@ class FlowRunner:
     def _prepared(self, lab: Lab) -> Iterator[Course]:
         ends = [nodes.of_flow(lab.topology, flow) for flow in self._request["flows"]]
         servers = dict.fromkeys(lab.topology.nodes[of_flow["server"]].address for of_flow in ends)
-        keys = pki.create(self._private / "pki", [NAME], [*map(ip_address, servers)], datetime.now(UTC))
+        keys = pki.create(
+            self._private / "pki", [NAME], [*map(ip_address, servers)], datetime.now(UTC)
+        )
         duration_s = self._request["duration_s"]
         file = self._private / "www" / programs.PAYLOAD
         file.parent.mkdir(mode=0o755)
@@ -259,12 +302,22 @@ class FlowRunner:
             shutil.copytree(keys.folder, of_server)
             of_client.mkdir()
             shutil.copy(keys.ca_cert, of_client)
-            addresses = {side: lab.topology.nodes[node].address for side, node in ends[index].items()}
+            addresses = {
+                side: lab.topology.nodes[node].address for side, node in ends[index].items()
+            }
             place = Place(
-                index, flow, stop_s - flow["start_s"], addresses, Pki(of_server, keys.spki),
-                of_client / keys.ca_cert.name, own, file, most_in_flight(self._request),
-                lab.plan.rtt_ms.mean / 1000, ends[index],
-            )  # fmt: skip
+                index,
+                flow,
+                stop_s - flow["start_s"],
+                addresses,
+                Pki(of_server, keys.spki),
+                of_client / keys.ca_cert.name,
+                own,
+                file,
+                most_in_flight(self._request),
+                lab.plan.rtt_ms.mean / 1000,
+                ends[index],
+            )
             yield Course(place, stop_s)
         sizes = [flow.get("bytes", 0) for flow in self._request["flows"]]
         size = max(*sizes, 1, int(SPARE * fastest_bps / 8 * duration_s) if not all(sizes) else 1)
@@ -274,16 +327,22 @@ class FlowRunner:
 
     def _prepare_migrations(self, lab: Lab) -> None:
         """Make second addresses of the clients that take one."""
-        places = [flow.course.place for flow in self._flows if flow.course.place.flow.get("migrate_s")]
+        places = [
+            flow.course.place for flow in self._flows if flow.course.place.flow.get("migrate_s")
+        ]
         for node in dict.fromkeys(place.nodes["client"] for place in places):
-            servers = [place.addresses["server"] for place in places if place.nodes["client"] == node]
+            servers = [
+                place.addresses["server"] for place in places if place.nodes["client"] == node
+            ]
             migration.prepare(lab, node, dict.fromkeys(servers))
 
     def _enter_tunnel(self, lab: Lab, stack: contextlib.ExitStack) -> None:
         """Have the tunnel until `stack` ends, where the file has one."""
         if "fec" in self._request:
             place = self._flows[0].course.place
-            self._tunnel = Tunnel(lab, self._request["fec"], place.addresses, place.nodes, self._folder / "logs")
+            self._tunnel = Tunnel(
+                lab, self._request["fec"], place.addresses, place.nodes, self._folder / "logs"
+            )
             stack.enter_context(self._tunnel.up())
 
     def _uid(self) -> int:
@@ -307,7 +366,9 @@ class FlowRunner:
             name=side,
             hosts=f"127.0.0.1 localhost\n{place.addresses['server']} {NAME}\n",
             limits=Limits(
-                seconds=self._request["duration_s"] + 2 * START_S + 120, memory_bytes=self._memory_bytes, grace_s=1.0
+                seconds=self._request["duration_s"] + 2 * START_S + 120,
+                memory_bytes=self._memory_bytes,
+                grace_s=1.0,
             ),
             capabilities=program.capabilities,
             held=not first,
@@ -341,7 +402,11 @@ class FlowRunner:
         for flow in missing():
             place, report = flow.course.place, _report_of(flow)
             side = programs.first_side(place)
-            reason = report.reason if report else f"it does not listen on port {place.port} after {START_S:g} s"
+            reason = (
+                report.reason
+                if report
+                else f"it does not listen on port {place.port} after {START_S:g} s"
+            )
             flow.course.refused = flow.course.refused or f"the {side}: {reason or 'it ended early'}"
 
     def _make_ready(self, lab: Lab) -> None:
@@ -399,10 +464,18 @@ class FlowRunner:
     def _look(self, now_s: float, pool: ThreadPoolExecutor) -> None:
         for flow in self._flows:
             course = flow.course
-            ended = {side: report for side, process in flow.processes.items() if (report := process.poll())}
+            ended = {
+                side: report
+                for side, process in flow.processes.items()
+                if (report := process.poll())
+            }
             if len(ended) == len(SIDES):
                 flow.is_over = True
-            elif "client" in ended and not flow.is_over and course.place.flow["stack"] not in STACKS_BY_THEMSELVES:
+            elif (
+                "client" in ended
+                and not flow.is_over
+                and course.place.flow["stack"] not in STACKS_BY_THEMSELVES
+            ):
                 pool.submit(flow.processes["server"].stop)  # it would wait for the next client
                 flow.is_over = True
             if not ended or course.gone is not None or now_s > course.stop_s - EARLY_S:
@@ -420,7 +493,9 @@ class FlowRunner:
                 flow.is_over = True
 
     def _stop_all(self, pool: ThreadPoolExecutor) -> None:
-        stopping = [pool.submit(process.stop) for flow in self._flows for process in flow.processes.values()]
+        stopping = [
+            pool.submit(process.stop) for flow in self._flows for process in flow.processes.values()
+        ]
         for one in stopping:
             one.result()
 
@@ -440,6 +515,13 @@ def _ports(protocol: str) -> set[int]:
     found = set()
     for table in (protocol, f"{protocol}6"):
         with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
-            rows = [row.split() for row in Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]]
-            found |= {int(row[1].rpartition(":")[2], 16) for row in rows if protocol == "udp" or row[3] == "0A"}
+            rows = [
+                row.split()
+                for row in Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
+            ]
+            found |= {
+                int(row[1].rpartition(":")[2], 16)
+                for row in rows
+                if protocol == "udp" or row[3] == "0A"
+            }
     return found

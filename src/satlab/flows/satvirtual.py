@@ -43,7 +43,12 @@ def ask(words: Sequence[str]) -> str:
     try:
         # Ctrl-C is for the caller, who lets it end: without a session of its own it would die and count as a fault.
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False, start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=False,
+            start_new_session=True,
         )
     except (FileNotFoundError, PermissionError) as error:
         raise HostError(f"{argv[0]}: {error.strerror}", hint) from error

@@ -39,7 +39,10 @@ class Total:
 
     def reached(self, value: float) -> float | None:
         """Return the time of the first entry with this total or more."""
-        return next((t_s for t_s, total in zip(self.times, self.values, strict=True) if total >= value), None)
+        return next(
+            (t_s for t_s, total in zip(self.times, self.values, strict=True) if total >= value),
+            None,
+        )
 
 
 @dataclass
@@ -109,14 +112,26 @@ class Seen:
         count = int(duration_s / bin_s + 1e-9)
         ends = [(index + 1) * bin_s for index in range(count)]
         bins = [
-            self.counts(end) if flow["start_s"] < end and not ended_s + bin_s <= end + 1e-9 else None for end in ends
+            self.counts(end)
+            if flow["start_s"] < end and not ended_s + bin_s <= end + 1e-9
+            else None
+            for end in ends
         ]
         totals = self.counts(duration_s) | {
-            "received_packets": self.received_packets, "sent_packets": self.sent_packets,
-            "sent_bytes": self.sent_bytes, "lost_bytes": self.lost_bytes, "acks": self.acks,
-        }  # fmt: skip
+            "received_packets": self.received_packets,
+            "sent_packets": self.sent_packets,
+            "sent_bytes": self.sent_bytes,
+            "lost_bytes": self.lost_bytes,
+            "acks": self.acks,
+        }
         return {
-            "library": self.library, "status": self.status, "reason": self.reason,
-            "began_s": self.began_s, "moved_s": self.moved_s, "ended_s": self.ended_s,
-            "totals": totals, "bins": bins, "sources": self.sources,
-        }  # fmt: skip
+            "library": self.library,
+            "status": self.status,
+            "reason": self.reason,
+            "began_s": self.began_s,
+            "moved_s": self.moved_s,
+            "ended_s": self.ended_s,
+            "totals": totals,
+            "bins": bins,
+            "sources": self.sources,
+        }

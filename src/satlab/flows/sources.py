@@ -51,7 +51,9 @@ def read(course: Course, measured: Measured) -> Seen:
     place = course.place
     seen = Seen(sources={"received, sent": "packets at the interfaces of both ends"})
     if measured.missed_packets:
-        seen.sources["received, sent"] += f", of which {measured.missed_packets} of all flows were missed"
+        seen.sources["received, sent"] += (
+            f", of which {measured.missed_packets} of all flows were missed"
+        )
     _add_packets(seen, place, measured)
     _READERS[place.flow["stack"]](seen, course, measured)
     judge(seen, course)
@@ -100,7 +102,9 @@ def _add_migrations(seen: Seen, place: Place, measured: Measured) -> None:
     found = migration.arrivals(runs, asked, place.addresses["client"])
     seen.moved_s = [round(at, 6) for at in found if at is not None]
     end_s = (seen.ended_s or place.flow["start_s"]) - migration.LATE_S
-    missing = [at for at, arrived in zip(asked, found, strict=True) if arrived is None and at < end_s]
+    missing = [
+        at for at, arrived in zip(asked, found, strict=True) if arrived is None and at < end_s
+    ]
     if missing:
         seen.failed(f"no packet from the address that its client takes at {missing[0]:g} s arrived")
 
@@ -115,9 +119,17 @@ def _shifted(total: Total, zero_unix_s: float) -> Total:
 def _satperf(seen: Seen, course: Course, measured: Measured) -> None:
     place = course.place
     lines = {side: read_json_lines(place.output(side)) for side in ("server", "client")}
-    own = {side: [line for line in found if line.get("side") == side] for side, found in lines.items()}
-    starts = {side: next((one for one in found if one["type"] == "start"), None) for side, found in own.items()}
-    ends = {side: next((one for one in found if one["type"] == "summary"), None) for side, found in own.items()}
+    own = {
+        side: [line for line in found if line.get("side") == side] for side, found in lines.items()
+    }
+    starts = {
+        side: next((one for one in found if one["type"] == "start"), None)
+        for side, found in own.items()
+    }
+    ends = {
+        side: next((one for one in found if one["type"] == "summary"), None)
+        for side, found in own.items()
+    }
     names = [str(start["stack"]) for start in starts.values() if start]
     seen.library = names[0] if names else f"satperf {place.flow['stack']}"
     for side, start in starts.items():
@@ -126,9 +138,14 @@ def _satperf(seen: Seen, course: Course, measured: Measured) -> None:
             intervals = [one for one in own[side] if one["type"] == "interval"]
             add = _received if side == place.receiver else _sent
             add(seen, intervals, later_s)
-    receiver, sender, client = (ends[side] or {} for side in (place.receiver, place.sender, "client"))
+    receiver, sender, client = (
+        ends[side] or {} for side in (place.receiver, place.sender, "client")
+    )
     seen.acks = receiver.get("acks_sent") or seen.acks
-    seen.sent_bytes, seen.lost_bytes = sender.get("sent_bytes", seen.sent_bytes), sender.get("lost_bytes", 0)
+    seen.sent_bytes, seen.lost_bytes = (
+        sender.get("sent_bytes", seen.sent_bytes),
+        sender.get("lost_bytes", 0),
+    )
     seen.sent_packets = sender.get("sent_packets") or seen.sent_packets
     names_of = {"payload": place.receiver, "window, RTT, losses": place.sender}
     seen.sources |= {name: f"satperf at the {side}" for name, side in names_of.items()}
@@ -195,14 +212,20 @@ def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
 def _picoquic_archive() -> str:
     """Return name and version of the archive that picoquic is built from: it does not write a version of its own."""
     lines = paths.PICOQUIC_PIN.read_text().splitlines()
-    return next(line.split()[0] for line in lines if line.startswith("aiopquic==")).replace("==", " ")
+    return next(line.split()[0] for line in lines if line.startswith("aiopquic==")).replace(
+        "==", " "
+    )
 
 
 def _later_s(transfer: QlogTransfer, place: Place, side: str, measured: Measured) -> float | None:
     """Return what to add to the times of a qlog file: the client's first packet is in it and at the interface."""
     seen_unix_s = measured.interfaces[side][place.port].from_client.first_unix_s
     in_file_s = transfer.first_received_s if side == "server" else transfer.first_sent_s
-    return None if seen_unix_s is None or in_file_s is None else seen_unix_s - measured.zero_unix_s - in_file_s
+    return (
+        None
+        if seen_unix_s is None or in_file_s is None
+        else seen_unix_s - measured.zero_unix_s - in_file_s
+    )
 
 
 def _states(seen: Seen, transfer: QlogTransfer, later_s: float) -> None:
@@ -222,9 +245,14 @@ def _tcp(seen: Seen, course: Course, measured: Measured) -> None:
     place = course.place
     states = measured.tcp.get(place.port, {"server": [], "client": []})
     seen.library = f"TCP of the kernel, {place.flow['congestion_control']}"
-    seen.sources |= {"payload": f"ss at the {place.receiver}", "window, RTT, losses": f"ss at the {place.sender}"}
+    seen.sources |= {
+        "payload": f"ss at the {place.receiver}",
+        "window, RTT, losses": f"ss at the {place.sender}",
+    }
     # iperf3 has a connection before the one with the payload.
-    seen.began_s = next((one.t_unix_s - measured.zero_unix_s for one in states["client"]), seen.began_s)
+    seen.began_s = next(
+        (one.t_unix_s - measured.zero_unix_s for one in states["client"]), seen.began_s
+    )
     for one in states[place.receiver]:
         seen.payload.add(one.t_unix_s - measured.zero_unix_s, one.number("bytes_received"))
     cwnd, rtt, lost = Level(), Level(), Total()

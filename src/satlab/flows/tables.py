@@ -19,13 +19,18 @@ def lines(outcome: Mapping[str, Any]) -> Iterator[str]:
             f"{flow['lost_packets']:7}  {status}"
         )
     for group in outcome["groups"]:
-        jain, used = (NOTHING if group[name] is None else f"{group[name]:.4f}" for name in ("jain", "utilisation"))
+        jain, used = (
+            NOTHING if group[name] is None else f"{group[name]:.4f}"
+            for name in ("jain", "utilisation")
+        )
         yield (
             f"group {group['group']}, {group['direction']}: {group['flows']} flows, {group['failed']} failed, "
             f"Jain's index {jain}, utilisation {used}"
         )
     for queue in outcome["queues"]:
-        shown = ", ".join(f"{phase['p50_ms']:.1f} / {phase['p95_ms']:.1f}" for phase in queue["phases"])
+        shown = ", ".join(
+            f"{phase['p50_ms']:.1f} / {phase['p95_ms']:.1f}" for phase in queue["phases"]
+        )
         yield f"queue {queue['direction']}: median / 95th percentile {shown} ms"
     if outcome.get("calibration"):
         yield f"out of calibration: {', '.join(outcome['calibration'])}"

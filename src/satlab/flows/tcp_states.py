@@ -83,13 +83,17 @@ class TcpStates:
     def _look(self, side: str, node: str) -> list[TcpState]:
         argv = [*self.lab.enter_argv(node), "ss", "-tinHO"]
         try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+            )
         except subprocess.TimeoutExpired:
             return []
         return list(parse(done.stdout, time.time(), side))
 
 
-def of_flow(states: Mapping[str, list[TcpState]], port: int, receiver: str) -> dict[str, list[TcpState]]:
+def of_flow(
+    states: Mapping[str, list[TcpState]], port: int, receiver: str
+) -> dict[str, list[TcpState]]:
     """Return the samples of a flow's data connection, by side: of all to its port the one with the most bytes."""
     of_port = {side: [one for one in found if one.port == port] for side, found in states.items()}
     received: dict[int, float] = {}

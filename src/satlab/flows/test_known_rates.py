@@ -22,11 +22,17 @@ def host(rates: KnownRates, rate_mbps: float = 10) -> FlowHost:
     link: Any = None
     half = {"rate_mbps": rate_mbps, "delay_ms": 30, "queue": {"bytes": 75000}}
     return FlowHost(
-        "flows-1", topology.load(paths.LAB_FILE), link, wire=Wire({"forward": half, "return": half}), rates=rates
+        "flows-1",
+        topology.load(paths.LAB_FILE),
+        link,
+        wire=Wire({"forward": half, "return": half}),
+        rates=rates,
     )
 
 
-def test_an_equal_wire_is_saturated_once_and_its_rtt_measured_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_equal_wire_is_saturated_once_and_its_rtt_measured_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole, echoes = list[float](), iter([61.0, 62.0])
     rtts = dict.fromkeys(("client",), "")
 

@@ -13,7 +13,13 @@ def flow(source: str, target: str) -> dict[str, Any]:
 
 
 def test_second_nodes_are_those_of_a_dumbbell() -> None:
-    request = {"flows": [flow("server1", "client1"), flow("client2", "server1"), flow("server2", "client2")]}
+    request = {
+        "flows": [
+            flow("server1", "client1"),
+            flow("client2", "server1"),
+            flow("server2", "client2"),
+        ]
+    }
     assert nodes.size(request) is Size.DUMBBELL
     here = topology.load(paths.LAB_FILE, size=Size.DUMBBELL)
     ends = [nodes.of_flow(here, one) for one in request["flows"]]
@@ -23,8 +29,11 @@ def test_second_nodes_are_those_of_a_dumbbell() -> None:
         {"server": "server2", "client": "client2"},
     ]
     assert nodes.used(ends) == [
-        ("server", "server"), ("client", "client"), ("client", "client2"), ("server", "server2"),
-    ]  # fmt: skip
+        ("server", "server"),
+        ("client", "client"),
+        ("client", "client2"),
+        ("server", "server2"),
+    ]
 
 
 def test_a_tunnel_has_one_node_a_side() -> None:
@@ -35,4 +44,7 @@ def test_a_tunnel_has_one_node_a_side() -> None:
 
 
 def test_first_nodes_need_no_dumbbell() -> None:
-    assert nodes.size({"flows": [flow("server1", "client1"), flow("client1", "server1")]}) is Size.SMALL
+    assert (
+        nodes.size({"flows": [flow("server1", "client1"), flow("client1", "server1")]})
+        is Size.SMALL
+    )

@@ -9,9 +9,19 @@ from satlab.flows.packets import count
 SERVER, CLIENT = "198.18.4.2", "198.18.1.2"
 
 
-def packet(t_s: float, source: str, ports: tuple[int, int], length: int, protocol: int = UDP) -> Packet:
-    addresses = bytes(int(part) for one in (source, CLIENT if source == SERVER else SERVER) for part in one.split("."))
-    head = bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0]) + addresses + struct.pack(">HH", *ports)
+def packet(
+    t_s: float, source: str, ports: tuple[int, int], length: int, protocol: int = UDP
+) -> Packet:
+    addresses = bytes(
+        int(part)
+        for one in (source, CLIENT if source == SERVER else SERVER)
+        for part in one.split(".")
+    )
+    head = (
+        bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0])
+        + addresses
+        + struct.pack(">HH", *ports)
+    )
     head += bytes(8) + bytes([8 << 4]) + bytes(19)  # of TCP: 32 bytes of header
     return Packet(round(t_s * 1e9), length, head)
 
@@ -39,8 +49,18 @@ def test_a_port_without_packets_has_none() -> None:
 
 def test_addresses_of_the_client_are_noted_when_they_change() -> None:
     other = "198.18.1.130"
-    sources = [(1.0, CLIENT), (1.1, SERVER), (1.2, CLIENT), (2.0, other), (2.1, SERVER), (2.2, other), (3.0, CLIENT)]
-    packets = [packet(at, one, (4433, 5) if one == SERVER else (5, 4433), 1228) for at, one in sources]
+    sources = [
+        (1.0, CLIENT),
+        (1.1, SERVER),
+        (1.2, CLIENT),
+        (2.0, other),
+        (2.1, SERVER),
+        (2.2, other),
+        (3.0, CLIENT),
+    ]
+    packets = [
+        packet(at, one, (4433, 5) if one == SERVER else (5, 4433), 1228) for at, one in sources
+    ]
     found = count(packets, [SERVER], [4433])[4433]
     assert [(at, source[3]) for at, source in found.clients] == [(1.0, 2), (2.0, 130), (3.0, 2)]
     assert found.from_client.packets == 5

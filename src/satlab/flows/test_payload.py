@@ -15,7 +15,10 @@ def resident(file: Path) -> int:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
     pages = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
     address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(mapped)), pages) == 0
+    assert (
+        ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(mapped)), pages)
+        == 0
+    )
     return sum(page & 1 for page in pages)
 
 

@@ -27,7 +27,17 @@ def place(**flow: Any) -> Place:
     folder = Path("/private/0")
     addresses = {"server": "198.18.4.2", "client": "198.18.1.2"}
     keys = Pki(folder / "keys", "")
-    return Place(3, given | flow, 8.5, addresses, keys, folder / "ca", folder, Path("/private/www/payload"), 1 << 20)
+    return Place(
+        3,
+        given | flow,
+        8.5,
+        addresses,
+        keys,
+        folder / "ca",
+        folder,
+        Path("/private/www/payload"),
+        1 << 20,
+    )
 
 
 def test_options_are_those_of_the_end_that_has_them() -> None:
@@ -71,7 +81,9 @@ def test_picoquic_has_its_own_names_and_writes_in_its_folder_alone() -> None:
     assert client[-3:] == ("198.18.4.2", "4436", "/payload")
 
 
-def test_picoquic_that_is_not_built_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_picoquic_that_is_not_built_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "PICOQUIC", tmp_path / "none")
     with pytest.raises(HostError, match="none is missing") as caught:
         programs.check({"flows": [{"stack": "picoquic", "congestion_control": "bbr"}]})
@@ -122,11 +134,15 @@ def test_a_rate_is_that_of_ip_packets() -> None:
     assert [datagrams.due(t_s, 1228, 9.824) for t_s in (0, 0.0105, 1.0005)] == [1, 11, 1001]
 
 
-def test_a_congestion_control_that_the_kernel_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_congestion_control_that_the_kernel_lacks_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "controls").write_text("reno cubic\n")
     monkeypatch.setattr(programs, "CONTROLS", tmp_path / "controls")
     flow = {"stack": "tcp", "congestion_control": "bbr"}
-    with pytest.raises(ConfigError, match=r"flows\[0\]\.congestion_control: bbr is not loaded") as caught:
+    with pytest.raises(
+        ConfigError, match=r"flows\[0\]\.congestion_control: bbr is not loaded"
+    ) as caught:
         programs.check({"flows": [flow]})
     assert "modprobe tcp_bbr" in (caught.value.hint or "")
 

@@ -45,7 +45,9 @@ def test_a_process_that_ends_while_it_reads_leaves_its_files_unread(
         take(place(tmp_path), "server")
 
 
-def test_flows_without_qlog_begin_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_without_qlog_begin_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(qlog_files, "ProcessPoolExecutor", None)
     with qlog_files.reading([place(tmp_path, stack="quinn")]) as take:
         assert take is qlog_files.read

@@ -30,7 +30,13 @@ def test_a_bin_is_there_while_the_flow_is_to_run() -> None:
     seen.payload.add(0.1, 0)
     seen.payload.add(0.3, 200)
     found = seen.document({"start_s": 0.1}, 0.5, 0.1)
-    assert [None if one is None else one["payload_bytes"] for one in found["bins"]] == [None, 100, 200, None, None]
+    assert [None if one is None else one["payload_bytes"] for one in found["bins"]] == [
+        None,
+        100,
+        200,
+        None,
+        None,
+    ]
     assert found["totals"]["payload_bytes"] == 200
 
 

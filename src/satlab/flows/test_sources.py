@@ -35,9 +35,16 @@ def course(folder: Path, stop_s: float = 10.0, **flow: Any) -> Course:
         "start_s": 0,
     }
     place = Place(
-        0, given | flow, 10, {"server": "198.18.4.2", "client": "198.18.1.2"}, Pki(folder, ""), folder / "ca", folder,
-        folder / "payload", 1 << 20,
-    )  # fmt: skip
+        0,
+        given | flow,
+        10,
+        {"server": "198.18.4.2", "client": "198.18.1.2"},
+        Pki(folder, ""),
+        folder / "ca",
+        folder,
+        folder / "payload",
+        1 << 20,
+    )
     for side in ("server", "client"):
         (folder / side).mkdir(exist_ok=True)
     return Course(place, stop_s)
@@ -54,8 +61,16 @@ def measured(tcp: dict[str, Any] | None = None) -> Measured:
     return Measured(ZERO, at, {4433: tcp} if tcp else {})
 
 
-def satperf(folder: Path, side: str, role: str, *lines: dict[str, Any], start_s: float = 0.1) -> None:
-    start = {"type": "start", "side": side, "role": role, "t_unix_s": ZERO + start_s, "stack": "quinn-proto 0.11"}
+def satperf(
+    folder: Path, side: str, role: str, *lines: dict[str, Any], start_s: float = 0.1
+) -> None:
+    start = {
+        "type": "start",
+        "side": side,
+        "role": role,
+        "t_unix_s": ZERO + start_s,
+        "stack": "quinn-proto 0.11",
+    }
     text = "".join(json.dumps(line | {"side": side}) + "\n" for line in (start, *lines))
     (folder / side / "satperf.jsonl").write_text(text)
 
@@ -73,10 +88,23 @@ def interval(t_s: float, **values: Any) -> dict[str, Any]:
 
 def test_satperf_reports_payload_at_the_receiver_and_state_at_the_sender(tmp_path: Path) -> None:
     run = course(tmp_path)
-    end = {"type": "summary", "status": "ok", "reason": "done", "data_equal": True, "acks_sent": 5, "t_s": 9.9}
+    end = {
+        "type": "summary",
+        "status": "ok",
+        "reason": "done",
+        "data_equal": True,
+        "acks_sent": 5,
+        "t_s": 9.9,
+    }
     satperf(tmp_path, "client", "receiver", interval(1, bytes=500), interval(2, bytes=700), end)
     states = interval(1, lost_packets=2), interval(2, lost_packets=1, cwnd_bytes=24_000)
-    satperf(tmp_path, "server", "sender", *states, end | {"sent_bytes": 2000, "lost_bytes": 100, "sent_packets": 9})
+    satperf(
+        tmp_path,
+        "server",
+        "sender",
+        *states,
+        end | {"sent_bytes": 2000, "lost_bytes": 100, "sent_packets": 9},
+    )
     seen = sources.read(run, measured())
     assert (seen.status, seen.ended_s) == ("ok", 10.0)
     assert [seen.payload.at(t) for t in (1.1, 1.6, 2.11)] == pytest.approx([500, 850, 1200])
@@ -92,7 +120,9 @@ def test_satperf_reports_payload_at_the_receiver_and_state_at_the_sender(tmp_pat
         ({"status": "ok", "reason": "done", "data_equal": False}, "differs from the sent data"),
     ],
 )
-def test_a_failure_that_satperf_reports_is_the_flow_s(tmp_path: Path, end: dict[str, Any], reason: str) -> None:
+def test_a_failure_that_satperf_reports_is_the_flow_s(
+    tmp_path: Path, end: dict[str, Any], reason: str
+) -> None:
     run = course(tmp_path)
     satperf(tmp_path, "client", "receiver", interval(1, bytes=500), {"type": "summary", **end})
     run.gone, run.gone_s = ("client", ExitReport(1, "", 0, 0, "")), 4.0
@@ -107,13 +137,20 @@ def test_tcp_is_the_connection_with_the_payload(tmp_path: Path) -> None:
     found = tcp_states.of_flow(states, 4433, "client")
     assert [one.peer for one in found["server"]] == [40_001]
     seen = sources.read(course(tmp_path, stack="tcp"), measured(found))
-    assert (seen.payload.end, seen.rtt.at(1), seen.cwnd.at(1), seen.lost.end) == (90_000, 61.5, 20 * 1448, 2)
+    assert (seen.payload.end, seen.rtt.at(1), seen.cwnd.at(1), seen.lost.end) == (
+        90_000,
+        61.5,
+        20 * 1448,
+        2,
+    )
     assert (seen.sent_bytes, seen.lost_bytes) == (90_000, 2896)
     assert tcp_states.of_flow(states, 4434, "client") == {"server": [], "client": []}
 
 
 def test_ports_of_the_client_s_side_come_second() -> None:
-    (one,) = tcp_states.parse("ESTAB 0 0 198.18.1.2:40000 198.18.4.2:4433 cubic rtt:60/1 cwnd:10", 1, "client")
+    (one,) = tcp_states.parse(
+        "ESTAB 0 0 198.18.1.2:40000 198.18.4.2:4433 cubic rtt:60/1 cwnd:10", 1, "client"
+    )
     assert (one.port, one.peer, one.number("bytes_sent"), one.retransmitted) == (4433, 40_000, 0, 0)
 
 
@@ -126,7 +163,11 @@ def qlog(folder: Path, side: str, events: list[dict[str, Any]]) -> None:
 
 def stream(name: str, time: float, offset: int, length: int) -> dict[str, Any]:
     frame = {"frame_type": "stream", "stream_id": 0, "offset": offset, "length": length}
-    return {"time": time, "name": name, "data": {"header": {"packet_type": "1RTT"}, "frames": [frame]}}
+    return {
+        "time": time,
+        "name": name,
+        "data": {"header": {"packet_type": "1RTT"}, "frames": [frame]},
+    }
 
 
 def test_ngtcp2_is_read_from_both_qlog_files_by_the_packets_clock(tmp_path: Path) -> None:
@@ -135,7 +176,10 @@ def test_ngtcp2_is_read_from_both_qlog_files_by_the_packets_clock(tmp_path: Path
     received = {"time": 5, "name": "transport:packet_received", "data": {}}
     updated = {"time": 1000, "name": "recovery:metrics_updated", "data": metrics}
     lost = {"time": 1500, "name": "recovery:packet_lost", "data": {}}
-    sent = [stream("transport:packet_sent", 1200, 0, 1000), stream("transport:packet_sent", 1600, 0, 500)]
+    sent = [
+        stream("transport:packet_sent", 1200, 0, 1000),
+        stream("transport:packet_sent", 1600, 0, 500),
+    ]
     qlog(tmp_path, "server", [received, updated, sent[0], lost, sent[1], updated | {"time": 1700}])
     first = {"time": 0, "name": "transport:packet_sent", "data": {}}
     qlog(tmp_path, "client", [first, stream("transport:packet_received", 1250, 0, 1000)])
@@ -152,7 +196,12 @@ def test_ngtcp2_is_read_from_both_qlog_files_by_the_packets_clock(tmp_path: Path
 def test_picoquic_is_read_from_one_document_and_named_by_its_archive(tmp_path: Path) -> None:
     run = course(tmp_path, stack="picoquic", congestion_control="bbr")
     frame = {"frame_type": "stream", "stream_id": 0, "offset": 0, "length": 1000}
-    received = [1250_000, "transport", "packet_received", {"packet_type": "1RTT", "frames": [frame]}]
+    received = [
+        1250_000,
+        "transport",
+        "packet_received",
+        {"packet_type": "1RTT", "frames": [frame]},
+    ]
     trace = {
         "vantage_point": {"type": "client"},
         "configuration": {"time_units": "us"},
@@ -162,16 +211,23 @@ def test_picoquic_is_read_from_one_document_and_named_by_its_archive(tmp_path: P
     folder = tmp_path / "client" / "qlog"
     folder.mkdir(parents=True)
     whole = json.dumps({"qlog_version": "draft-00", "traces": [trace]})
-    (folder / "a.client.qlog").write_text(whole.removesuffix("]}]}"))  # as a program that is stopped leaves it
+    (folder / "a.client.qlog").write_text(
+        whole.removesuffix("]}]}")
+    )  # as a program that is stopped leaves it
     seen = sources.read(run, measured())
     assert (seen.payload.at(1.2), seen.payload.at(1.25)) == (0, 1000)
     assert re.fullmatch(r"picoquic of aiopquic \d+\.\d+\.\d+, bbr", seen.library)
 
 
-def test_a_flow_whose_qlog_file_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flow_whose_qlog_file_cannot_be_read_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = course(tmp_path, stack="ngtcp2")
     seen = sources.read(run, measured())
-    assert (seen.status, seen.reason) == ("failed", "what arrived cannot be read: qlog of the client: no file")
+    assert (seen.status, seen.reason) == (
+        "failed",
+        "what arrived cannot be read: qlog of the client: no file",
+    )
     assert seen.sources["payload"] == "none: qlog of the client: no file"
     silent = Measured(ZERO, {side: {4433: AtInterface()} for side in ("server", "client")}, {})
     assert sources.read(run, silent).reason == "nothing arrived until the end"
@@ -182,7 +238,12 @@ def test_a_flow_whose_qlog_file_cannot_be_read_says_so(tmp_path: Path, monkeypat
 
 def test_datagrams_are_counted_from_packets(tmp_path: Path) -> None:
     seen = sources.read(course(tmp_path, stack="udp"), measured())
-    assert (seen.payload.end, seen.sent_packets, seen.received_packets, seen.lost_bytes) == (3600, 3, 3, 0)
+    assert (seen.payload.end, seen.sent_packets, seen.received_packets, seen.lost_bytes) == (
+        3600,
+        3,
+        3,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +258,12 @@ def test_datagrams_are_counted_from_packets(tmp_path: Path) -> None:
     ],
 )
 def test_every_end_of_a_flow_has_its_status(
-    tmp_path: Path, asked: int | None, payload: int, gone: ExitReport | None, status: str, ended_s: float
+    tmp_path: Path,
+    asked: int | None,
+    payload: int,
+    gone: ExitReport | None,
+    status: str,
+    ended_s: float,
 ) -> None:
     run = course(tmp_path, **({} if asked is None else {"bytes": asked}))
     run.gone, run.gone_s = (("server", gone), 4.0) if gone else (None, None)
@@ -215,7 +281,11 @@ def test_a_flow_that_never_began_fails_with_the_reason(tmp_path: Path) -> None:
     run.refused = "the server: it does not listen"
     seen = Seen()
     sources.judge(seen, run)
-    assert (seen.status, seen.reason, seen.ended_s) == ("failed", "the server: it does not listen", 0)
+    assert (seen.status, seen.reason, seen.ended_s) == (
+        "failed",
+        "the server: it does not listen",
+        0,
+    )
 
 
 def test_a_flow_whose_client_has_not_moved_is_failed(tmp_path: Path) -> None:

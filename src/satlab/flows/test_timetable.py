@@ -12,14 +12,22 @@ def test_each_flow_starts_ends_and_is_killed_once() -> None:
     while (at_s := table.next_s) is not None:
         seen += [(action.at_s, action.index, action.verb) for action in table.due(at_s)]
     assert seen == [
-        (0, 0, "start"), (2, 1, "start"), (5, 1, "end"), (5 + GRACE_S, 1, "kill"),
-        (10, 0, "end"), (10 + GRACE_S, 0, "kill"),
-    ]  # fmt: skip
+        (0, 0, "start"),
+        (2, 1, "start"),
+        (5, 1, "end"),
+        (5 + GRACE_S, 1, "kill"),
+        (10, 0, "end"),
+        (10 + GRACE_S, 0, "kill"),
+    ]
 
 
 def test_what_is_late_comes_in_order() -> None:
     table = Timetable.of([{"start_s": 1.0, "stop_s": 2.0}, {"start_s": 2.0}], 4)
-    assert [(one.index, one.verb) for one in table.due(3)] == [(0, "start"), (0, "end"), (1, "start")]
+    assert [(one.index, one.verb) for one in table.due(3)] == [
+        (0, "start"),
+        (0, "end"),
+        (1, "start"),
+    ]
     assert not table.due(3)
 
 

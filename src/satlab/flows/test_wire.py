@@ -46,11 +46,16 @@ def test_a_delay_step_keeps_queue_and_rate() -> None:
     assert sets(changed) == expected
     assert changed.rates("forward") == [(0, 10e6)]
     faster = wire({"at_s": 5, "direction": "forward", "rate_mbps": 20})
-    assert (faster.rates("forward"), faster.rates("return")) == ([(0, 10e6), (5, 20e6)], [(0, 10e6)])
+    assert (faster.rates("forward"), faster.rates("return")) == (
+        [(0, 10e6), (5, 20e6)],
+        [(0, 10e6)],
+    )
 
 
 def test_another_rate_is_a_handover_that_keeps_what_waits() -> None:
-    (_, change), *_ = sets(wire({"at_s": 5, "direction": "forward", "rate_mbps": 50, "outage_s": 0.5}))
+    (_, change), *_ = sets(
+        wire({"at_s": 5, "direction": "forward", "rate_mbps": 50, "outage_s": 0.5})
+    )
     new = {"waiting": "keep", "rate_mbps": 50, "delay_ms": 30, "queue": {"bytes": 75_000}}
     assert change == {"direction": "forward", "handover": new, "outage": 0.5}
 
@@ -64,7 +69,10 @@ def test_a_handover_takes_the_new_product_for_its_queue() -> None:
 def test_steps_follow_each_other_by_their_times() -> None:
     later = {"at_s": 9, "direction": "return", "delay_ms": 30}
     earlier = {"at_s": 3, "direction": "return", "delay_ms": 99}
-    assert [(at_s, change["delay_ms"]) for at_s, change in sets(wire(later, earlier))] == [(3, 99), (9, 30)]
+    assert [(at_s, change["delay_ms"]) for at_s, change in sets(wire(later, earlier))] == [
+        (3, 99),
+        (9, 30),
+    ]
 
 
 @pytest.fixture
@@ -72,7 +80,11 @@ def plan(tmp_path: Any) -> LinkPlan:
     if not paths.SATLINK.exists():
         pytest.skip("satlink is not built")
     here = topology.load(paths.LAB_FILE)
-    return plan_link(build_config(here, "t", LinkRequest(paths.PROFILES / "leo"), metrics=tmp_path / "link.jsonl"))
+    return plan_link(
+        build_config(
+            here, "t", LinkRequest(paths.PROFILES / "leo"), metrics=tmp_path / "link.jsonl"
+        )
+    )
 
 
 def test_the_plan_is_that_of_the_wire(plan: LinkPlan) -> None:
@@ -81,13 +93,19 @@ def test_the_plan_is_that_of_the_wire(plan: LinkPlan) -> None:
     assert (found.forward.queue_bytes, found.forward.bdp_bytes) == (75_000, 75_000)
     assert found.rtt_ms.mean == pytest.approx(60 + 2 * 84 * 8 / 10_000)
     assert found.return_.demand is None
-    assert (found.forward.queue_discipline, found.return_.queue_discipline) == ("drop-tail", "drop-tail")
+    assert (found.forward.queue_discipline, found.return_.queue_discipline) == (
+        "drop-tail",
+        "drop-tail",
+    )
     codel = wire(queue={"bytes": 75_000, "aqm": "codel"}).plan(plan)
     assert codel.forward.queue_discipline == "codel"
 
 
 def test_queues_are_sampled_as_under_the_virtual_clock() -> None:
-    full, empty = {"queue_bytes": 12_500, "queue_packets": 10}, {"queue_bytes": 0, "queue_packets": 0}
+    full, empty = (
+        {"queue_bytes": 12_500, "queue_packets": 10},
+        {"queue_bytes": 0, "queue_packets": 0},
+    )
     samples = [{"t_s": 0.051, "forward": full, "return": empty}]
     rates = {"forward": [(0.0, 10e6), (0.1, 20e6)], "return": [(0.0, 1e6)]}
     forward, back = queue_samples(samples, rates, 0.2)  # type: ignore[arg-type]
@@ -116,7 +134,14 @@ def test_the_plan_counts_the_header_of_each_packet(plan: LinkPlan) -> None:
 
 
 def test_totals_are_those_of_all_samples() -> None:
-    names = ("in_packets", "in_bytes", "out_packets", "out_bytes", "dropped_packets", "lost_packets")
+    names = (
+        "in_packets",
+        "in_bytes",
+        "out_packets",
+        "out_bytes",
+        "dropped_packets",
+        "lost_packets",
+    )
     one = dict.fromkeys(names, 2)
     forward, back = totals([{"forward": one, "return": one}, {"forward": one, "return": None}])
     assert (forward["in_packets"], back["in_packets"]) == (4, 2)

@@ -42,12 +42,18 @@ class Timetable:
             actions += [Action(flow["start_s"], index, "start"), Action(stop_s, index, "end")]
             actions.append(Action(stop_s + GRACE_S, index, "kill"))
             moments = flow.get("migrate_s", ()) if flow.get("stack") == "ngtcp2" else ()
-            actions += [Action(migration.lead_s(flow["start_s"], at_s), index, "lead") for at_s in moments]
-        return cls(sorted(actions, key=lambda action: (action.at_s, action.verb != "end", action.index)))
+            actions += [
+                Action(migration.lead_s(flow["start_s"], at_s), index, "lead") for at_s in moments
+            ]
+        return cls(
+            sorted(actions, key=lambda action: (action.at_s, action.verb != "end", action.index))
+        )
 
     def due(self, now_s: float) -> list[Action]:
         """Remove and return what is to be done by now."""
-        count = next((n for n, action in enumerate(self.left) if action.at_s > now_s), len(self.left))
+        count = next(
+            (n for n, action in enumerate(self.left) if action.at_s > now_s), len(self.left)
+        )
         found, self.left = self.left[:count], self.left[count:]
         return found
 
@@ -57,7 +63,9 @@ class Timetable:
         return self.left[0].at_s if self.left else None
 
 
-def judged_starts(flows: Sequence[Mapping[str, Any]], began_s: Sequence[float | None]) -> list[CalibrationCheck]:
+def judged_starts(
+    flows: Sequence[Mapping[str, Any]], began_s: Sequence[float | None]
+) -> list[CalibrationCheck]:
     """Judge the flow that began latest after its time; nothing where none began."""
     pairs = enumerate(zip(flows, began_s, strict=True))
     late_s = [(at - flow["start_s"], index) for index, (flow, at) in pairs if at is not None]

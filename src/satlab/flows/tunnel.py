@@ -48,8 +48,31 @@ class Tunnel:
         try:
             for side, node in self.nodes.items():
                 other = self.addresses[_other(side)]
-                ip(self.lab, node, "route", "add", "unreachable", other, "table", str(TABLE), "metric", "100")
-                ip(self.lab, node, "rule", "add", "not", "fwmark", str(MARK), "to", other, "lookup", str(TABLE))
+                ip(
+                    self.lab,
+                    node,
+                    "route",
+                    "add",
+                    "unreachable",
+                    other,
+                    "table",
+                    str(TABLE),
+                    "metric",
+                    "100",
+                )
+                ip(
+                    self.lab,
+                    node,
+                    "rule",
+                    "add",
+                    "not",
+                    "fwmark",
+                    str(MARK),
+                    "to",
+                    other,
+                    "lookup",
+                    str(TABLE),
+                )
                 self.processes[side] = self._started(side)
             self._await("ready")
             for side, node in self.nodes.items():
@@ -66,13 +89,29 @@ class Tunnel:
     def gone(self) -> tuple[str, ExitReport] | None:
         """Return which end has ended, and how; None while both run."""
         ended = ((side, process.poll()) for side, process in self.processes.items())
-        return next(((f"tunnel's end at the {side}", report) for side, report in ended if report), None)
+        return next(
+            ((f"tunnel's end at the {side}", report) for side, report in ended if report), None
+        )
 
     def _started(self, side: str) -> SandboxedProcess:
         own, other = (f"{self.addresses[one]}:{PORT}" for one in (side, _other(side)))
         hold_ms = self.options["hold_ms"]
-        order = ["--deliver", "in-order", "--hold-ms", str(hold_ms)] if hold_ms else ["--deliver", "immediate"]
-        argv = [str(paths.SATFEC), "--listen", own, "--peer", other, "--device", DEVICE, "--mark", str(MARK)]
+        order = (
+            ["--deliver", "in-order", "--hold-ms", str(hold_ms)]
+            if hold_ms
+            else ["--deliver", "immediate"]
+        )
+        argv = [
+            str(paths.SATFEC),
+            "--listen",
+            own,
+            "--peer",
+            other,
+            "--device",
+            DEVICE,
+            "--mark",
+            str(MARK),
+        ]
         argv += ["--code", self.options["code"], "--peer-timeout-s", str(PEER_TIMEOUT_S), *order]
         box = Sandbox(
             place=self.lab.place(self.nodes[side]),
@@ -100,7 +139,9 @@ class Tunnel:
             side, report = self.gone
             raise HostError(f"the {side} {report.reason or 'ended'}")
         if not is_there:
-            raise HostError(f"the tunnel is not {kind} after {READY_S:g} s", hint=f"see {self._log('client')}")
+            raise HostError(
+                f"the tunnel is not {kind} after {READY_S:g} s", hint=f"see {self._log('client')}"
+            )
 
 
 def _other(side: str) -> str:

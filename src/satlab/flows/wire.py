@@ -54,7 +54,12 @@ class Half:
     def handover(self, waiting: str = "keep") -> dict[str, Any]:
         """Return the handover that makes a link this one."""
         header = {"header_bytes": self.header_bytes} if self.header_bytes else {}
-        new = {"waiting": waiting, "rate_mbps": self.rate_mbps, "delay_ms": self.delay_ms, "queue": dict(self.queue)}
+        new = {
+            "waiting": waiting,
+            "rate_mbps": self.rate_mbps,
+            "delay_ms": self.delay_ms,
+            "queue": dict(self.queue),
+        }
         return {"handover": new | header}
 
     def time_ms(self, ip_bytes: int) -> float:
@@ -81,14 +86,21 @@ class Wire:
 
     def at_first(self) -> list[LinkSet]:
         """Return the changes that make the link of a lab this wire, without its losses."""
-        return [LinkSet.model_validate({"direction": name} | half.handover()) for name, half in self.halves.items()]
+        return [
+            LinkSet.model_validate({"direction": name} | half.handover())
+            for name, half in self.halves.items()
+        ]
 
     def steps(self) -> tuple[TimelineStep, ...]:
         """Return what changes from time 0 on; losses begin then, so that the lab is calibrated without."""
-        losses = [(0.0, {"direction": name, "loss": self.fields[name].get("loss")}) for name in DIRECTIONS]
+        losses = [
+            (0.0, {"direction": name, "loss": self.fields[name].get("loss")}) for name in DIRECTIONS
+        ]
         found = [(at_s, given) for at_s, given in losses if given["loss"] is not None]
         found += [(at_s, given) for at_s, _, given in self.changes()]
-        return tuple(TimelineStep.model_validate({"at_s": at_s, "set": given}) for at_s, given in found)
+        return tuple(
+            TimelineStep.model_validate({"at_s": at_s, "set": given}) for at_s, given in found
+        )
 
     def rates(self, name: Name) -> list[tuple[float, float]]:
         """Return the rates of a direction, bit/s, each with its begin, s."""
@@ -117,7 +129,11 @@ class Wire:
         for step in sorted(self.fields.get("timeline", ()), key=lambda step: float(step["at_s"])):
             meant = [name for name in DIRECTIONS if step["direction"] in (name, "both")]
             given = {name: value for name, value in step.items() if value is not None}
-            delays = {name: given.get("delay_ms", half.delay_ms) for name, half in halves.items() if name in meant}
+            delays = {
+                name: given.get("delay_ms", half.delay_ms)
+                for name, half in halves.items()
+                if name in meant
+            }
             rtt_ms = sum(delays.get(name, half.delay_ms) for name, half in halves.items())
             for name in meant:
                 before = halves[name]
@@ -166,12 +182,15 @@ def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:
     limit = half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES)
     packets_per_s = 1000 / half.time_ms(PACKET_BYTES)
     return {
-        "rate_bps": rate_bps, "one_way_delay_ms": half.delay_ms, "queue_bytes": limit,
-        "queue_discipline": half.queue.get("aqm", "drop-tail"), "queue_ecn": half.queue.get("ecn", False),
+        "rate_bps": rate_bps,
+        "one_way_delay_ms": half.delay_ms,
+        "queue_bytes": limit,
+        "queue_discipline": half.queue.get("aqm", "drop-tail"),
+        "queue_ecn": half.queue.get("ecn", False),
         "bdp_bytes": round(rate_bps * rtt_ms / 8e3),
         "udp_goodput_bps": packets_per_s * UDP_PAYLOAD_BYTES * 8,
         "tcp_goodput_bps": packets_per_s * TCP_PAYLOAD_BYTES * 8,
-    }  # fmt: skip
+    }
 
 
 def plain_profile(folder: Path) -> Path:
@@ -205,7 +224,9 @@ def link_request(
         given = LinkConfig.model_validate(json.loads(file.read_text()))
     except (OSError, ValueError) as error:
         faults = faults_of(error, str(file)) if isinstance(error, ValidationError) else ()
-        raise ConfigError(f"{file}: not a link", faults, "fields: schemas/link-config.schema.json") from error
+        raise ConfigError(
+            f"{file}: not a link", faults, "fields: schemas/link-config.schema.json"
+        ) from error
     steps = given.timeline.steps if given.timeline else ()
     return LinkRequest(
         Path(given.profile),
@@ -291,7 +312,11 @@ def queue_samples(
         series, last = [], 0
         for tick in range(1, count + 1):
             last = waiting.get(tick, last)
-            rate_bps = next(rate for at_s, rate in reversed(rates[name]) if at_s <= tick * METRICS_INTERVAL_MS / 1000)
+            rate_bps = next(
+                rate
+                for at_s, rate in reversed(rates[name])
+                if at_s <= tick * METRICS_INTERVAL_MS / 1000
+            )
             series.append({"delay_ms": last * 8e3 / rate_bps, "rate_bps": rate_bps})
         found.append(series)
     return found
@@ -299,8 +324,18 @@ def queue_samples(
 
 def totals(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what each direction carried, with the names that the virtual clock has for it."""
-    names = ("in_packets", "in_bytes", "out_packets", "out_bytes", "dropped_packets", "lost_packets")
-    return [{"name": d, **{n: sum(one[d][n] for one in samples if one[d]) for n in names}} for d in DIRECTIONS]
+    names = (
+        "in_packets",
+        "in_bytes",
+        "out_packets",
+        "out_bytes",
+        "dropped_packets",
+        "lost_packets",
+    )
+    return [
+        {"name": d, **{n: sum(one[d][n] for one in samples if one[d]) for n in names}}
+        for d in DIRECTIONS
+    ]
 
 
 def most_in_flight(request: Mapping[str, Any]) -> int:
@@ -316,7 +351,8 @@ def most_in_flight(request: Mapping[str, Any]) -> int:
     states = [wire.halves, *(halves for _, halves, _ in wire.changes())]
     rtt_ms = max(sum(half.delay_ms for half in state.values()) for state in states)
     amounts = [
-        half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES) + half.rate_mbps * rtt_ms * 125
+        half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES)
+        + half.rate_mbps * rtt_ms * 125
         for state in states
         for half in state.values()
     ]

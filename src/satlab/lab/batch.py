@@ -28,7 +28,9 @@ def networks(topology: Topology) -> frozenset[str]:
     return frozenset(terminal.lan for terminal in further(topology))
 
 
-def lines(topology: Topology, lab_id: str, node: str, routes: Sequence[Route], congctl: str) -> list[str]:
+def lines(
+    topology: Topology, lab_id: str, node: str, routes: Sequence[Route], congctl: str
+) -> list[str]:
     """Return the lines for one of `nodes`, whose routes all get the congestion control `congctl`.
 
     Names come from the topology and the lab's id, which have been checked: letters, digits, hyphens and dots.

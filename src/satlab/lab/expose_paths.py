@@ -30,7 +30,11 @@ def closed_folders(path: str) -> Iterator[str]:
 
 def cover(paths: list[str]) -> None:
     """Make the paths reachable for every user, in a mount namespace of this process's own."""
-    behind = {path: closed[0] for path in sorted(map(os.path.realpath, paths)) if (closed := [*closed_folders(path)])}
+    behind = {
+        path: closed[0]
+        for path in sorted(map(os.path.realpath, paths))
+        if (closed := [*closed_folders(path)])
+    }
     if not behind:
         return
     _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
@@ -51,7 +55,9 @@ def _show(path: str, handle: int) -> None:
     _mount(f"/proc/self/fd/{handle}", path, None, MS_BIND | MS_REC)
 
 
-def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
+) -> None:
     words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
     result = _LIBC.mount(*words, ctypes.c_ulong(flags), None if data is None else data.encode())
     _check(result, f"mount {target}")

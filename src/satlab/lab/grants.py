@@ -43,7 +43,11 @@ def load(path: Path) -> Grants:
         raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: is not a mapping", hint="for example: {fping: [net_raw]}")
-    faults = [fault for job, granted in document.items() for fault in _faults(f"{path}: {job}", job, granted)]
+    faults = [
+        fault
+        for job, granted in document.items()
+        for fault in _faults(f"{path}: {job}", job, granted)
+    ]
     if faults:
         raise ConfigError(f"{path} is not valid", faults)
     return {job: tuple(granted) for job, granted in document.items()}

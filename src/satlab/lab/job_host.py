@@ -24,7 +24,12 @@ def pages() -> list[str]:
 
 
 JOB_LIMITS = Limits(
-    seconds=None, memory_bytes=4 << 30, processes=1024, disk_bytes=4 << 30, grace_s=2.0, descendants_grace_s=1.0
+    seconds=None,
+    memory_bytes=4 << 30,
+    processes=1024,
+    disk_bytes=4 << 30,
+    grace_s=2.0,
+    descendants_grace_s=1.0,
 )
 """The grace times are those of OpenBACH's agent. A browser has 200 threads; a capture may have 1 GB."""
 
@@ -50,7 +55,12 @@ class LabHost:
         granted: Grants | None = None,
         layers: Mapping[str, Layers] | None = None,
     ) -> None:
-        self._lab, self._entities, self._granted, self._layers = lab, entities, granted or {}, layers or {}
+        self._lab, self._entities, self._granted, self._layers = (
+            lab,
+            entities,
+            granted or {},
+            layers or {},
+        )
         self._numbers = itertools.count()
         self._uid = privileges.new_uid()
         self._www, self._pki = folder / "www", folder / "pki"
@@ -94,7 +104,9 @@ class LabHost:
         shown += self._tunnel(job, str(number))
         layers = None if job in privileges.SHIPPED else self._layers.get(job)
         mounts = (*(layers.mounts() if layers else ()), *self._mounts, *shown)
-        box = Sandbox(self._uid, place, mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
+        box = Sandbox(
+            self._uid, place, mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS
+        )
         spec = self._specs / f"{number}.json"
         argv = box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
         return layers.argv(argv) if layers else argv
@@ -105,7 +117,11 @@ class LabHost:
         None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
         """
         satbox = str(paths.SATBOX)
-        return sandbox.read_report(_report(Path(argv[argv.index(satbox) + 2]))) if satbox in argv else None
+        return (
+            sandbox.read_report(_report(Path(argv[argv.index(satbox) + 2])))
+            if satbox in argv
+            else None
+        )
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
         """Return what a job that makes tunnels has more: the TUN device, and a folder for wireguard-go's sockets."""
@@ -114,7 +130,10 @@ class LabHost:
         folder = self._sockets / number
         folder.mkdir(mode=0o700)
         privileges.chown(folder, self._uid)
-        return [Mount(open_tun_to_jobs(), writable=True), Mount(folder, "/var/run/wireguard", writable=True)]
+        return [
+            Mount(open_tun_to_jobs(), writable=True),
+            Mount(folder, "/var/run/wireguard", writable=True),
+        ]
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""

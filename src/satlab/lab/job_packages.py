@@ -20,7 +20,12 @@ from satlab.common.errors import HostError
 from satlab.lab import privileges, sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
-MAX_PACKAGES, MAX_FETCHED_BYTES, MAX_UNPACKED_BYTES, MAX_FILES = 150, 500_000_000, 2_000_000_000, 100_000
+MAX_PACKAGES, MAX_FETCHED_BYTES, MAX_UNPACKED_BYTES, MAX_FILES = (
+    150,
+    500_000_000,
+    2_000_000_000,
+    100_000,
+)
 APT_S, UNPACK_S = 300.0, 120.0
 """Deadlines of one call of apt-get, and of one package, s."""
 NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+", re.ASCII)
@@ -29,9 +34,19 @@ _INSTALLS = re.compile(r"^Inst (\S+) (?:\[[^\]]*\] )?\((\S+) ", re.MULTILINE)
 """A line of `apt-get --simulate`: name, perhaps the installed version, the new one."""
 _URI = re.compile(r"^'[^']*' \S+ (\d+)", re.MULTILINE)
 """A line of `apt-get --print-uris`; the number is the size in bytes."""
-_UNKNOWN = re.compile(r"Unable to locate package (\S+)|Package '?(\S+?)'? has no installation candidate")
+_UNKNOWN = re.compile(
+    r"Unable to locate package (\S+)|Package '?(\S+?)'? has no installation candidate"
+)
 _OPTIONS = (
-    *("-q", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20", "-o", "Acquire::Retries=1"),
+    *(
+        "-q",
+        "-o",
+        "Acquire::http::Timeout=20",
+        "-o",
+        "Acquire::https::Timeout=20",
+        "-o",
+        "Acquire::Retries=1",
+    ),
     *("-o", "APT::Get::AllowUnauthenticated=no"),
 )
 _USR_MERGED = ("bin", "sbin", "lib", "lib64")
@@ -49,11 +64,19 @@ class Apt:
         variables = {"PATH": paths.STANDARD_PATH, "LC_ALL": "C", **self.environment}
         try:
             return subprocess.run(
-                ["apt-get", *_OPTIONS, *words], cwd=cwd, env=variables, stdin=subprocess.DEVNULL, capture_output=True,
-                text=True, timeout=APT_S, check=False,
-            )  # fmt: skip
+                ["apt-get", *_OPTIONS, *words],
+                cwd=cwd,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=APT_S,
+                check=False,
+            )
         except FileNotFoundError as error:
-            raise HostError("apt-get is missing: packages of jobs come from Debian's archive", _HINT) from error
+            raise HostError(
+                "apt-get is missing: packages of jobs come from Debian's archive", _HINT
+            ) from error
         except subprocess.TimeoutExpired as error:
             raise HostError(f"apt-get {words[0]} did not end within {APT_S:g} s", _HINT) from error
 
@@ -67,7 +90,15 @@ class Apt:
                 raise HostError(f"{name!r} is not the name of a package")
         if not names:
             return {}
-        words = ("--simulate", "--no-install-recommends", "--no-upgrade", "--no-remove", "install", "--", *names)
+        words = (
+            "--simulate",
+            "--no-install-recommends",
+            "--no-upgrade",
+            "--no-remove",
+            "install",
+            "--",
+            *names,
+        )
         done = self.run(*words)
         if done.returncode:
             raise HostError(f"apt-get cannot install {' '.join(names)}: {_reason(done)}", _HINT)
@@ -88,14 +119,20 @@ class Apt:
         size = sum(map(int, _URI.findall(done.stdout)))
         if len(packages) > MAX_PACKAGES or size > MAX_FETCHED_BYTES:
             bounds = f"{MAX_PACKAGES} packages and {MAX_FETCHED_BYTES // 10**6} MB"
-            raise HostError(f"{len(packages)} packages of {size // 10**6} MB: more than {bounds}", _HINT)
+            raise HostError(
+                f"{len(packages)} packages of {size // 10**6} MB: more than {bounds}", _HINT
+            )
         with _writable_for_apt(folder):
             done = self.run("download", "--", *words, cwd=folder)
         files = sorted(
-            path for path in folder.iterdir() if path.suffix == ".deb" and stat.S_ISREG(path.lstat().st_mode)
+            path
+            for path in folder.iterdir()
+            if path.suffix == ".deb" and stat.S_ISREG(path.lstat().st_mode)
         )
         if done.returncode or len(files) != len(packages):
-            raise HostError(f"packages of jobs cannot be fetched: {_reason(done)}", f"apt-get update; {_HINT}")
+            raise HostError(
+                f"packages of jobs cannot be fetched: {_reason(done)}", f"apt-get update; {_HINT}"
+            )
         return files
 
 
@@ -104,7 +141,9 @@ _HINT = "install them on the host, or leave --job-packages out"
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
     """Return what apt-get complains about, on one line."""
-    lines = [line.removeprefix("E: ") for line in done.stderr.splitlines() if line.startswith("E: ")]
+    lines = [
+        line.removeprefix("E: ") for line in done.stderr.splitlines() if line.startswith("E: ")
+    ]
     return "; ".join(dict.fromkeys(lines))[:300] or f"status {done.returncode}"
 
 
@@ -131,17 +170,31 @@ def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
 
     Raises HostError: a package is not sound, or all together exceed the bounds.
     """
-    limits = Limits(UNPACK_S, 512 << 20, processes=32, disk_bytes=MAX_UNPACKED_BYTES, files=MAX_FILES, grace_s=1.0)
-    shown = (*(Mount(file, f"/run/{file.name}") for file in files), Mount(target, "/run/target", writable=True))
+    limits = Limits(
+        UNPACK_S,
+        512 << 20,
+        processes=32,
+        disk_bytes=MAX_UNPACKED_BYTES,
+        files=MAX_FILES,
+        grace_s=1.0,
+    )
+    shown = (
+        *(Mount(file, f"/run/{file.name}") for file in files),
+        Mount(target, "/run/target", writable=True),
+    )
     box = Sandbox(mounts=shown, name="unpack", limits=limits)
     privileges.chown(target, box.uid)
     (place / "root").mkdir(mode=0o700, exist_ok=True)
     for file in files:
-        _confined(box, place, ["dpkg-deb", "--extract", f"/run/{file.name}", "/run/target"], file.name)
+        _confined(
+            box, place, ["dpkg-deb", "--extract", f"/run/{file.name}", "/run/target"], file.name
+        )
     for name in _USR_MERGED:
         if (target / name).is_dir() and not (target / name).is_symlink():
             _confined(box, place, ["mkdir", "-p", f"/run/target/usr/{name}"], name)
-            _confined(box, place, ["cp", "-a", f"/run/target/{name}/.", f"/run/target/usr/{name}"], name)
+            _confined(
+                box, place, ["cp", "-a", f"/run/target/{name}/.", f"/run/target/usr/{name}"], name
+            )
 
 
 def _confined(box: Sandbox, place: Path, argv: Sequence[str], what: str) -> None:
@@ -150,10 +203,17 @@ def _confined(box: Sandbox, place: Path, argv: Sequence[str], what: str) -> None
     report.unlink(missing_ok=True)
     done = subprocess.run(
         [*box.argv(spec, place / "root", report), *argv],
-        env={"PATH": paths.STANDARD_PATH, "LC_ALL": "C"}, cwd=sandbox.HOME,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=UNPACK_S + 10, check=False,
-    )  # fmt: skip
+        env={"PATH": paths.STANDARD_PATH, "LC_ALL": "C"},
+        cwd=sandbox.HOME,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=UNPACK_S + 10,
+        check=False,
+    )
     if done.returncode:
         used = sandbox.read_report(report)
-        why = (used.why if used else "") or done.stderr.strip()[-300:] or f"status {done.returncode}"
+        why = (
+            (used.why if used else "") or done.stderr.strip()[-300:] or f"status {done.returncode}"
+        )
         raise HostError(f"{what} cannot be unpacked: {why}", _HINT)

@@ -43,7 +43,14 @@ from satlab.common.topology import NetworkKind, Role, Topology
 from satlab.lab import netns
 from satlab.lab.sandbox import Place
 from satlab.link import control, opensand, opensand_files
-from satlab.link.config import Emulator, LinkConfig, LinkRequest, build_config, build_lan_config, client_lan
+from satlab.link.config import (
+    Emulator,
+    LinkConfig,
+    LinkRequest,
+    build_config,
+    build_lan_config,
+    client_lan,
+)
 from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 
@@ -63,7 +70,9 @@ SATLINK_PROCESS = "satlink"
 LAN_PROCESS = "satlink-lan"
 """The satlink that carries the client's LAN, where that loses packets."""
 
-_NO_USER_NAMESPACE = "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
+_NO_USER_NAMESPACE = (
+    "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
+)
 _LAB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 
 
@@ -106,7 +115,9 @@ class Lab:
     lan: LinkConfig | None = None
 
     @classmethod
-    def up(cls, lab_id: str, topology: Topology, request: LinkRequest, *, satlink: Path = SATLINK) -> "Lab":
+    def up(
+        cls, lab_id: str, topology: Topology, request: LinkRequest, *, satlink: Path = SATLINK
+    ) -> "Lab":
         """Bring a lab up, or find it up with the same topology, link and profile. What is broken is built anew.
 
         SIGINT, SIGTERM and SIGHUP are held back to the next step and raised as KeyboardInterrupt; then, as after any
@@ -127,7 +138,11 @@ class Lab:
             topology = platform.topology(topology)
         config = build_config(topology, lab_id, request, metrics=metrics, control=control, **bounds)
         notes = tuple(platform.notes()) if platform else ()
-        lan = build_lan_config(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
+        lan = (
+            build_lan_config(topology, lab_id, config, request.lan_loss)
+            if request.lan_loss
+            else None
+        )
         lab = cls(lab_id, topology, config, plan_link(config, satlink), notes=notes, lan=lan)
         commands = _commands(lab, satlink, platform, request.logs)
         with _Interrupts() as interrupts, _locked(lab_id):
@@ -141,7 +156,11 @@ class Lab:
                 _remove(lab_id)
                 interrupts.check()
                 raise
-        return lab if netns_names.user_path(lab_id).exists() else replace(lab, notes=(*notes, _NO_USER_NAMESPACE))
+        return (
+            lab
+            if netns_names.user_path(lab_id).exists()
+            else replace(lab, notes=(*notes, _NO_USER_NAMESPACE))
+        )
 
     @classmethod
     def attach(cls, lab_id: str) -> "Lab":
@@ -154,9 +173,13 @@ class Lab:
         check_id(lab_id)
         state = status(lab_id)
         if state.phase == "absent":
-            raise ConfigError(f"lab {lab_id} is not up", hint="bring it up: satlab up --profile NAME")
+            raise ConfigError(
+                f"lab {lab_id} is not up", hint="bring it up: satlab up --profile NAME"
+            )
         if state.phase == "broken":
-            raise HostError(f"lab {lab_id} is broken: {state.reason}", "take it down and up again: satlab down")
+            raise HostError(
+                f"lab {lab_id} is broken: {state.reason}", "take it down and up again: satlab down"
+            )
         record, folder = _read_state(lab_id), _folder(lab_id)
         if record is None:
             raise HostError(f"lab {lab_id} was taken down just now")
@@ -178,7 +201,8 @@ class Lab:
         """Return the argv prefix that runs a command inside `node`."""
         if node not in self.topology.nodes:
             raise ConfigError(
-                f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
+                f"lab {self.lab_id} has no node {node!r}",
+                hint=f"one of {', '.join(self.topology.nodes)}",
             )
         return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
 
@@ -208,13 +232,17 @@ def check_id(lab_id: str) -> None:
         ConfigError: with what is allowed.
     """
     if not _LAB_ID.fullmatch(lab_id):
-        raise ConfigError(f"lab id {lab_id!r} is not usable", hint="1 to 16 of a-z, 0-9 and (not first) a hyphen")
+        raise ConfigError(
+            f"lab id {lab_id!r} is not usable", hint="1 to 16 of a-z, 0-9 and (not first) a hyphen"
+        )
 
 
 def list_labs() -> list[LabStatus]:
     """Return every lab of this host, by id: those with a record, and those of which only namespaces are left."""
     _check_readable()
-    with_folder = {entry.name for entry in RUN.iterdir() if entry.is_dir()} if RUN.is_dir() else set()
+    with_folder = (
+        {entry.name for entry in RUN.iterdir() if entry.is_dir()} if RUN.is_dir() else set()
+    )
     return [status(lab_id) for lab_id in sorted(with_folder | netns.lab_ids())]
 
 
@@ -235,10 +263,16 @@ def status(lab_id: str) -> LabStatus:
     details: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValidationError):
         config = LinkConfig.model_validate_json((_folder(lab_id) / "link.json").read_bytes())
-        details = {"profile": config.profile, "emulator": config.emulator, "metrics": Path(config.metrics)}
+        details = {
+            "profile": config.profile,
+            "emulator": config.emulator,
+            "metrics": Path(config.metrics),
+        }
     satlink = state.processes.get(SATLINK_PROCESS)
     pid = satlink.pid if satlink else None
-    return LabStatus(lab_id, "broken" if reason else "up", reason, nodes, pid, state.since_unix_s, **details)
+    return LabStatus(
+        lab_id, "broken" if reason else "up", reason, nodes, pid, state.since_unix_s, **details
+    )
 
 
 def down(lab_id: str) -> bool:
@@ -289,7 +323,9 @@ class _Command:
     log: Path
 
 
-def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | None) -> dict[str, _Command]:
+def _commands(
+    lab: Lab, satlink: Path, platform: Platform | None, logs: Path | None
+) -> dict[str, _Command]:
     """Return the lab's processes by name, in the order of their start."""
     folder = _folder(lab.lab_id)
     place = (logs or folder).absolute()
@@ -308,7 +344,11 @@ def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | N
 
 
 def _build(
-    lab: Lab, commands: dict[str, _Command], platform: Platform | None, records: Path, interrupts: "_Interrupts"
+    lab: Lab,
+    commands: dict[str, _Command],
+    platform: Platform | None,
+    records: Path,
+    interrupts: "_Interrupts",
 ) -> None:
     folder = _folder(lab.lab_id)
     folder.mkdir(mode=0o700)
@@ -326,7 +366,11 @@ def _build(
         source = Path(lab.config.profile) / machine.entity.infrastructure
         port = lab.config.probes.port if lab.config.probes else None
         opensand_files.for_lab(
-            source, machine.entity, records / machine.name, _infrastructure(lab.lab_id, machine), port
+            source,
+            machine.entity,
+            records / machine.name,
+            _infrastructure(lab.lab_id, machine),
+            port,
         )
     processes = _start_all(lab, commands, platform, interrupts)
     state = state.model_copy(update={"processes": processes})
@@ -366,26 +410,34 @@ def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Inter
     def initialized() -> bool:
         interrupts.check()
         _check_alive(processes)
-        return all(opensand.is_initialized(p.log.read_text(errors="replace")) for p in processes.values())
+        return all(
+            opensand.is_initialized(p.log.read_text(errors="replace")) for p in processes.values()
+        )
 
     wait(initialized, OPENSAND_INITIALIZED_DEADLINE_S)
 
 
 def _start(lab: Lab, command: _Command) -> TrackedProcess:
-    started = start([*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log)
+    started = start(
+        [*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log
+    )
     if command.log.parent != _folder(lab.lab_id):
         command.log.chmod(0o644)  # of a run, whose page shows its logs
     return started
 
 
-def _await_ready(lab_id: str, processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
+def _await_ready(
+    lab_id: str, processes: dict[str, TrackedProcess], interrupts: "_Interrupts"
+) -> None:
     """Wait until satlink says it is ready and no link lacks carrier."""
 
     def ready() -> bool:
         interrupts.check()
         _check_alive(processes)
         satlinks = processes.keys() & {SATLINK_PROCESS, LAN_PROCESS}
-        return all(_said_ready(lab_id, name) for name in satlinks) and not netns.links_without_carrier(lab_id)
+        return all(
+            _said_ready(lab_id, name) for name in satlinks
+        ) and not netns.links_without_carrier(lab_id)
 
     if not wait(ready, READY_DEADLINE_S):
         lacking = ", ".join(netns.links_without_carrier(lab_id)) or "none"
@@ -402,9 +454,25 @@ def _await_opensand(
     """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and carry nothing."""
     topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
     st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
-    address = next(e.address for e in topology.ends(topology.network_of(NetworkKind.SATELLITE)) if e.node == gw)
-    argv = [*lab.enter_argv(st), "ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", f"{seconds:.0f}", str(address)]
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as echo:
+    address = next(
+        e.address for e in topology.ends(topology.network_of(NetworkKind.SATELLITE)) if e.node == gw
+    )
+    argv = [
+        *lab.enter_argv(st),
+        "ping",
+        "-n",
+        "-q",
+        "-c",
+        "1",
+        "-i",
+        "0.2",
+        "-w",
+        f"{seconds:.0f}",
+        str(address),
+    ]
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as echo:
 
         def answered() -> bool:
             interrupts.check()
@@ -421,7 +489,10 @@ def _await_opensand(
 def _not_ready(processes: dict[str, TrackedProcess], machines: list[opensand.Machine]) -> HostError:
     """Return how far each entity of OpenSAND came."""
     logs = {machine: processes[opensand.process_name(machine)] for machine in machines}
-    came = [opensand.progress(machine, process.log.read_text(errors="replace")) for machine, process in logs.items()]
+    came = [
+        opensand.progress(machine, process.log.read_text(errors="replace"))
+        for machine, process in logs.items()
+    ]
     terminal = next(process for machine, process in logs.items() if machine.role is Role.ST)
     return HostError(
         f"OpenSAND carries no packet after {OPENSAND_READY_DEADLINE_S:g} s: {', '.join(came)}; "
@@ -433,7 +504,9 @@ def _not_ready(processes: dict[str, TrackedProcess], machines: list[opensand.Mac
 def _check_alive(processes: dict[str, TrackedProcess]) -> None:
     for name, process in processes.items():
         if not process.is_alive():
-            raise HostError(f"{name} ended{_how_ended(name, process)} before it was ready: {process.last_words()}")
+            raise HostError(
+                f"{name} ended{_how_ended(name, process)} before it was ready: {process.last_words()}"
+            )
 
 
 def _said_ready(lab_id: str, name: str) -> bool:
@@ -446,8 +519,18 @@ def _said_ready(lab_id: str, name: str) -> bool:
 def _how_ended(name: str, process: TrackedProcess) -> str:
     """Return how a process ended, as far as this program knows, and its last words."""
     code = process.exit_code()
-    how = "" if code is None else f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
-    meaning = opensand.meaning(code) if code is not None and name not in (SATLINK_PROCESS, LAN_PROCESS) else ""
+    how = (
+        ""
+        if code is None
+        else f" with status {code}"
+        if code >= 0
+        else f" by {signal.Signals(-code).name}"
+    )
+    meaning = (
+        opensand.meaning(code)
+        if code is not None and name not in (SATLINK_PROCESS, LAN_PROCESS)
+        else ""
+    )
     return how + (f" ({meaning})" if meaning else "")
 
 
@@ -463,7 +546,8 @@ def _ailment(state: _State, nodes: tuple[str, ...]) -> str:
         return f"namespaces are missing: {', '.join(missing)}"
     dead = {name: process for name, process in state.processes.items() if not process.is_alive()}
     return "; ".join(
-        f"{name} has ended{_how_ended(name, process)}: {process.last_words()}" for name, process in dead.items()
+        f"{name} has ended{_how_ended(name, process)}: {process.last_words()}"
+        for name, process in dead.items()
     )
 
 
@@ -497,7 +581,10 @@ def _end_processes(lab_id: str, processes: list[TrackedProcess]) -> None:
         if wait(all_gone, END_DEADLINE_S):
             break
     else:
-        raise HostError(f"processes of lab {lab_id} do not end: {sorted(left())}", "they hang in the kernel: see dmesg")
+        raise HostError(
+            f"processes of lab {lab_id} do not end: {sorted(left())}",
+            "they hang in the kernel: see dmesg",
+        )
     for process in processes:
         wait(process.is_reaped, END_DEADLINE_S)
 
@@ -536,7 +623,9 @@ def _locked(lab_id: str) -> Iterator[None]:
     path, end = RUN / f"{lab_id}.lock", time.monotonic() + LOCK_DEADLINE_S
     while (file := locks.hold_removable(path, wait=False)) is None:
         if time.monotonic() > end:
-            raise HostError(f"another satlab command has worked on lab {lab_id} for {LOCK_DEADLINE_S:g} s")
+            raise HostError(
+                f"another satlab command has worked on lab {lab_id} for {LOCK_DEADLINE_S:g} s"
+            )
         time.sleep(POLL_S)
     try:
         yield

@@ -33,12 +33,16 @@ def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
                 f"{one.cra_kbps} kbit/s constant"
             )
     elif len(names) > 1:
-        log.line(f"  {len(names)} terminals, return rate and round trip of each: {', '.join(names)}")
+        log.line(
+            f"  {len(names)} terminals, return rate and round trip of each: {', '.join(names)}"
+        )
     log.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
     log.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
     if found.config.emulator == "opensand":
         expected = expectation(plan, "opensand")
-        log.line(f"  round trip over OpenSAND {expected.rtt_low_ms:.0f} to {expected.rtt_high_ms:.0f} ms")
+        log.line(
+            f"  round trip over OpenSAND {expected.rtt_low_ms:.0f} to {expected.rtt_high_ms:.0f} ms"
+        )
     else:
         log.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
     for advice in (*plan.advice, *found.notes):
@@ -64,7 +68,10 @@ def down(lab_id: str | None, log: ProgressLog) -> None:
 
 def enter(lab_id: str, node: str, command: list[str]) -> list[str]:
     """Return the argv that runs `command`, or a shell, inside a node."""
-    return [*Lab.attach(lab_id).enter_argv(node), *(command or [os.environ.get("SHELL", "/bin/sh")])]
+    return [
+        *Lab.attach(lab_id).enter_argv(node),
+        *(command or [os.environ.get("SHELL", "/bin/sh")]),
+    ]
 
 
 def set_link(lab_id: str, change: LinkSet) -> None:
@@ -76,7 +83,12 @@ def show_link(lab_id: str, *, json_lines: bool) -> None:
     """Print what holds on the link of a lab."""
     state = control.state(_control(lab_id))
     if json_lines:
-        print(json.dumps({"lab": lab_id, "t_s": state["t_s"]} | {k: state[k] for k in ("timeline", "directions")}))
+        print(
+            json.dumps(
+                {"lab": lab_id, "t_s": state["t_s"]}
+                | {k: state[k] for k in ("timeline", "directions")}
+            )
+        )
         return
     for direction, fields in state["directions"].items():
         said = ", ".join(f"{name} {json.dumps(value)}" for name, value in (fields or {}).items())
@@ -85,18 +97,27 @@ def show_link(lab_id: str, *, json_lines: bool) -> None:
 
 def print_metrics(lab_id: str) -> None:
     """Print the last sample of a lab's link for Prometheus."""
-    print(prometheus.render(lab_id, prometheus.last_sample(Path(Lab.attach(lab_id).config.metrics))), end="")
+    print(
+        prometheus.render(lab_id, prometheus.last_sample(Path(Lab.attach(lab_id).config.metrics))),
+        end="",
+    )
 
 
 def _control(lab_id: str) -> Path:
     """Return the control socket of a lab that is up."""
     path = Lab.attach(lab_id).config.control
     if path is None:
-        raise ConfigError(f"lab {lab_id} has no control socket", hint="bring it up anew: satlab down, satlab up")
+        raise ConfigError(
+            f"lab {lab_id} has no control socket", hint="bring it up anew: satlab down, satlab up"
+        )
     return Path(path)
 
 
 def _line(state: LabStatus) -> str:
-    parts = [f"{state.lab_id}: {state.phase}", state.reason, f"profile {state.profile}" if state.profile else ""]
+    parts = [
+        f"{state.lab_id}: {state.phase}",
+        state.reason,
+        f"profile {state.profile}" if state.profile else "",
+    ]
     parts.append(f"emulator {state.emulator}" if state.emulator else "")
     return ", ".join(p for p in parts if p)

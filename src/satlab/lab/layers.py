@@ -43,7 +43,11 @@ class Layers:
 
     def argv(self, sandbox: Sequence[str]) -> list[str]:
         """Return the argv prefix of a sandbox with these layers in it."""
-        return [*self._stack_argv(), *sandbox] if self.stacked else [*sandbox, "env", *self._variables()]
+        return (
+            [*self._stack_argv(), *sandbox]
+            if self.stacked
+            else [*sandbox, "env", *self._variables()]
+        )
 
     def _stacks(self) -> Iterator[tuple[str, Path, list[str]]]:
         """Yield what is stacked: the folder of the root, its mount point, the layers."""
@@ -52,7 +56,11 @@ class Layers:
             there = [str(path) for path in own if path.is_dir() and not path.is_symlink()]
             target = self.folder / "mounts" / place
             if there:  # overlayfs needs two folders; the mount point is empty
-                yield place, target, [*there, f"/{place}" if Path(f"/{place}").is_dir() else str(target)]
+                yield (
+                    place,
+                    target,
+                    [*there, f"/{place}" if Path(f"/{place}").is_dir() else str(target)],
+                )
 
     def _stack_argv(self) -> list[str]:
         words = [word for _, target, lower in self._stacks() for word in ("@", str(target), *lower)]
@@ -60,7 +68,9 @@ class Layers:
 
     def _variables(self) -> list[str]:
         def below(*folders: str) -> str:
-            return ":".join(f"{SHOWN_AT}/{layer}/{folder}" for layer in LAYERS for folder in folders)
+            return ":".join(
+                f"{SHOWN_AT}/{layer}/{folder}" for layer in LAYERS for folder in folders
+            )
 
         libraries = f"usr/lib/{sysconfig.get_config_var('MULTIARCH') or 'x86_64-linux-gnu'}"
         programs = below("usr/local/bin", "usr/bin", "usr/sbin")
@@ -77,7 +87,10 @@ def of(folder: Path) -> Layers:
     Raises HostError: the folder's path cannot be an option of a mount.
     """
     if any(character in str(folder) for character in _SEPARATORS):
-        raise HostError(f"{folder}: a path with one of {_SEPARATORS} cannot be mounted", "set TMPDIR to another folder")
+        raise HostError(
+            f"{folder}: a path with one of {_SEPARATORS} cannot be mounted",
+            "set TMPDIR to another folder",
+        )
     for layer in LAYERS:
         (folder / layer).mkdir(mode=0o755, exist_ok=True)
     for place in PLACES:
@@ -90,7 +103,9 @@ def _stacks_here(folder: Path) -> bool:
     words = ["@", str(folder / "mounts/usr"), str(folder / LAYERS[0]), "/usr"]
     argv = [sys.executable, "-I", "-S", str(_HELPER), *words, "--", "true"]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRY_S, check=False)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRY_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

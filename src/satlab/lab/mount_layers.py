@@ -35,7 +35,13 @@ def stack(stacks: Sequence[tuple[str, list[str]]]) -> None:
     _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
     _mount(None, "/", None, MS_REC | MS_PRIVATE, None)
     for target, layers in stacks:
-        _mount("overlay", target, "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, f"lowerdir={':'.join(layers)}")
+        _mount(
+            "overlay",
+            target,
+            "overlay",
+            MS_RDONLY | MS_NOSUID | MS_NODEV,
+            f"lowerdir={':'.join(layers)}",
+        )
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None) -> None:

@@ -105,18 +105,30 @@ def check_host() -> None:
         HostError: not root, capabilities missing (a container), or no TUN device.
     """
     if os.geteuid() != 0:
-        raise HostError("the lab needs root: it makes network namespaces", "run the same command as root")
-    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+        raise HostError(
+            "the lab needs root: it makes network namespaces", "run the same command as root"
+        )
+    status = dict(
+        line.split(":\t", 1)
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if ":\t" in line
+    )
     effective = int(status["CapEff"], 16)
-    missing = [capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1]
+    missing = [
+        capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1
+    ]
     if missing:
         hint = "run on the host or in a virtual machine, or start the container with these capabilities"
-        raise HostError(f"root lacks {' and '.join(missing)}: no network namespaces can be made", hint)
+        raise HostError(
+            f"root lacks {' and '.join(missing)}: no network namespaces can be made", hint
+        )
     try:
         os.close(os.open(TUN_DEVICE, os.O_RDWR))
     except OSError as error:
         hint = "load the module: modprobe tun; in a container, pass the device in"
-        raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
+        raise HostError(
+            f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint
+        ) from error
 
 
 def open_tun_to_jobs() -> Path:
@@ -136,7 +148,12 @@ def open_tun_to_jobs() -> Path:
     return TUN_DEVICE
 
 
-def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None, carried: str | None = None) -> None:
+def build(
+    topology: Topology,
+    lab_id: str,
+    taps: Mapping[str, Tap] | None = None,
+    carried: str | None = None,
+) -> None:
     """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
 
     They belong to a user namespace of the lab, except where the kernel allows none. `taps`, by node, are those of
@@ -159,7 +176,14 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
                 _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
             elif config.kind is NetworkKind.SATELLITE and taps:
                 for end in ends:
-                    inside(lab_id, end.node, _make_bridged_tap, end.interface, config.mtu, taps[end.node])
+                    inside(
+                        lab_id,
+                        end.node,
+                        _make_bridged_tap,
+                        end.interface,
+                        config.mtu,
+                        taps[end.node],
+                    )
             elif config.kind is not NetworkKind.EMULATION:
                 for end in ends:
                     inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
@@ -192,7 +216,9 @@ def _create(lab_id: str, nodes: list[str]) -> None:
     files = [str(path(lab_id, node)) for node in nodes]
     argv = [str(paths.SATBOX), "namespaces", str(user), str(FIRST_UID), str(UIDS), *files]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
     except FileNotFoundError as error:
         raise HostError(f"{paths.SATBOX} is missing", "build it: ./satlab --install lab") from error
     if done.returncode == _NO_USER_NAMESPACES:
@@ -262,10 +288,19 @@ def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) ->
     """Let each end of the satellite network know the other's MAC: OpenSAND loses packets before its logon."""
     ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
     for own, other in permutations(ends, 2):
-        inside(lab_id, own.node, _add_neighbour, own.interface, str(other.address), taps[other.node].mac)
+        inside(
+            lab_id,
+            own.node,
+            _add_neighbour,
+            own.interface,
+            str(other.address),
+            taps[other.node].mac,
+        )
 
 
-def set_congestion_control(lab_id: str, node: str, congctl: str, initcwnd: int | None = None) -> None:
+def set_congestion_control(
+    lab_id: str, node: str, congctl: str, initcwnd: int | None = None
+) -> None:
     """Let TCP of a node use `congctl` and an initial window of `initcwnd` segments (None: the kernel's) on all routes.
 
     Connections that are open keep what they have.
@@ -278,7 +313,9 @@ def set_congestion_control(lab_id: str, node: str, congctl: str, initcwnd: int |
         inside(lab_id, node, _set_metrics, metrics)
     for route in read_routes(lab_id, node):
         if (route.congctl, route.initcwnd) != (congctl, initcwnd):
-            raise HostError(f"{name(lab_id, node)}: route to {route.destination} does not take {congctl!r}")
+            raise HostError(
+                f"{name(lab_id, node)}: route to {route.destination} does not take {congctl!r}"
+            )
 
 
 def set_tcp_buffers(lab_id: str, node: str, receive_max: int, send_max: int) -> None:
@@ -289,7 +326,10 @@ def set_tcp_buffers(lab_id: str, node: str, receive_max: int, send_max: int) -> 
     """
     with _host_errors(f"{name(lab_id, node)}: TCP buffers"):
         for file, largest in (("tcp_rmem", receive_max), ("tcp_wmem", send_max)):
-            if inside(lab_id, node, _set_largest, Path("/proc/sys/net/ipv4") / file, largest) != largest:
+            if (
+                inside(lab_id, node, _set_largest, Path("/proc/sys/net/ipv4") / file, largest)
+                != largest
+            ):
                 raise HostError(f"{name(lab_id, node)}: {file} does not take {largest}")
 
 
@@ -302,7 +342,11 @@ def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
 def links_without_carrier(lab_id: str) -> list[str]:
     """Return the interfaces `node.interface` of a lab that would drop packets: no carrier, or their user has gone."""
     with _host_errors(f"lab {lab_id}: links"):
-        return [f"{node}.{link}" for node in present(lab_id) for link in inside(lab_id, node, _read_down_links)]
+        return [
+            f"{node}.{link}"
+            for node in present(lab_id)
+            for link in inside(lab_id, node, _read_down_links)
+        ]
 
 
 def remove(lab_id: str) -> None:
@@ -342,7 +386,11 @@ def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def inside(
-    lab_id: str, node: str, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    lab_id: str,
+    node: str,
+    work: Callable[Arguments, Result],
+    *args: Arguments.args,
+    **kwargs: Arguments.kwargs,
 ) -> Result:
     """Run `work` in a thread that has entered the node's namespace, and return its result."""
 
@@ -384,10 +432,15 @@ def _apply(namespace: str, lines: list[str], has_ipv6: bool) -> None:
 def _batch(namespace: str, lines: list[str], *options: str) -> None:
     """Carry out lines of `ip` by one process: it starts in the namespace that this thread has entered."""
     text = "\n".join(lines) + "\n"
-    done = subprocess.run(["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         said = " ".join(done.stderr.split())[:200]
-        raise HostError(f"{namespace}: ip -batch: {said}", "is another program changing this namespace? Try again")
+        raise HostError(
+            f"{namespace}: ip -batch: {said}",
+            "is another program changing this namespace? Try again",
+        )
 
 
 def _prepare(has_ipv6: bool = False) -> None:
@@ -426,7 +479,9 @@ def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
     _make_bridge(interface, mtu, tap.mac)
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)
-        ip.link("set", index=_index(ip, tap.name), mtu=mtu, address=tap.mac, txqlen=TUN_QUEUE_PACKETS)
+        ip.link(
+            "set", index=_index(ip, tap.name), mtu=mtu, address=tap.mac, txqlen=TUN_QUEUE_PACKETS
+        )
     _attach(tap.name, interface)
 
 
@@ -437,7 +492,9 @@ def _attach(port: str, bridge: str) -> None:
 
 def _add_neighbour(interface: str, address: str, mac: str) -> None:
     with IPRoute() as ip:
-        ip.neigh("replace", ifindex=_index(ip, interface), dst=address, lladdr=mac, state=_NUD_PERMANENT)
+        ip.neigh(
+            "replace", ifindex=_index(ip, interface), dst=address, lladdr=mac, state=_NUD_PERMANENT
+        )
 
 
 def _address(topology: Topology, node: str, *, emulation: bool) -> None:
@@ -448,7 +505,9 @@ def _address(topology: Topology, node: str, *, emulation: bool) -> None:
             if is_emulation and not emulation:
                 continue
             index = _index(ip, interface)
-            ip.addr("add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen)
+            ip.addr(
+                "add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen
+            )
             ip.link("set", index=index, state="up")
             if is_emulation:
                 ip.route("add", dst=_MULTICAST, oif=index, scope="link")
@@ -457,14 +516,22 @@ def _address(topology: Topology, node: str, *, emulation: bool) -> None:
 def _add_routes(routes: Iterable[Route]) -> None:
     with IPRoute() as ip:
         for route in routes:
-            ip.route("add", dst=str(route.destination), gateway=str(route.via), oif=_index(ip, route.interface))
+            ip.route(
+                "add",
+                dst=str(route.destination),
+                gateway=str(route.via),
+                oif=_index(ip, route.interface),
+            )
 
 
 def _set_metrics(metrics: dict[str, Any]) -> None:
     """Write each route of the main table again, with metrics; the kernel's own subnet routes included."""
     with IPRoute() as ip:
         for route in _main_table(ip):
-            fields = {key: route.get(key) for key in ("dst", "dst_len", "gateway", "oif", "prefsrc", "priority")}
+            fields = {
+                key: route.get(key)
+                for key in ("dst", "dst_len", "gateway", "oif", "prefsrc", "priority")
+            }
             kept = {key: value for key, value in fields.items() if value is not None}
             ip.route("replace", **kept, proto=route["proto"], scope=route["scope"], metrics=metrics)
 
@@ -494,7 +561,9 @@ def _read_routes() -> list[KernelRoute]:
 
 def _read_down_links() -> list[str]:
     with IPRoute() as ip:
-        return [str(link.get("ifname")) for link in ip.get_links() if link.get("operstate") == "DOWN"]
+        return [
+            str(link.get("ifname")) for link in ip.get_links() if link.get("operstate") == "DOWN"
+        ]
 
 
 def _main_table(ip: Any) -> list[Any]:

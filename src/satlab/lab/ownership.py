@@ -35,7 +35,9 @@ def _locked(path: Path) -> int:
         while (descriptor := locks.hold_removable(path, wait=True)) is None:
             pass
     except PermissionError as error:
-        raise HostError("a run needs root: it makes network namespaces", "run the same command as root") from error
+        raise HostError(
+            "a run needs root: it makes network namespaces", "run the same command as root"
+        ) from error
     return descriptor
 
 
@@ -77,4 +79,6 @@ def chown_to_caller(path: Path) -> None:
     argv = ["chown", "-hRP", "--", f"{int(uid)}:{int(gid)}", str(path)]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
-        raise HostError(f"{path}: its owner cannot be changed: {done.stderr.decode(errors='replace').strip()[:200]}")
+        raise HostError(
+            f"{path}: its owner cannot be changed: {done.stderr.decode(errors='replace').strip()[:200]}"
+        )

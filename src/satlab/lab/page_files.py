@@ -13,8 +13,14 @@ from satlab.lab.web_target import COLUMNS, SCHEMA, WITH_HOST, WebObject
 
 _HEAD = "# A page that the lab serves. The objects are in manifest.csv; schema: schemas/web-target.schema.json.\n"
 _MOST_PIXELS = 1999
-_EXTENSIONS = {"text/html": "html", "text/plain": "txt", "text/css": "css", "text/javascript": "js",
-               "image/jpeg": "jpg", "image/gif": "gif"}  # fmt: skip
+_EXTENSIONS = {
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/css": "css",
+    "text/javascript": "js",
+    "image/jpeg": "jpg",
+    "image/gif": "gif",
+}
 _LEAST_JPEG = 1000  # bytes; smaller images are GIFs of one pixel, as counters are
 COMPRESSED = {"text/html": 0.25, "text/css": 0.2, "text/javascript": 0.3, "text/plain": 0.3}
 """Share of its bytes that a text keeps at zlib level 6: own choice. Images keep all."""
@@ -22,8 +28,14 @@ COMPRESSED = {"text/html": 0.25, "text/css": 0.2, "text/javascript": 0.3, "text/
 
 def page_yml(name: str, title: str, source: str, objects: Sequence[WebObject]) -> str:
     """Return the text of `page.yml`."""
-    settings = {"schema": SCHEMA, "title": title, "source": source, "host": f"{name}.satlab.test",
-                "objects": len(objects), "bytes": sum(o.size_bytes for o in objects)}  # fmt: skip
+    settings = {
+        "schema": SCHEMA,
+        "title": title,
+        "source": source,
+        "host": f"{name}.satlab.test",
+        "objects": len(objects),
+        "bytes": sum(o.size_bytes for o in objects),
+    }
     return _HEAD + yaml.safe_dump(settings, sort_keys=False, width=1000)
 
 
@@ -40,14 +52,25 @@ def manifest_csv(objects: Sequence[WebObject]) -> str:
     return text.getvalue()
 
 
-def made(order: int, loaded_as: str, size_bytes: int, *, host: str = "", is_compressed: bool = False) -> WebObject:
+def made(
+    order: int, loaded_as: str, size_bytes: int, *, host: str = "", is_compressed: bool = False
+) -> WebObject:
     """Return an object of which no more is known than these: its path, pixels and compressibility are chosen here.
 
     It is enlarged to the least size that its type has. `is_compressed`: its bytes were compressed on the way.
     """
-    mime = {"document": "text/html", "stylesheet": "text/css", "script": "text/javascript", "iframe": "text/html",
-            "img": "image/jpeg" if size_bytes >= _LEAST_JPEG else "image/gif"}[loaded_as]  # fmt: skip
-    path = "index.html" if loaded_as == "document" else f"{_EXTENSIONS[mime]}/{order}.{_EXTENSIONS[mime]}"
+    mime = {
+        "document": "text/html",
+        "stylesheet": "text/css",
+        "script": "text/javascript",
+        "iframe": "text/html",
+        "img": "image/jpeg" if size_bytes >= _LEAST_JPEG else "image/gif",
+    }[loaded_as]
+    path = (
+        "index.html"
+        if loaded_as == "document"
+        else f"{_EXTENSIONS[mime]}/{order}.{_EXTENSIONS[mime]}"
+    )
     pixels = None
     if loaded_as == "img":  # 2 bits for a pixel, 4 to 3
         width = max(8, min(_MOST_PIXELS, math.isqrt(size_bytes * 16 // 3)))
@@ -56,7 +79,9 @@ def made(order: int, loaded_as: str, size_bytes: int, *, host: str = "", is_comp
         pixels = (300, 150)
     bare = WebObject(order, path, loaded_as, mime, loaded_as, pixels, size_bytes, 0, host)
     size = max(size_bytes, web_target.frame_bytes(bare))
-    share = 0.5 if is_compressed else COMPRESSED.get(mime, 1.0)  # a text of the generator keeps 0.5 at least
+    share = (
+        0.5 if is_compressed else COMPRESSED.get(mime, 1.0)
+    )  # a text of the generator keeps 0.5 at least
     kept = size if loaded_as in ("img", "iframe") else max(1, int(size * share))
     return WebObject(order, path, loaded_as, mime, loaded_as, pixels, size, kept, host)
 

@@ -31,7 +31,13 @@ def proxies(up: Lab) -> list[str]:
 
 @contextlib.contextmanager
 def proxy(
-    up: Lab, node: str, words: Sequence[str], folder: Path, *, engine: str, readable: Sequence[Path] = ()
+    up: Lab,
+    node: str,
+    words: Sequence[str],
+    folder: Path,
+    *,
+    engine: str,
+    readable: Sequence[Path] = (),
 ) -> Iterator[None]:
     """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
 
@@ -46,8 +52,15 @@ def proxy(
     folder.mkdir()
     for place in (folder, *readable):
         privileges.chown_tree(place, uid)
-    mounts = (*sandbox.programs(), *up.place(node).name(), Mount(folder, writable=True), *map(Mount, readable))
-    box = Sandbox(uid, up.place(node), mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
+    mounts = (
+        *sandbox.programs(),
+        *up.place(node).name(),
+        Mount(folder, writable=True),
+        *map(Mount, readable),
+    )
+    box = Sandbox(
+        uid, up.place(node), mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS
+    )
     with scratch.folder("pep") as ours:
         (ours / "root").mkdir()
         nodes = up.topology.nodes
@@ -67,9 +80,14 @@ def connections(folder: Path) -> int:
 def _environment(node: str, folder: Path) -> dict[str, str]:
     """Return what a job finds in its environment; its records go to the folder."""
     return {
-        "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}", "HOME": sandbox.HOME, "PYTHONPATH": str(paths.SHIM),
-        "JOB_NAME": JOB, "PYTHONDONTWRITEBYTECODE": "1", "SATLAB_RAW": str(folder.resolve()), "SATLAB_AGENT": node,
-    } | dict.fromkeys(_NUMBERS, "1")  # fmt: skip
+        "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
+        "HOME": sandbox.HOME,
+        "PYTHONPATH": str(paths.SHIM),
+        "JOB_NAME": JOB,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SATLAB_RAW": str(folder.resolve()),
+        "SATLAB_AGENT": node,
+    } | dict.fromkeys(_NUMBERS, "1")
 
 
 @contextlib.contextmanager
@@ -77,11 +95,18 @@ def _running(argv: list[str], environment: dict[str, str], folder: Path) -> Iter
     stats, log = folder / "stats.jsonl", folder / "log"
     with log.open("wb") as words:
         nothing = subprocess.DEVNULL
-        job = subprocess.Popen(argv, env=environment, cwd=sandbox.HOME, stdin=nothing, stdout=words, stderr=words)
+        job = subprocess.Popen(
+            argv, env=environment, cwd=sandbox.HOME, stdin=nothing, stdout=words, stderr=words
+        )
     try:
-        is_ready = wait(lambda: job.poll() is not None or (stats.exists() and '"ready"' in stats.read_text()), READY_S)
+        is_ready = wait(
+            lambda: job.poll() is not None or (stats.exists() and '"ready"' in stats.read_text()),
+            READY_S,
+        )
         if not is_ready or job.poll() is not None:
-            raise HostError(f"a PEP does not start: {log.read_text().strip()}", "see that line's hint")
+            raise HostError(
+                f"a PEP does not start: {log.read_text().strip()}", "see that line's hint"
+            )
         yield
     finally:
         finish(job, END_S)

@@ -64,7 +64,9 @@ def create(folder: Path, names: Sequence[str], addresses: Sequence[Address], now
         _builder(subject, ca_name, server_key, now, is_ca=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
+        )
         .sign(ca_key, hashes.SHA256())
     )
     pki = Pki(folder, spki_pin(server))
@@ -87,7 +89,12 @@ def spki_pin(certificate: x509.Certificate) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, *, is_ca: bool
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    *,
+    is_ca: bool,
 ) -> x509.CertificateBuilder:
     usage = dict.fromkeys(
         (
@@ -101,13 +108,20 @@ def _builder(
         False,
     )
     return (
-        x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
+        x509.CertificateBuilder(
+            subject_name=subject, issuer_name=issuer, public_key=key.public_key()
+        )
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now - CLOCK_SKEW + LIFE)
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
         .add_extension(
-            x509.KeyUsage(digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **usage), critical=True
+            x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True
+        )
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **usage
+            ),
+            critical=True,
         )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )

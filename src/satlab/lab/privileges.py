@@ -19,9 +19,15 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_capture": ("net_raw",),
     "satlab_fec": ("net_admin",),  # TUN device, routes, mark
     "satlab_ip_route": ("net_admin",),  # routes
-    "satlab_iperf3": ("net_admin",),  # congestion control other than what the host lets everybody use
+    "satlab_iperf3": (
+        "net_admin",
+    ),  # congestion control other than what the host lets everybody use
     "satlab_packet_filter": ("net_admin",),  # packet filter
-    "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),  # packet filter, routes, transparent sockets
+    "satlab_pep": (
+        "net_admin",
+        "net_bind_service",
+        "net_raw",
+    ),  # packet filter, routes, transparent sockets
     "satlab_ping": ("net_raw",),
     "satlab_rate": ("net_admin",),  # packet filter
     "satlab_satperf": ("net_admin",),  # as satlab_iperf3
@@ -87,7 +93,9 @@ def chown(path: Path, uid: int) -> None:
         above = os.fstat(place)
         is_shared = bool(above.st_mode & stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
         if is_shared or FIRST_UID <= above.st_uid <= API_UID:
-            raise HostError(f"{path}: jobs can write in the folder that it lies in", f"chmod o-w {path.parent}")
+            raise HostError(
+                f"{path}: jobs can write in the folder that it lies in", f"chmod o-w {path.parent}"
+            )
         handle = os.open(path.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
     finally:
         os.close(place)

@@ -84,7 +84,9 @@ class Sandbox:
         limits = vars(self.limits)
         return {
             "uid": self.uid,
-            "capabilities": [CAPABILITY_NUMBERS[name] for name in self.capabilities if self.place.user],
+            "capabilities": [
+                CAPABILITY_NUMBERS[name] for name in self.capabilities if self.place.user
+            ],
             "user_namespace": _text(self.place.user),
             "network": _text(self.place.network),
             "root": str(root.resolve()),
@@ -152,7 +154,9 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
 def enforced_by() -> dict[str, str]:
     """Return what enforces limits on this host, by limit (schemas/manifest.schema.json). Raises HostError."""
     argv = [str(paths.SATBOX), "enforces"]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise HostError(f"satbox: {done.stderr.strip().removeprefix('error: ')}")
     return {str(limit): str(by) for limit, by in json.loads(done.stdout).items()}
@@ -172,7 +176,11 @@ def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
 def programs() -> tuple[Mount, ...]:
     """Return what our programs need in addition to those of the system; caches of the system that exist."""
     known = [*privileges.program_paths(), paths.PROGRAMS, *_CACHES]
-    return tuple(Mount(path.resolve()) for path in dict.fromkeys(known) if path.exists() and not _is_system(path))
+    return tuple(
+        Mount(path.resolve())
+        for path in dict.fromkeys(known)
+        if path.exists() and not _is_system(path)
+    )
 
 
 _CACHES = (Path("/var/cache/fontconfig"), Path("/var/lib/dpkg"))

@@ -10,7 +10,11 @@ from satlab.lab import grants, privileges
 def test_an_operator_grants_to_jobs_that_are_not_shipped(tmp_path: Path) -> None:
     file = tmp_path / "privileges.yml"
     file.write_text("fping: [net_raw]\nip_route: [net_admin, net_raw]\nquiet: []\n")
-    assert grants.load(file) == {"fping": ("net_raw",), "ip_route": ("net_admin", "net_raw"), "quiet": ()}
+    assert grants.load(file) == {
+        "fping": ("net_raw",),
+        "ip_route": ("net_admin", "net_raw"),
+        "quiet": (),
+    }
     file.write_text("")
     assert grants.load(file) == {}
 

@@ -108,7 +108,9 @@ def test_signals_are_held_back_until_checked(number: signal.Signals) -> None:
 
 
 def test_a_signal_that_nobody_checked_is_not_lost() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it
     try:
         with pytest.raises(KeyboardInterrupt), lab._Interrupts():
             os.kill(os.getpid(), signal.SIGINT)

@@ -46,8 +46,13 @@ def test_a_link_in_a_package_is_not_stacked(tmp_path: Path) -> None:
 
 def test_without_overlayfs_variables_lead_to_the_layers(tmp_path: Path) -> None:
     made = layered(tmp_path, False)
-    assert [mount.target for mount in made.mounts()] == ["/run/satlab/files", "/run/satlab/packages"]
-    first, program, *variables = made.argv(["satbox", "run"])[0:1] + made.argv(["satbox", "run"])[2:]
+    assert [mount.target for mount in made.mounts()] == [
+        "/run/satlab/files",
+        "/run/satlab/packages",
+    ]
+    first, program, *variables = (
+        made.argv(["satbox", "run"])[0:1] + made.argv(["satbox", "run"])[2:]
+    )
     assert (first, program) == ("satbox", "env")
     values = dict(each.split("=", 1) for each in variables)
     assert values["PATH"].startswith("/run/satlab/files/usr/local/bin:")
@@ -57,7 +62,9 @@ def test_without_overlayfs_variables_lead_to_the_layers(tmp_path: Path) -> None:
     assert "/run/satlab/packages/usr/lib" in values["LD_LIBRARY_PATH"].split(":")
 
 
-def test_a_kernel_that_stacks_nothing_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_stacks_nothing_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing = tmp_path / "helper.py"
     failing.write_text("import sys; sys.exit(3)")
     monkeypatch.setattr(layers, "_HELPER", failing)
@@ -81,7 +88,10 @@ def standin(folder: Path, text: str, status: int = 0) -> Apt:
 
 
 def test_what_the_host_lacks_is_read_from_a_simulation(tmp_path: Path) -> None:
-    assert standin(tmp_path, SIMULATED).missing(["fping"]) == {"libthing2": "2.0-1", "fping": "5.1-1"}
+    assert standin(tmp_path, SIMULATED).missing(["fping"]) == {
+        "libthing2": "2.0-1",
+        "fping": "5.1-1",
+    }
     assert standin(tmp_path, SIMULATED).missing([]) == {}
 
 
@@ -101,7 +111,9 @@ def test_faults_of_apt_are_named(tmp_path: Path) -> None:
         Apt({"PATH": str(tmp_path / "nothing")}).missing(["fping"])
 
 
-def test_t43_packages_are_limited_in_number_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t43_packages_are_limited_in_number_and_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     large = f"'http://x/a.deb' a_1_all.deb {job_packages.MAX_FETCHED_BYTES + 1} SHA256:0\n"
     with pytest.raises(HostError, match="1 packages of 500 MB: more than"):
         standin(tmp_path, large).fetch({"a": "1"}, tmp_path)

@@ -25,7 +25,9 @@ def test_a_lab_that_is_owned_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> No
     assert not ownership.OWNERS.exists()
 
 
-def test_an_owner_whose_file_was_swept_before_its_lock_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_whose_file_was_swept_before_its_lock_has_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(lab, "down", lambda _: None)
     plain, swept = locks.open_lock, list[str]()
 
@@ -52,14 +54,18 @@ def test_a_lab_whose_owner_died_is_swept(owners: Path, monkeypatch: pytest.Monke
 
 
 @ROOT_ONLY
-def test_results_belong_to_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_belong_to_the_caller_of_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1235")
     folder = tmp_path / "runs" / "one"
     ownership.make_folder(folder)
     (folder / "file").touch()
     ownership.chown_to_caller(folder)
-    assert {(p.stat().st_uid, p.stat().st_gid) for p in (folder.parent, folder, folder / "file")} == {(1234, 1235)}
+    assert {
+        (p.stat().st_uid, p.stat().st_gid) for p in (folder.parent, folder, folder / "file")
+    } == {(1234, 1235)}
     assert tmp_path.stat().st_uid == os.geteuid()
     with pytest.raises(FileExistsError):
         ownership.make_folder(folder)
@@ -87,4 +93,6 @@ def test_t17_results_are_given_to_the_caller_however_deep_and_without_what_links
         os.close(here)
         scratch.remove(folder)  # pytest's own removal is recursive
     assert owners == (1234, 1234, 1234)
-    assert {path.stat().st_uid for path in (tmp_path / "victim", tmp_path / "victim" / "file")} == {0}
+    assert {path.stat().st_uid for path in (tmp_path / "victim", tmp_path / "victim" / "file")} == {
+        0
+    }

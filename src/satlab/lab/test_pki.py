@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from satlab.lab import pki
@@ -44,7 +48,12 @@ def test_server_certificate_holds_for_every_name_until_it_expires(made: pki.Pki)
     ca, server = certificate(made.ca_cert), certificate(made.server_cert)
     for name in NAMES:
         for moment in (NOW, NOW + timedelta(days=1)):
-            verifier = PolicyBuilder().store(Store([ca])).time(moment).build_server_verifier(x509.DNSName(name))
+            verifier = (
+                PolicyBuilder()
+                .store(Store([ca]))
+                .time(moment)
+                .build_server_verifier(x509.DNSName(name))
+            )
             verifier.verify(server, [])
     late = PolicyBuilder().store(Store([ca])).time(NOW + timedelta(days=2))
     with pytest.raises(VerificationError):
@@ -75,7 +84,9 @@ def test_each_run_has_its_own_authority(made: pki.Pki, tmp_path: Path) -> None:
     other = pki.create(tmp_path / "other", NAMES, [], NOW)
     verifier = PolicyBuilder().store(Store([certificate(other.ca_cert)])).time(NOW)
     with pytest.raises(VerificationError):
-        verifier.build_server_verifier(x509.DNSName(NAMES[0])).verify(certificate(made.server_cert), [])
+        verifier.build_server_verifier(x509.DNSName(NAMES[0])).verify(
+            certificate(made.server_cert), []
+        )
 
 
 def test_a_certificate_without_a_name_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ import pytest
 from satlab.common import paths
 from satlab.lab import sandbox
 
-ENFORCED = {"memory": "cgroup2", "processes": "cgroup2", "disk": "watch", "capabilities": "user namespace"}
+ENFORCED = {
+    "memory": "cgroup2",
+    "processes": "cgroup2",
+    "disk": "watch",
+    "capabilities": "user namespace",
+}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,9 @@ def test_a_host_that_enforces_less_is_named(lack: dict[str, str], said: list[str
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_what_enforces_limits_here_fits_the_manifest() -> None:
-    schema = json.loads((paths.ROOT / "schemas" / "manifest.schema.json").read_text())["properties"]["enforced_by"]
+    schema = json.loads((paths.ROOT / "schemas" / "manifest.schema.json").read_text())[
+        "properties"
+    ]["enforced_by"]
     found = sandbox.enforced_by()
     jsonschema.validate(found, schema)
     assert set(found) == set(ENFORCED)

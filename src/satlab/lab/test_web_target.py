@@ -62,11 +62,17 @@ def test_nothing_else_lies_in_the_site(page: Page, built: Built) -> None:
     assert files == {o.path for o in page.objects}
 
 
-def test_document_loads_the_objects_in_order_and_by_their_elements(page: Page, built: Built) -> None:
+def test_document_loads_the_objects_in_order_and_by_their_elements(
+    page: Page, built: Built
+) -> None:
     text = (built.site / "index.html").read_text(encoding="iso-8859-1")
     elements = {"link": "stylesheet", "iframe": "iframe", "img": "img"}
-    found = re.findall(r'<(link|iframe|img) (?:rel="stylesheet" type="text/css" )?(?:href|src)="([^"]+)"', text)
-    assert [(elements[e], path) for e, path in found] == [(o.loaded_as, o.path) for o in page.objects[1:]]
+    found = re.findall(
+        r'<(link|iframe|img) (?:rel="stylesheet" type="text/css" )?(?:href|src)="([^"]+)"', text
+    )
+    assert [(elements[e], path) for e, path in found] == [
+        (o.loaded_as, o.path) for o in page.objects[1:]
+    ]
     head, _, body = text.partition("<body>")
     assert head.count('rel="stylesheet"') == 9
     assert body.startswith("\n<h1>"), "text must paint first"
@@ -86,7 +92,9 @@ def test_style_sheets_are_rules_for_classes_that_no_element_has(page: Page, buil
     for item in page.objects:
         if item.loaded_as == "stylesheet":
             text = (built.site / item.path).read_text(encoding="ascii")
-            assert re.fullmatch(r"(?:\.k[a-z2-7]{16}\{color:#[0-9a-f]{6}\}\n)*/\* *\*/", text), item.path
+            assert re.fullmatch(r"(?:\.k[a-z2-7]{16}\{color:#[0-9a-f]{6}\}\n)*/\* *\*/", text), (
+                item.path
+            )
 
 
 def test_incompressible_document_has_one_comment_that_does_not_end_early(built: Built) -> None:
@@ -202,10 +210,14 @@ def test_gif_comments_have_any_size(room: int) -> None:
     assert sub_blocks(comment, 2)[1] == room
 
 
-@pytest.mark.parametrize("extra", [5, 6, 65_536, 65_537, 65_538, 65_540, 65_541, 65_542, 65_543, 200_000])
+@pytest.mark.parametrize(
+    "extra", [5, 6, 65_536, 65_537, 65_538, 65_540, 65_541, 65_542, 65_543, 200_000]
+)
 def test_jpegs_have_any_size(extra: int) -> None:
     frame = sum(map(len, web_target._jpeg_frame(20, 15)))
-    item = web_target.WebObject(2, "a.jpg", "img", "image/jpeg", "pic", (20, 15), frame + extra, frame + extra)
+    item = web_target.WebObject(
+        2, "a.jpg", "img", "image/jpeg", "pic", (20, 15), frame + extra, frame + extra
+    )
     content = web_target._jpeg(item, "seed")
     assert len(content) == item.size_bytes
     assert decode_jpeg(content) == (20, 15)
@@ -221,17 +233,34 @@ def test_files_match_their_schema() -> None:
                 jsonschema.validate(row | numbers, schema["$defs"]["row"])
 
 
-@pytest.mark.parametrize(("name", "objects", "size", "domains", "sha256"), [
-    ("article", 30, 700_000, 4, "58deb65056992a06bf70ad1471d2accd77021cffee99b2b9e1fac3d1e98d5277"),
-    ("shop", 120, 4_000_000, 8, "0e4957f28c80f654b0a608c2457d9e64f2a4e2d6d0b81ce02ef3b09cbdb87715"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "objects", "size", "domains", "sha256"),
+    [
+        (
+            "article",
+            30,
+            700_000,
+            4,
+            "58deb65056992a06bf70ad1471d2accd77021cffee99b2b9e1fac3d1e98d5277",
+        ),
+        (
+            "shop",
+            120,
+            4_000_000,
+            8,
+            "0e4957f28c80f654b0a608c2457d9e64f2a4e2d6d0b81ce02ef3b09cbdb87715",
+        ),
+    ],
+)
 def test_pages_of_several_domains_are_the_same_bytes_everywhere(
     tmp_path: Path, name: str, objects: int, size: int, domains: int, sha256: str
 ) -> None:
     page = web_target.load(name)
     made = web_target.build(page, tmp_path)
     assert (len(page.objects), page.total_bytes, len(page.hosts)) == (objects, size, domains)
-    assert [(made.site / o.path).stat().st_size for o in page.objects] == [o.size_bytes for o in page.objects]
+    assert [(made.site / o.path).stat().st_size for o in page.objects] == [
+        o.size_bytes for o in page.objects
+    ]
     assert made.sha256 == sha256
     text = (made.site / "index.html").read_text(encoding="iso-8859-1")
     for item in page.objects[1:]:
@@ -254,10 +283,15 @@ def test_a_script_is_one_comment(tmp_path: Path) -> None:
 )
 def test_the_domain_of_an_object_is_checked(tmp_path: Path, host: str) -> None:
     shutil.copytree(WEB_TARGETS / "article", tmp_path / "article")
-    edit(tmp_path / "article" / "manifest.csv", lambda text: text.replace("5333,static", f'5333,"{host}"', 1))
+    edit(
+        tmp_path / "article" / "manifest.csv",
+        lambda text: text.replace("5333,static", f'5333,"{host}"', 1),
+    )
     with pytest.raises(ConfigError) as caught:
         web_target.load("article", tmp_path)
-    assert any(":3" in f.place and "host is" in f.reason for f in caught.value.faults), caught.value.faults
+    assert any(":3" in f.place and "host is" in f.reason for f in caught.value.faults), (
+        caught.value.faults
+    )
 
 
 def edit(path: Path, change: Callable[[str], str]) -> None:
@@ -283,7 +317,12 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
         ("74,img/p32", "76,img/p32", ":75", "order"),
         ("img,image/gif,pic,4x6,98", "img,image/gif,pic,,98", ":75", "pixels"),
         ("order,path", "nr,path", ":1", "header"),
-        ("2,css/c1.css,stylesheet,text/css,css,,", "2,css/c1.html,document,text/html,css,,", ":3", "no other"),
+        (
+            "2,css/c1.css,stylesheet,text/css,css,,",
+            "2,css/c1.html,document,text/html,css,,",
+            ":3",
+            "no other",
+        ),
     ],
 )
 def test_a_fault_in_the_manifest_is_named_with_its_line(
@@ -292,13 +331,21 @@ def test_a_fault_in_the_manifest_is_named_with_its_line(
     edit(targets / "kepler" / "manifest.csv", lambda text: text.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
         web_target.load("kepler", targets)
-    assert any(place in f.place and reason in f.reason for f in caught.value.faults), caught.value.faults
+    assert any(place in f.place and reason in f.reason for f in caught.value.faults), (
+        caught.value.faults
+    )
 
 
 def test_every_fault_is_reported_at_once(targets: Path) -> None:
     folder = targets / "kepler"
-    edit(folder / "manifest.csv", lambda text: text.replace("20x15,743,580", "0x15,743,x").replace("4x6,46", "4x6,1"))
-    edit(folder / "page.yml", lambda text: text.replace("kepler.satlab.test", "example.org") + "colour: red\n")
+    edit(
+        folder / "manifest.csv",
+        lambda text: text.replace("20x15,743,580", "0x15,743,x").replace("4x6,46", "4x6,1"),
+    )
+    edit(
+        folder / "page.yml",
+        lambda text: text.replace("kepler.satlab.test", "example.org") + "colour: red\n",
+    )
     with pytest.raises(ConfigError) as caught:
         web_target.load("kepler", targets)
     assert len(caught.value.faults) == 5

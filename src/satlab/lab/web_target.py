@@ -38,7 +38,9 @@ _KEYS = {"schema": str, "title": str, "source": str, "host": str, "objects": int
 _TITLE_LIMIT = 70
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PATH = re.compile(r"(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+")
-_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_HOST = re.compile(
+    r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+)
 _DOCUMENT = "the first object, and no other, is the document, which is on the page's own host"
 _MOST_OF_HOST = 170  # with the page's name, at most 253 characters (RFC 1035)
 _PIXELS = re.compile(r"([1-9]\d{0,2}|1\d{3})x([1-9]\d{0,2}|1\d{3})")
@@ -85,7 +87,9 @@ class Page:
     @property
     def hosts(self) -> tuple[str, ...]:
         """Return the domains of its objects, in the order of their first use."""
-        return tuple(dict.fromkeys(f"{o.host}.{self.host}" if o.host else self.host for o in self.objects))
+        return tuple(
+            dict.fromkeys(f"{o.host}.{self.host}" if o.host else self.host for o in self.objects)
+        )
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,9 @@ def build(page: Page, out_dir: Path) -> Built:
         target = site / item.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-        digest.update(f"{item.path}\0{len(content)}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+        digest.update(
+            f"{item.path}\0{len(content)}\0{hashlib.sha256(content).hexdigest()}\n".encode()
+        )
     manifest = out_dir / "manifest.csv"
     manifest.write_bytes(page.manifest)
     return Built(site, manifest, digest.hexdigest())
@@ -150,21 +156,29 @@ def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]
         return {}, [Fault(str(place), f"not YAML: {' '.join(str(error).split())}")]
     if not isinstance(data, dict):
         return {}, [Fault(str(place), "not a mapping", f"write the keys {', '.join(_KEYS)}")]
-    faults = [Fault(f"{place}: {key}", "unknown key", "remove it") for key in data if key not in _KEYS]
+    faults = [
+        Fault(f"{place}: {key}", "unknown key", "remove it") for key in data if key not in _KEYS
+    ]
     for key, kind in _KEYS.items():
         if type(data.get(key)) is not kind:
-            faults.append(Fault(f"{place}: {key}", f"must be of type {kind.__name__}, is {data.get(key)!r}"))
+            faults.append(
+                Fault(f"{place}: {key}", f"must be of type {kind.__name__}, is {data.get(key)!r}")
+            )
     if data.get("schema") not in (None, SCHEMA):
         faults.append(Fault(f"{place}: schema", f"is {data['schema']!r}", f"write {SCHEMA}"))
     if len(str(data.get("title"))) > _TITLE_LIMIT:
-        faults.append(Fault(f"{place}: title", "is too long", f"use at most {_TITLE_LIMIT} characters"))
+        faults.append(
+            Fault(f"{place}: title", "is too long", f"use at most {_TITLE_LIMIT} characters")
+        )
     host = data.get("host")
     if isinstance(host, str) and not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.test", host):
         faults.append(Fault(f"{place}: host", f"is {host!r}", "use a name below .test (RFC 6761)"))
     return {str(key): str(value) for key, value in data.items()}, faults
 
 
-def _read_manifest(text: str, place: Path, page_host: str) -> tuple[tuple[WebObject, ...], list[Fault]]:
+def _read_manifest(
+    text: str, place: Path, page_host: str
+) -> tuple[tuple[WebObject, ...], list[Fault]]:
     reader = csv.DictReader(io.StringIO(text))
     if tuple(reader.fieldnames or ()) not in (COLUMNS, WITH_HOST):
         return (), [Fault(f"{place}:1", "wrong header", f"write {','.join(COLUMNS)}[,host]")]
@@ -180,8 +194,12 @@ def _read_manifest(text: str, place: Path, page_host: str) -> tuple[tuple[WebObj
             faults.append(Fault(f"{place}:{reader.line_num}", f"path {item.path} occurs twice"))
         paths.add(item.path)
         if item.order != position:
-            faults.append(Fault(f"{place}:{reader.line_num}", f"order is {item.order}, must be {position}"))
-        if (item.loaded_as == "document") != (item.order == 1) or (item.loaded_as == "document" and item.host):
+            faults.append(
+                Fault(f"{place}:{reader.line_num}", f"order is {item.order}, must be {position}")
+            )
+        if (item.loaded_as == "document") != (item.order == 1) or (
+            item.loaded_as == "document" and item.host
+        ):
             faults.append(Fault(f"{place}:{reader.line_num}", _DOCUMENT))
         objects.append(item)
     if objects and not faults:
@@ -195,28 +213,46 @@ def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list
     if None in row or None in row.values():
         return None, [f"must have {len(COLUMNS)} fields, or as many as the header"]
     cell = {str(key): str(value) for key, value in row.items()}
-    reasons = [f"{key} is {cell[key]!r}, must be a positive integer" for key in ("order", "bytes", "zlib6_bytes")
-               if not re.fullmatch(r"[1-9]\d{0,8}", cell[key])]  # fmt: skip
+    reasons = [
+        f"{key} is {cell[key]!r}, must be a positive integer"
+        for key in ("order", "bytes", "zlib6_bytes")
+        if not re.fullmatch(r"[1-9]\d{0,8}", cell[key])
+    ]
     if cell["loaded_as"] not in MIMES:
         reasons.append(f"loaded_as is {cell['loaded_as']!r}, must be one of {', '.join(MIMES)}")
     elif cell["mime"] not in MIMES[cell["loaded_as"]]:
         allowed = " or ".join(MIMES[cell["loaded_as"]])
         reasons.append(f"mime of a {cell['loaded_as']} is {cell['mime']!r}, must be {allowed}")
     if not _PATH.fullmatch(cell["path"]):
-        reasons.append(f"path is {cell['path']!r}, must be a relative path of a-z, 0-9, '_', '-' with an extension")
+        reasons.append(
+            f"path is {cell['path']!r}, must be a relative path of a-z, 0-9, '_', '-' with an extension"
+        )
     match = _PIXELS.fullmatch(cell["pixels"])
-    if (cell["loaded_as"] in ("iframe", "img")) != (match is not None) or (cell["pixels"] and not match):
+    if (cell["loaded_as"] in ("iframe", "img")) != (match is not None) or (
+        cell["pixels"] and not match
+    ):
         reasons.append(
             f"pixels is {cell['pixels']!r}, must be WIDTHxHEIGHT (up to 1999) for iframe and img, else empty"
         )
     host = cell.get("host", "")
     if host and (len(host) > _MOST_OF_HOST or not _HOST.fullmatch(host)):
-        reasons.append(f"host is {host!r}, must be the labels of a domain name before the page's host, or empty")
+        reasons.append(
+            f"host is {host!r}, must be the labels of a domain name before the page's host, or empty"
+        )
     if reasons:
         return None, reasons
     pixels = (int(match[1]), int(match[2])) if match else None
-    item = WebObject(int(cell["order"]), cell["path"], cell["loaded_as"], cell["mime"], cell["group"], pixels,
-                     int(cell["bytes"]), int(cell["zlib6_bytes"]), host)  # fmt: skip
+    item = WebObject(
+        int(cell["order"]),
+        cell["path"],
+        cell["loaded_as"],
+        cell["mime"],
+        cell["group"],
+        pixels,
+        int(cell["bytes"]),
+        int(cell["zlib6_bytes"]),
+        host,
+    )
     return item, [reason] if (reason := _too_small(item, frame_bytes(item))) else []
 
 
@@ -228,10 +264,16 @@ def _too_small(item: WebObject, least: int) -> str:
     return ""
 
 
-def _check_totals(settings: dict[str, str], objects: Sequence[WebObject], place: Path) -> list[Fault]:
+def _check_totals(
+    settings: dict[str, str], objects: Sequence[WebObject], place: Path
+) -> list[Fault]:
     found = {"objects": len(objects), "bytes": sum(o.size_bytes for o in objects)}
     return [
-        Fault(f"{place}: {key}", f"says {settings[key]}, the sum in manifest.csv is {value}", "correct one of them")
+        Fault(
+            f"{place}: {key}",
+            f"says {settings[key]}, the sum in manifest.csv is {value}",
+            "correct one of them",
+        )
         for key, value in found.items()
         if settings[key] != str(value)
     ]
@@ -343,7 +385,9 @@ def _elements(objects: Iterable[WebObject], page_host: str) -> tuple[list[str], 
     return head, body
 
 
-def _document_parts(title: str, objects: Sequence[WebObject], page_host: str) -> tuple[str, list[str], str]:
+def _document_parts(
+    title: str, objects: Sequence[WebObject], page_host: str
+) -> tuple[str, list[str], str]:
     """Return what the document is made of apart from its running text: head and heading, elements, end."""
     sheets, body = _elements(objects, page_host)
     head = [
@@ -371,7 +415,9 @@ def _document(page: Page, item: WebObject) -> bytes:
     title = page.title.replace("&", "&amp;").replace("<", "&lt;")
     head, body, tail = _document_parts(title, page.objects, page.host)
     room = item.size_bytes - len(head) - len(tail) - sum(len(element) + 1 for element in body)
-    fresh = _fresh(room, item.zlib6_bytes, fixed=400 + 9.5 * len(page.objects), per_fresh=0.62, per_filler=0.02)
+    fresh = _fresh(
+        room, item.zlib6_bytes, fixed=400 + 9.5 * len(page.objects), per_fresh=0.62, per_filler=0.02
+    )
     text = _text(_seed(page, item), room, fresh)
     step, parts = room // max(1, len(body)), [head]
     for index, element in enumerate(body):
@@ -400,7 +446,9 @@ def _jpeg_frame(width: int, height: int) -> tuple[bytes, bytes]:
     app0 = b"\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
     tables = b"\xff\xdb\x00\x43\x00" + bytes([16] * 64)
     frame = b"\xff\xc0\x00\x0b\x08" + height.to_bytes(2) + width.to_bytes(2) + b"\x01\x01\x11\x00"
-    huffman = b"".join(b"\xff\xc4\x00\x14" + bytes([kind, 1, *[0] * 15, 0]) for kind in (0x00, 0x10))
+    huffman = b"".join(
+        b"\xff\xc4\x00\x14" + bytes([kind, 1, *[0] * 15, 0]) for kind in (0x00, 0x10)
+    )
     return (
         b"\xff\xd8" + app0,
         tables + frame + huffman + b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + scan + b"\xff\xd9",
@@ -441,7 +489,10 @@ def _gif_frame(width: int, height: int) -> tuple[bytes, bytes]:
     value |= 5 << bits
     bits += max(3, (5 + count).bit_length())
     stream = value.to_bytes(-(-bits // 8), "little")
-    blocks = b"".join(bytes([len(stream[at : at + 255])]) + stream[at : at + 255] for at in range(0, len(stream), 255))
+    blocks = b"".join(
+        bytes([len(stream[at : at + 255])]) + stream[at : at + 255]
+        for at in range(0, len(stream), 255)
+    )
     size = width.to_bytes(2, "little") + height.to_bytes(2, "little")
     head = b"GIF89a" + size + b"\x80\x00\x00" + b"\xff\xff\xff\x00\x00\x00"
     return head, b"\x2c\x00\x00\x00\x00" + size + b"\x00\x02" + blocks + b"\x00\x3b"
@@ -469,4 +520,8 @@ def frame_bytes(item: WebObject) -> int:
         head, tail = (_jpeg_frame if item.mime == "image/jpeg" else _gif_frame)(*item.pixels)
         frame = len(head) + len(tail)
         return frame if item.size_bytes == frame else frame + 5
-    return {"text/html": len(_FRAMED) - 2, "text/css": len("/**/"), "text/javascript": len("/**/")}.get(item.mime, 1)
+    return {
+        "text/html": len(_FRAMED) - 2,
+        "text/css": len("/**/"),
+        "text/javascript": len("/**/"),
+    }.get(item.mime, 1)

@@ -20,10 +20,17 @@ class ChangeOptions(Options):
     terminal: Annotated[
         int | None,
         limits("timeline.steps.set.terminal"),
-        Help("Terminal", "Of this terminal alone: 1 is the ST, 2 is st-2. Default: all.", "Link", metavar="N"),
+        Help(
+            "Terminal",
+            "Of this terminal alone: 1 is the ST, 2 is st-2. Default: all.",
+            "Link",
+            metavar="N",
+        ),
     ] = None
     delay_ms: Annotated[
-        float | None, limits("timeline.steps.set.delay_ms"), Help("Delay", "One-way delay.", "Link", unit="ms")
+        float | None,
+        limits("timeline.steps.set.delay_ms"),
+        Help("Delay", "One-way delay.", "Link", unit="ms"),
     ] = None
     attenuation_db: Annotated[
         float | None,
@@ -32,7 +39,12 @@ class ChangeOptions(Options):
     ] = None
     modcod: Annotated[
         str | None,
-        Help("MODCOD", "forward: fixed MODCOD of EN 302 307-1, 1 to 28, or acm.", "Link", metavar="ID"),
+        Help(
+            "MODCOD",
+            "forward: fixed MODCOD of EN 302 307-1, 1 to 28, or acm.",
+            "Link",
+            metavar="ID",
+        ),
     ] = None
     symbol_rate_baud: Annotated[
         float | None,
@@ -64,7 +76,8 @@ class ChangeOptions(Options):
         ),
     ] = None
     outage: Annotated[
-        str | None, Help("Outage", "on, off, or seconds after which it ends.", "Link", metavar="STATE")
+        str | None,
+        Help("Outage", "on, off, or seconds after which it ends.", "Link", metavar="STATE"),
     ] = None
     loss: Annotated[
         float | None,
@@ -113,17 +126,28 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
         if self.jitter_ms is not None:
             fields["jitter"] = {"uniform_ms": self.jitter_ms}
         if self.outage is not None:
-            fields["outage"] = self.outage == "on" if self.outage in ("on", "off") else float(self.outage)
+            fields["outage"] = (
+                self.outage == "on" if self.outage in ("on", "off") else float(self.outage)
+            )
         if self.queue is not None:
             fields["queue"] = self.queue_rule(self.queue)
         fields = {name: value for name, value in fields.items() if value is not None}
         if self.gateway is not None:
             fields["gateway"] = {"id": self.gateway, "waiting": self.handover or "keep"}
         elif self.handover is not None:
-            new = {name: fields.pop(name) for name in ("delay_ms", "symbol_rate_baud", "queue") if name in fields}
+            new = {
+                name: fields.pop(name)
+                for name in ("delay_ms", "symbol_rate_baud", "queue")
+                if name in fields
+            }
             fields["handover"] = {"waiting": self.handover, **new}
         try:
             return LinkSet.model_validate(fields)
         except ValidationError as error:
-            faults = [Fault(".".join(map(str, e["loc"])) or "set", e["msg"]) for e in error.errors(include_url=False)]
-            raise ConfigError("the link cannot be changed like this", faults, "satlab link set --help") from error
+            faults = [
+                Fault(".".join(map(str, e["loc"])) or "set", e["msg"])
+                for e in error.errors(include_url=False)
+            ]
+            raise ConfigError(
+                "the link cannot be changed like this", faults, "satlab link set --help"
+            ) from error

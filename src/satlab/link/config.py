@@ -55,7 +55,9 @@ RETURN = AliasChoices("return", "return_")
 class LinkModel(BaseModel):
     """Read-only, and closed to fields that the schema does not name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built where used: commands start sooner
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True
+    )  # built where used: commands start sooner
 
 
 class _Sparse(LinkModel):
@@ -200,7 +202,11 @@ class LinkSet(_Sparse):
     delay_ms: DelayMs | None = None
     loss: LossProcess | tuple[LossProcess, ...] | None = None
     jitter: UniformJitter | NormalJitter | None = None
-    outage: Annotated[bool, Field(strict=True)] | Annotated[float, limits("timeline.steps.set.outage")] | None = None
+    outage: (
+        Annotated[bool, Field(strict=True)]
+        | Annotated[float, limits("timeline.steps.set.outage")]
+        | None
+    ) = None
     queue: Queue | None = None
     attenuation_db: Annotated[float | None, limits("timeline.steps.set.attenuation_db")] = None
     modcod: Annotated[int, limits("timeline.steps.set.modcod")] | Literal["acm"] | None = None
@@ -212,7 +218,9 @@ class LinkSet(_Sparse):
     def _changes_something(self) -> Self:
         given = self.model_fields_set - {"direction", "terminal"}
         if not given:
-            names = ", ".join(name for name in type(self).model_fields if name not in ("direction", "terminal"))
+            names = ", ".join(
+                name for name in type(self).model_fields if name not in ("direction", "terminal")
+            )
             raise ValueError(f"changes nothing: set one of {names}")
         if self.direction.startswith("terrestrial") and (foreign := given - _TERRESTRIAL):
             raise ValueError(f"a terrestrial direction has no {', '.join(sorted(foreign))}")
@@ -394,14 +402,18 @@ def build_config(
         ConfigError: a value is out of its limits; every fault.
     """
     st, gw = (
-        _attachment(topology, lab_id, NetworkKind.SATELLITE, role) if request.emulator == "satlink" else None
+        _attachment(topology, lab_id, NetworkKind.SATELLITE, role)
+        if request.emulator == "satlink"
+        else None
         for role in (Role.ST, Role.GW)
     )
     far = _attachment(topology, lab_id, NetworkKind.INTERNET, Role.SERVER)
     near = _attachment(topology, lab_id, NetworkKind.INTERNET, None)
     delay_ms = request.terrestrial_one_way_delay_ms
     if delay_ms is None:
-        delay_ms = topology.networks[topology.network_of(NetworkKind.INTERNET)].one_way_delay_ms or 0.0
+        delay_ms = (
+            topology.networks[topology.network_of(NetworkKind.INTERNET)].one_way_delay_ms or 0.0
+        )
     try:
         return LinkConfig(
             run_id=request.run_id,
@@ -428,22 +440,32 @@ def build_config(
             gateways=_gateways(topology, lab_id, request.terminals) if st else (),
         )
     except ValidationError as error:
-        raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
+        raise ConfigError(
+            "the link cannot be used as requested", faults_of(error, "link")
+        ) from error
 
 
-def _gateways(topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]) -> tuple[FurtherGateway, ...]:
+def _gateways(
+    topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]
+) -> tuple[FurtherGateway, ...]:
     """Return the gateways of further spots, as many as the topology has: satlink names those that it lacks."""
     pairs = zip(terminals.further_spots(topology), terminals.gateways(found), strict=False)
     return tuple(
-        FurtherGateway(netns=str(netns_names.path(lab_id, spot.gateway)), tun=terminals.SAT, id=number)
+        FurtherGateway(
+            netns=str(netns_names.path(lab_id, spot.gateway)), tun=terminals.SAT, id=number
+        )
         for spot, number in pairs
     )
 
 
-def _further(topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]) -> tuple[Further, ...]:
+def _further(
+    topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]
+) -> tuple[Further, ...]:
     further, ids = terminals.further(topology), [one.id for one in found]
     if ids and len(ids) != len(further):
-        raise ConfigError(f"the profile has {len(ids)} further terminals, the topology {len(further)}")
+        raise ConfigError(
+            f"the profile has {len(ids)} further terminals, the topology {len(further)}"
+        )
     return tuple(
         Further(
             netns=str(netns_names.path(lab_id, one.st)),
@@ -463,11 +485,18 @@ def _probes(topology: Topology, lab_id: str, request: LinkRequest) -> Probes | N
     """Return the collector; entities of OpenSAND are where the emulation network is."""
     if request.probes is None:
         return None
-    emulation = {name for name, network in topology.networks.items() if network.kind is NetworkKind.EMULATION}
-    nodes = [n for n, node in topology.nodes.items() if emulation & {i.network for i in node.interfaces.values()}]
+    emulation = {
+        name for name, network in topology.networks.items() if network.kind is NetworkKind.EMULATION
+    }
+    nodes = [
+        n
+        for n, node in topology.nodes.items()
+        if emulation & {i.network for i in node.interfaces.values()}
+    ]
     is_relay = request.emulator == "opensand"
     return Probes(
-        address=request.probes, from_=tuple(str(netns_names.path(lab_id, n)) for n in nodes) if is_relay else ()
+        address=request.probes,
+        from_=tuple(str(netns_names.path(lab_id, n)) for n in nodes) if is_relay else (),
     )
 
 
@@ -479,7 +508,10 @@ def build_lan_config(topology: Topology, lab_id: str, path: LinkConfig, loss: fl
     # Down is from far to near: to the client.
     far, near = client_lan(topology)
     lossy = {"loss": {"ratio": loss, "unit": "packet"}}
-    steps = [{"at_s": 0, "set": {"direction": one, **lossy}} for one in ("terrestrial_down", "terrestrial_up")]
+    steps = [
+        {"at_s": 0, "set": {"direction": one, **lossy}}
+        for one in ("terrestrial_down", "terrestrial_up")
+    ]
     return LinkConfig(
         run_id=path.run_id,
         profile=path.profile,
@@ -506,7 +538,9 @@ def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
     return near, far
 
 
-def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None) -> Attachment:
+def _attachment(
+    topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None
+) -> Attachment:
     """Return a network's interface at the node with `role`; None = the one that is not the server's."""
     ends = topology.ends(topology.network_of(kind))
     roles = {end: topology.nodes[end.node].role for end in ends}

@@ -47,7 +47,9 @@ def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
             with connection.makefile("rb") as lines:
                 answer: dict[str, Any] = json.loads(lines.readline())
     except (OSError, ValueError) as error:
-        raise HostError(f"{path}: the link does not answer: {error}", "is the lab up? satlab status") from error
+        raise HostError(
+            f"{path}: the link does not answer: {error}", "is the lab up? satlab status"
+        ) from error
     if answer.get("ok") is not True:
         faults = [_fault(text) for text in answer.get("faults", ())]
         raise ConfigError("the link refuses the change", faults, "satlab link set --help")

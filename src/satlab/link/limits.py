@@ -40,7 +40,9 @@ def limits(path: str) -> Any:
     nodes = list(_at(link_schema(), path.split("."), link_schema()))
     found = {json.dumps(each, sort_keys=True) for node in nodes if (each := _limits(node))}
     if not nodes or len(found) > 1:
-        raise KeyError(f"schemas/link-config.schema.json: {path}: {len(found)} limits of {len(nodes)} values")
+        raise KeyError(
+            f"schemas/link-config.schema.json: {path}: {len(found)} limits of {len(nodes)} values"
+        )
     return Field(**json.loads(next(iter(found), "{}")))
 
 

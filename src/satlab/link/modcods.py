@@ -5,9 +5,18 @@ from collections.abc import Mapping
 from typing import Any
 
 _CODE_RATES = {
-    "1/4": 16008, "1/3": 21408, "2/5": 25728, "1/2": 32208, "3/5": 38688, "2/3": 43040, "3/4": 48408, "4/5": 51648,
-    "5/6": 53840, "8/9": 57472, "9/10": 58192,
-}  # fmt: skip
+    "1/4": 16008,
+    "1/3": 21408,
+    "2/5": 25728,
+    "1/2": 32208,
+    "3/5": 38688,
+    "2/3": 43040,
+    "3/4": 48408,
+    "4/5": 51648,
+    "5/6": 53840,
+    "8/9": 57472,
+    "9/10": 58192,
+}
 """BCH block of a normal FECFRAME by code rate, bits (EN 302 307-1 table 5a)."""
 _ORDER = (
     ("QPSK", 2, ("1/4", "1/3", "2/5", "1/2", "3/5", "2/3", "3/4", "4/5", "5/6", "8/9", "9/10")),
@@ -25,7 +34,9 @@ def _efficiency(bits: int, code_rate: str) -> float:
     return (_CODE_RATES[code_rate] - _HEADER) / (_FECFRAME // bits + _SLOT)
 
 
-_MODCODS = tuple((f"{name} {rate}", _efficiency(bits, rate)) for name, bits, rates in _ORDER for rate in rates)
+_MODCODS = tuple(
+    (f"{name} {rate}", _efficiency(bits, rate)) for name, bits, rates in _ORDER for rate in rates
+)
 
 
 def name(modcod_id: int) -> str:
@@ -47,6 +58,10 @@ def forward_rate_bps(segment: Mapping[str, Any], modcod_id: int) -> float | None
     and pilots change by at most some percent. None if one of the two is unknown.
     """
     try:
-        return float(segment["rate_bps"]) * efficiency(modcod_id) / efficiency(int(segment["modcod_id"]))
+        return (
+            float(segment["rate_bps"])
+            * efficiency(modcod_id)
+            / efficiency(int(segment["modcod_id"]))
+        )
     except (KeyError, TypeError, ValueError):
         return None

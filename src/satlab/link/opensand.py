@@ -136,21 +136,32 @@ class Platform:
 
     def topology(self, topology: Topology) -> Topology:
         """Return a topology with a node for each further terminal: on the satellite and the emulation network alone."""
-        further = {f"st{one.entity_id}": self._node(topology, one) for one in self.description.further_sts}
+        further = {
+            f"st{one.entity_id}": self._node(topology, one) for one in self.description.further_sts
+        }
         return topology.model_copy(update={"nodes": {**topology.nodes, **further}})
 
     def _node(self, topology: Topology, entity: Entity) -> Node:
         """Return the node of a further terminal, with an address on the satellite network that follows from its id."""
-        satellite, emulation = (topology.network_of(kind) for kind in (NetworkKind.SATELLITE, NetworkKind.EMULATION))
-        address = topology.networks[satellite].subnet.network_address + _FIRST_FURTHER + entity.entity_id
+        satellite, emulation = (
+            topology.network_of(kind) for kind in (NetworkKind.SATELLITE, NetworkKind.EMULATION)
+        )
+        address = (
+            topology.networks[satellite].subnet.network_address + _FIRST_FURTHER + entity.entity_id
+        )
         own = topology.nodes[topology.node_of(Role.ST)].interfaces
         names = {interface.network: name for name, interface in own.items()}
         addresses = {satellite: address, emulation: entity.emu_address}
-        return Node(role=Role.ST, interfaces={names[n]: Interface(network=n, address=a) for n, a in addresses.items()})
+        return Node(
+            role=Role.ST,
+            interfaces={names[n]: Interface(network=n, address=a) for n, a in addresses.items()},
+        )
 
     def machines(self, topology: Topology) -> list[Machine]:
         """Return the entities in the order of their start: SAT, GW, then the terminals."""
-        first = [Machine(r.value, topology.node_of(r), r, self.description.of(r)) for r in START_ORDER]
+        first = [
+            Machine(r.value, topology.node_of(r), r, self.description.of(r)) for r in START_ORDER
+        ]
         further = [(f"st{entity.entity_id}", entity) for entity in self.description.further_sts]
         return [*first, *(Machine(name, name, Role.ST, entity) for name, entity in further)]
 
@@ -165,7 +176,11 @@ class Platform:
     def taps(self, topology: Topology) -> dict[str, Tap]:
         """Return the TAPs, by node."""
         grounds = [(m.node, m.entity) for m in self.machines(topology)]
-        return {node: Tap(e.tap_iface, e.mac_address) for node, e in grounds if isinstance(e, GroundEntity)}
+        return {
+            node: Tap(e.tap_iface, e.mac_address)
+            for node, e in grounds
+            if isinstance(e, GroundEntity)
+        }
 
     def notes(self) -> list[str]:
         """Return the parts of the profile that this host does not support."""
@@ -230,11 +245,19 @@ def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
         section = f"{entity.infrastructure}: entity/entity_{role.value}"
         interfaces = topology.nodes[node].interfaces
         kinds = {name: topology.networks[i.network].kind for name, i in interfaces.items()}
-        addresses = [str(i.address) for name, i in interfaces.items() if kinds[name] is NetworkKind.EMULATION]
+        addresses = [
+            str(i.address) for name, i in interfaces.items() if kinds[name] is NetworkKind.EMULATION
+        ]
         if addresses != [str(entity.emu_address)]:
             known = " and ".join(addresses) or "no address"
-            reason = f"{entity.emu_address}, but {node} has {known} on the emulation network of lab.yml"
-            yield Fault(f"{section}/emu_address", reason, "satlab profile import writes a profile with these addresses")
+            reason = (
+                f"{entity.emu_address}, but {node} has {known} on the emulation network of lab.yml"
+            )
+            yield Fault(
+                f"{section}/emu_address",
+                reason,
+                "satlab profile import writes a profile with these addresses",
+            )
         if isinstance(entity, GroundEntity):
             yield from _misfits_of_tap(section, entity, {*interfaces, "lo"})
     for further in description.further_sts:
@@ -243,7 +266,9 @@ def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
         if not any(further.emu_address in subnet for subnet in subnets):
             reason = f"{further.emu_address} is not on the emulation network of lab.yml"
             yield Fault(
-                f"{place}/emu_address", reason, "satlab profile import writes a profile with addresses that are"
+                f"{place}/emu_address",
+                reason,
+                "satlab profile import writes a profile with addresses that are",
             )
         if further.gateway is not None:
             reason = f"belongs to GW {further.gateway}, and a lab with OpenSAND has one gateway"
@@ -254,7 +279,9 @@ def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
 def _misfits_of_tap(place: str, entity: GroundEntity, taken: set[str]) -> Iterator[Fault]:
     if entity.tap_iface in taken:
         yield Fault(
-            f"{place}/tap_iface", f"{entity.tap_iface} is another interface of its node in lab.yml", "rename it"
+            f"{place}/tap_iface",
+            f"{entity.tap_iface} is another interface of its node in lab.yml",
+            "rename it",
         )
     if not _MAC.fullmatch(entity.mac_address):
         reason = f"{entity.mac_address} is not a MAC address, and the TAP needs one"

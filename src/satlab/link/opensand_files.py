@@ -44,7 +44,11 @@ def put(parent: ET.Element, path: str, text: str, order: Iterable[str] = ()) -> 
         found = parent.find(name)
         if found is None:
             found = ET.Element(name)
-            before = list(order)[: list(order).index(name)] if name in order else [child.tag for child in parent]
+            before = (
+                list(order)[: list(order).index(name)]
+                if name in order
+                else [child.tag for child in parent]
+            )
             parent.insert(sum(child.tag in before for child in parent), found)
         parent = found
     parent.text = text
@@ -52,11 +56,18 @@ def put(parent: ET.Element, path: str, text: str, order: Iterable[str] = ()) -> 
 
 _BEFORE_STORAGE = ("entity", "logs")
 _STORAGE = (
-    "enable_local", "path_local", "enable_collector", "collector_address", "collector_logs", "collector_probes",
-)  # fmt: skip
+    "enable_local",
+    "path_local",
+    "enable_collector",
+    "collector_address",
+    "collector_logs",
+    "collector_probes",
+)
 
 
-def for_lab(source: Path, entity: Entity, records: Path, target: Path, probes_port: int | None = None) -> None:
+def for_lab(
+    source: Path, entity: Entity, records: Path, target: Path, probes_port: int | None = None
+) -> None:
     """Write the infrastructure file of an entity for one lab: its logs and probes go to `records`.
 
     With `probes_port` probes also go to that port of 127.0.0.1, logs to the next one; else to the profile's collector.

@@ -58,7 +58,9 @@ class Option:
 class Options(BaseModel):
     """Read-only. As pydantic has it, the options of a class stand behind those of its bases, the last base first."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built where used: commands start sooner
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True
+    )  # built where used: commands start sooner
 
     @classmethod
     def of(cls, **given: Any) -> Self:
@@ -68,7 +70,9 @@ class Options(BaseModel):
         except ValidationError as error:
             faults = [fault_of(cls, detail) for detail in error.errors(include_url=False)]
             if len(faults) == 1:
-                raise ConfigError(f"{faults[0].place}: {faults[0].reason}", hint=faults[0].remedy) from error
+                raise ConfigError(
+                    f"{faults[0].place}: {faults[0].reason}", hint=faults[0].remedy
+                ) from error
             raise ConfigError(f"{len(faults)} options cannot be used", faults) from error
 
 
@@ -99,15 +103,26 @@ def _option(model: type[Options], name: str) -> Option:
 
 def _help(model: type[Options], name: str) -> Help:
     """Return an option's help; a class that narrows an option of its base has the base's."""
-    bases = [base for base in model.__mro__ if issubclass(base, Options) and name in base.model_fields]
-    return next(each for base in bases for each in base.model_fields[name].metadata if isinstance(each, Help))
+    bases = [
+        base for base in model.__mro__ if issubclass(base, Options) and name in base.model_fields
+    ]
+    return next(
+        each
+        for base in bases
+        for each in base.model_fields[name].metadata
+        if isinstance(each, Help)
+    )
 
 
 def _range(field: FieldInfo) -> str:
     limits: dict[str, str] = {}
     for each in field.metadata:
         for name in ("gt", "ge", "le"):
-            value = getattr(each, name, None) if isinstance(each, annotated_types.BaseMetadata) else None
+            value = (
+                getattr(each, name, None)
+                if isinstance(each, annotated_types.BaseMetadata)
+                else None
+            )
             if value is not None:
                 limits[name] = str(int(value)) if value == int(value) else f"{value:g}"
     low = f"above {limits['gt']}" if "gt" in limits else limits.get("ge")

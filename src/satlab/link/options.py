@@ -40,7 +40,9 @@ from satlab.link.config import (
 from satlab.link.limits import limits
 from satlab.link.option_model import Help, Options, invalid, options_of
 
-LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
+LOSS_MODELS = (
+    "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
+)
 """How a loss model is written."""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
@@ -70,7 +72,9 @@ class PathOptions(Options):
         ),
     ] = "satlink"
     seed: Annotated[
-        int, limits("seed"), Help("Seed", "Seed of losses and jitter; same seed, same losses.", "Link", metavar="N")
+        int,
+        limits("seed"),
+        Help("Seed", "Seed of losses and jitter; same seed, same losses.", "Link", metavar="N"),
     ] = 1
     terrestrial_delay_ms: Annotated[
         float | None,
@@ -96,7 +100,12 @@ class PathOptions(Options):
     loss: Annotated[
         float,
         limits("forward.loss.ratio"),
-        Help("Loss ratio", "Independent losses on the satellite link, each direction.", "Losses", metavar="RATIO"),
+        Help(
+            "Loss ratio",
+            "Independent losses on the satellite link, each direction.",
+            "Losses",
+            metavar="RATIO",
+        ),
     ] = 0.0
     timing: Annotated[
         Timing,
@@ -132,10 +141,12 @@ class LossOptions(Options):
     """Loss processes."""
 
     loss_unit: Annotated[
-        LossUnit, Help("Loss unit", "Unit of losses: packet (IP) or frame (BBFRAME, burst).", "Losses")
+        LossUnit,
+        Help("Loss unit", "Unit of losses: packet (IP) or frame (BBFRAME, burst).", "Losses"),
     ] = "packet"
     loss_model: Annotated[
-        str | None, Help("Loss model", f"A further loss process: {LOSS_MODELS}.", "Losses", metavar="MODEL")
+        str | None,
+        Help("Loss model", f"A further loss process: {LOSS_MODELS}.", "Losses", metavar="MODEL"),
     ] = None
 
     @field_validator("loss_model")
@@ -160,16 +171,30 @@ class QueueOptions(Options):
     queue: Annotated[
         str | None,
         Field(max_length=32),
-        Help("Queue limit", f"Queue limit with its unit, in place of BDP: {QUEUES}.", "Queue and AQM", metavar="LIMIT"),
+        Help(
+            "Queue limit",
+            f"Queue limit with its unit, in place of BDP: {QUEUES}.",
+            "Queue and AQM",
+            metavar="LIMIT",
+        ),
     ] = None
     aqm: Annotated[
         Aqm | None,
-        Help("AQM", "Active queue management; without it the queue drops at its limit.", "Queue and AQM"),
+        Help(
+            "AQM",
+            "Active queue management; without it the queue drops at its limit.",
+            "Queue and AQM",
+        ),
     ] = None
     aqm_target_ms: Annotated[
         float | None,
         limits("forward.queue.target_ms"),
-        Help("AQM target", "Acceptable waiting time; default: 5, of pie 15.", "Queue and AQM", unit="ms"),
+        Help(
+            "AQM target",
+            "Acceptable waiting time; default: 5, of pie 15.",
+            "Queue and AQM",
+            unit="ms",
+        ),
     ] = None
     aqm_interval_ms: Annotated[
         float | None,
@@ -183,7 +208,8 @@ class QueueOptions(Options):
         ),
     ] = None
     ecn: Annotated[
-        bool, Help("ECN", "With AQM: mark ECN-capable packets in place of early drops.", "Queue and AQM")
+        bool,
+        Help("ECN", "With AQM: mark ECN-capable packets in place of early drops.", "Queue and AQM"),
     ] = False
 
     @field_validator("queue")
@@ -200,13 +226,17 @@ class QueueOptions(Options):
             if info.data["aqm"] is None:
                 raise invalid("needs --aqm", "add --aqm codel, fq-codel or pie")
             if info.data["aqm"] == "pie" and info.field_name == "aqm_interval_ms":
-                raise invalid("cannot be set: PIE has no interval", "leave it out, or use codel or fq-codel")
+                raise invalid(
+                    "cannot be set: PIE has no interval", "leave it out, or use codel or fq-codel"
+                )
         return value
 
     def queue_rule(self, limit: str) -> Queue:
         """Return the queue; `limit` where no other one is chosen."""
         times = {"target_ms": self.aqm_target_ms, "interval_ms": self.aqm_interval_ms}
-        return queue_limit(self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times})
+        return queue_limit(
+            self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times}
+        )
 
 
 class LabOptions(Options):
@@ -312,7 +342,9 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         if self.terminals is not None or self._has_one_terminal:
             return ()
         described = opensand.describe(self.profile_folder().resolve(), satlink)
-        return tuple(ProfileTerminal(further.entity_id, further.gateway) for further in described.further_sts)
+        return tuple(
+            ProfileTerminal(further.entity_id, further.gateway) for further in described.further_sts
+        )
 
     def topology(self, profile_terminals: Sequence[ProfileTerminal] | None = None) -> Topology:
         """Return the topology of `lab.yml` with these terminals; raises as the method `profile_terminals`.
@@ -376,7 +408,9 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()
-        return Timeline(starts=starts, steps=steps, file=str(self.timeline) if self.timeline else None)
+        return Timeline(
+            starts=starts, steps=steps, file=str(self.timeline) if self.timeline else None
+        )
 
     def _refuse_what_opensand_cannot(self) -> None:
         """Raise ConfigError for every option that OpenSAND does not support."""
@@ -387,13 +421,17 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         ]
         if faults:
             raise ConfigError(
-                "--emulator opensand: the link is what the profile says", faults, "or use satlink, which can"
+                "--emulator opensand: the link is what the profile says",
+                faults,
+                "or use satlink, which can",
             )
 
 
 def shipped_profiles(folder: Path = PROFILES) -> tuple[str, ...]:
     """Return the names of the profiles in a folder, geo first; without their common base (`_base`)."""
-    names = [path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")]
+    names = [
+        path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")
+    ]
     return tuple(sorted(names, key=lambda name: (name != "geo", name)))
 
 
@@ -419,7 +457,9 @@ def loss_model(text: str, unit: LossUnit) -> LossProcess:
                 chain = dict(zip(("p", "r", "step_ms", "min_burst_ms"), values, strict=False))
                 return GilbertElliott.model_validate({"unit": unit, **chain})
             case "bursts", 2:
-                return Bursts.model_validate({"unit": unit, "period_ms": values[0], "duration_ms": values[1]})
+                return Bursts.model_validate(
+                    {"unit": unit, "period_ms": values[0], "duration_ms": values[1]}
+                )
             case "trace", _ if rest:
                 return Trace(unit=unit, file=str(Path(rest).resolve()))
     except ValidationError:

@@ -35,7 +35,9 @@ class _DirectionPlan(LinkModel):
     bdp_bytes: int
     loss_ratio: float
     loss_unit: LossUnit
-    loss_models: tuple[Literal["bernoulli", "gilbert-elliott", "bursts", "trace"], ...] = ("bernoulli",)
+    loss_models: tuple[Literal["bernoulli", "gilbert-elliott", "bursts", "trace"], ...] = (
+        "bernoulli",
+    )
     jitter_mean_ms: float = 0.0
     udp_goodput_bps: float
     tcp_goodput_bps: float
@@ -155,7 +157,9 @@ def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
         file.write(config.to_json())
         file.flush()
         try:
-            return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
+            return ask(
+                LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable"
+            )
         except ConfigError as error:
             raise _of_the_user(error, file.name, config) from error
 
@@ -163,5 +167,9 @@ def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
 def _of_the_user(error: ConfigError, written: str, config: LinkConfig) -> ConfigError:
     """Return a refusal that names the user's timeline, and not the file `written` for satlink."""
     timeline = config.timeline.file if config.timeline else None
-    text = str(error).replace(f"{written}: timeline.", f"{timeline or 'timeline'}: ").replace(written, "the link")
+    text = (
+        str(error)
+        .replace(f"{written}: timeline.", f"{timeline or 'timeline'}: ")
+        .replace(written, "the link")
+    )
     return ConfigError(text, error.faults, error.hint)

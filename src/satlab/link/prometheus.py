@@ -91,11 +91,21 @@ TEXTS = {
 """All families, without their prefix."""
 _COUNTS = (
     *("in_packets", "in_bytes", "out_packets", "out_bytes", "sent_packets"),
-    *("dropped_packets", "marked_packets", "lost_packets", "late_packets", "frames", "lost_frames", "modcod_frames"),
+    *(
+        "dropped_packets",
+        "marked_packets",
+        "lost_packets",
+        "late_packets",
+        "frames",
+        "lost_frames",
+        "modcod_frames",
+    ),
     *("superframes", "slots_assigned", "slots_free", "slots_signalling", "slots_requested"),
     *("requests", "requests_lost", "plans_lost", "signalling_bytes"),
 )
-COUNTED = {name for name in TEXTS if name.removeprefix("terminal_").removeprefix("fifo_") in _COUNTS}
+COUNTED = {
+    name for name in TEXTS if name.removeprefix("terminal_").removeprefix("fifo_") in _COUNTS
+}
 """Families that count what happened in the interval; the others are states, rates and quantiles."""
 Values = dict[str, dict[str, float]]
 """Figures by family and labels."""
@@ -134,11 +144,19 @@ def values(sample: dict[str, Any]) -> Values:
         for modcod, frames in figures["frames_by_modcod"].items():
             found["modcod_frames"][f'{labels},modcod="{modcod}"'] = frames
         for terminal in figures.get("terminals", ()):
-            _put(found, "terminal_", OF_TERMINAL, f'{labels},terminal="{terminal["terminal"]}"', terminal)
+            _put(
+                found,
+                "terminal_",
+                OF_TERMINAL,
+                f'{labels},terminal="{terminal["terminal"]}"',
+                terminal,
+            )
     return found
 
 
-def _put(found: Values, prefix: str, texts: dict[str, str], labels: str, figures: dict[str, Any]) -> None:
+def _put(
+    found: Values, prefix: str, texts: dict[str, str], labels: str, figures: dict[str, Any]
+) -> None:
     """Add figures and those of their FIFOs. Names of FIFOs are letters, digits, `_`, `-` and `.`: without escapes."""
     for name in texts:
         if figures.get(name) is not None:
@@ -166,11 +184,22 @@ class Totals:
 def render(lab_id: str, sample: dict[str, Any], counts: Values | None = None) -> str:
     """Return the exposition text. With `counts` they are counters in place of the counts of the interval."""
     lab = f'lab="{lab_id}"'
-    parts = [family(f"{PREFIX}sample_time_seconds", "Unix time of the sample", "gauge", {lab: sample["t_unix_s"]})]
+    parts = [
+        family(
+            f"{PREFIX}sample_time_seconds",
+            "Unix time of the sample",
+            "gauge",
+            {lab: sample["t_unix_s"]},
+        )
+    ]
     for name, figures in values(sample).items():
         is_counter = counts is not None and name in COUNTED
         shown = counts.get(name, {}) if counts is not None and is_counter else figures
-        text = TEXTS[name].replace(" in the interval", " since the link started") if is_counter else TEXTS[name]
+        text = (
+            TEXTS[name].replace(" in the interval", " since the link started")
+            if is_counter
+            else TEXTS[name]
+        )
         labelled = {f"{lab},{labels}": value for labels, value in shown.items()}
         if is_counter:
             parts.append(family(f"{PREFIX}{name}_total", text, "counter", labelled))

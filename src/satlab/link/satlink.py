@@ -18,7 +18,9 @@ DEADLINE_S = 60.0
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-def ask(answer: type[Answer], satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> Answer:
+def ask(
+    answer: type[Answer], satlink: Path, verb: str, arguments: Sequence[str], refused: str
+) -> Answer:
     """Run `satlink VERB ARGUMENTS` and read the JSON it prints.
 
     Raises as `run`, and HostError when it answers what `answer` does not allow.
@@ -32,7 +34,9 @@ def ask(answer: type[Answer], satlink: Path, verb: str, arguments: Sequence[str]
         ) from error
 
 
-def run(satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> subprocess.CompletedProcess[str]:
+def run(
+    satlink: Path, verb: str, arguments: Sequence[str], refused: str
+) -> subprocess.CompletedProcess[str]:
     """Run `satlink VERB ARGUMENTS`; `refused` is the message of a refusal without one.
 
     Raises:
@@ -42,10 +46,16 @@ def run(satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> sub
     try:
         done = subprocess.run(
             [str(satlink), verb, *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
     except (FileNotFoundError, PermissionError) as error:
-        raise HostError(f"{satlink}: {error.strerror}", "start through ./satlab, which builds satlink") from error
+        raise HostError(
+            f"{satlink}: {error.strerror}", "start through ./satlab, which builds satlink"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise HostError(f"satlink {verb} did not answer in {DEADLINE_S:g} s") from error
     if done.returncode == ExitStatus.USAGE:

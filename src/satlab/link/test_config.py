@@ -13,7 +13,15 @@ from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.terminals import ProfileTerminal, spots, with_terminals
 from satlab.common.topology import load
 from satlab.link import satlink
-from satlab.link.config import BdpQueue, BytesQueue, Direction, LinkConfig, LinkRequest, Loss, build_config
+from satlab.link.config import (
+    BdpQueue,
+    BytesQueue,
+    Direction,
+    LinkConfig,
+    LinkRequest,
+    Loss,
+    build_config,
+)
 from satlab.link.plan import LinkPlan, ReturnPlan, ScpcPlan, plan_link
 from satlab.run import validate
 
@@ -29,13 +37,35 @@ PLAN = {
     "terminals": [],
     "advice": ["a BDP of 1.2 holds one window"],
 }
-_BOTH = {"symbol_rate_baud": 8e6, "modcod_id": 7, "modcod": "QPSK 3/4", "es_n0_db": 9.0, "rate_bps": 1e7}
-_BOTH |= {"one_way_delay_ms": 250.0, "queue_bytes": 9, "bdp_bytes": 8, "loss_ratio": 0.0, "loss_unit": "packet"}
-_BOTH |= {"queue_discipline": "pie", "queue_ecn": True, "loss_models": ["bursts"], "jitter_mean_ms": 1.0}
+_BOTH = {
+    "symbol_rate_baud": 8e6,
+    "modcod_id": 7,
+    "modcod": "QPSK 3/4",
+    "es_n0_db": 9.0,
+    "rate_bps": 1e7,
+}
+_BOTH |= {
+    "one_way_delay_ms": 250.0,
+    "queue_bytes": 9,
+    "bdp_bytes": 8,
+    "loss_ratio": 0.0,
+    "loss_unit": "packet",
+}
+_BOTH |= {
+    "queue_discipline": "pie",
+    "queue_ecn": True,
+    "loss_models": ["bursts"],
+    "jitter_mean_ms": 1.0,
+}
 _BOTH |= {"udp_goodput_bps": 9e6, "tcp_goodput_bps": 8e6}
 _ACM = {"modcod_ids": [1, 28], "margin_db": 1.0, "hysteresis_db": 0.3, "report_period_ms": 1000.0}
 PLAN["forward"] = _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM}
-PLAN["return"] = _BOTH | {"superframe_ns": 5, "slots_per_superframe": 4, "burst_payload_bytes": 100, "demand": None}
+PLAN["return"] = _BOTH | {
+    "superframe_ns": 5,
+    "slots_per_superframe": 4,
+    "burst_payload_bytes": 100,
+    "demand": None,
+}
 
 
 def schema(name: str) -> Any:
@@ -81,18 +111,29 @@ def test_what_is_asked_reaches_the_configuration() -> None:
         ).to_json()
     )
     jsonschema.validate(document, schema("link-config"))
-    assert document["forward"] == {"queue": {"bytes": 5000}, "loss": {"ratio": 0.01, "unit": "frame"}}
+    assert document["forward"] == {
+        "queue": {"bytes": 5000},
+        "loss": {"ratio": 0.01, "unit": "frame"},
+    }
     assert document["return"] == {"queue": {"bdp": 2.0}, "loss": {"ratio": 0.0, "unit": "packet"}}
     assert document["terrestrial_one_way_delay_ms"] == 0.0
-    assert (document["metrics"], document["seed"], document["run_id"]) == ("/runs/x/raw/link.jsonl", 7, "x")
+    assert (document["metrics"], document["seed"], document["run_id"]) == (
+        "/runs/x/raw/link.jsonl",
+        7,
+        "x",
+    )
 
 
 def test_further_terminals_have_their_ids_of_the_profile() -> None:
     topology = with_terminals(load(), 3)
 
     def further(*ids: int) -> list[dict[str, Any]]:
-        request = LinkRequest(profile=Path("/profiles/geo"), terminals=tuple(map(ProfileTerminal, ids)))
-        document = json.loads(build_config(topology, "demo", request, metrics=Path("/run/link.jsonl")).to_json())
+        request = LinkRequest(
+            profile=Path("/profiles/geo"), terminals=tuple(map(ProfileTerminal, ids))
+        )
+        document = json.loads(
+            build_config(topology, "demo", request, metrics=Path("/run/link.jsonl")).to_json()
+        )
         jsonschema.validate(document, schema("link-config"))
         found: list[dict[str, Any]] = document["terminals"]
         return found
@@ -110,10 +151,17 @@ def test_p345_gateways_of_spots_have_their_ids_of_the_profile() -> None:
     found = (ProfileTerminal(4, 6), ProfileTerminal(5))
     topology = with_terminals(load(), 3, spots(found))
     request = LinkRequest(profile=Path("/profiles/geo"), terminals=found)
-    document = json.loads(build_config(topology, "demo", request, metrics=Path("/run/link.jsonl")).to_json())
+    document = json.loads(
+        build_config(topology, "demo", request, metrics=Path("/run/link.jsonl")).to_json()
+    )
     jsonschema.validate(document, schema("link-config"))
-    assert document["gateways"] == [{"netns": "/run/netns/satlab-demo.gw-2", "tun": "sat0", "id": 6}]
-    assert [one["address"] for one in document["terminals"]] == ["198.18.162.3/32", "198.18.63.4/32"]
+    assert document["gateways"] == [
+        {"netns": "/run/netns/satlab-demo.gw-2", "tun": "sat0", "id": 6}
+    ]
+    assert [one["address"] for one in document["terminals"]] == [
+        "198.18.162.3/32",
+        "198.18.63.4/32",
+    ]
 
 
 def test_opensand_takes_the_satellite_segment_from_satlink() -> None:
@@ -158,7 +206,10 @@ def test_model_and_schema_refuse_the_same(change: dict[str, Any]) -> None:
 def test_bad_requests_are_reported_whole() -> None:
     with pytest.raises(ConfigError) as caught:
         config(seed=-1, metrics_interval_ms=1)
-    assert [fault.place for fault in caught.value.faults] == ["link.seed", "link.metrics_interval_ms"]
+    assert [fault.place for fault in caught.value.faults] == [
+        "link.seed",
+        "link.metrics_interval_ms",
+    ]
 
 
 def test_plan_is_read(tmp_path: Path) -> None:
@@ -172,7 +223,9 @@ def test_plan_is_read(tmp_path: Path) -> None:
 
 
 def test_p307_the_plan_of_an_scpc_return_link_is_read(tmp_path: Path) -> None:
-    scpc = PLAN | {"return": _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM, "demand": None}}
+    scpc = PLAN | {
+        "return": _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM, "demand": None}
+    }
     jsonschema.validate(scpc, schema("link-plan"))
     plan = plan_link(config(), program(tmp_path, stdout=json.dumps(scpc)))
     assert isinstance(plan.return_, ScpcPlan)
@@ -207,12 +260,16 @@ def test_faults_of_the_profile_are_handed_on(tmp_path: Path) -> None:
         ({"stdout": json.dumps(PLAN | {"extra": 1})}, "answer not understood"),
     ],
 )
-def test_an_unusable_answer_is_the_hosts_fault(tmp_path: Path, answer: dict[str, Any], says: str) -> None:
+def test_an_unusable_answer_is_the_hosts_fault(
+    tmp_path: Path, answer: dict[str, Any], says: str
+) -> None:
     with pytest.raises(HostError, match=says):
         plan_link(config(), program(tmp_path, **answer))
 
 
-def test_no_profile_is_valid_by_a_program_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_profile_is_valid_by_a_program_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "SATLINK", program(tmp_path, status=101))
     with pytest.raises(HostError, match="satlink validate ended with status 101"):
         validate.check(paths.PROFILES / "geo")

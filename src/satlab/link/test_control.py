@@ -47,7 +47,9 @@ def test_change_sends_what_was_chosen_alone(tmp_path: Path) -> None:
 
 def test_refusal_lists_every_fault(tmp_path: Path) -> None:
     """The user has to fix what satlink refuses."""
-    thread, _ = answered(tmp_path / "s", b'{"ok": false, "faults": ["set.x: is unknown", "set.y: is unknown"]}\n')
+    thread, _ = answered(
+        tmp_path / "s", b'{"ok": false, "faults": ["set.x: is unknown", "set.y: is unknown"]}\n'
+    )
     with pytest.raises(ConfigError) as caught:
         control.state(tmp_path / "s")
     thread.join()
@@ -122,7 +124,9 @@ def test_sets_satisfy_the_schema() -> None:
         {"modcod": "acm", "handover": {"waiting": "keep", "delay_ms": 16, "queue": {"bdp": 1}}},
         {"direction": "both", "terminal": 2, "gateway": {"id": 6, "waiting": "flush"}},
     ):
-        jsonschema.validate(LinkSet.model_validate({"direction": "forward", **fields}).model_dump(), shape)
+        jsonschema.validate(
+            LinkSet.model_validate({"direction": "forward", **fields}).model_dump(), shape
+        )
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"direction": "both"}, shape)
 
@@ -145,11 +149,24 @@ def test_command_line_becomes_a_set() -> None:
             "jitter": {"uniform_ms": 2.0},
             "outage": False,
         },
-        {"direction": "both", "delay_ms": 5.0, "outage": 1.0, "queue": {"packets": 9, "aqm": "pie"}},
+        {
+            "direction": "both",
+            "delay_ms": 5.0,
+            "outage": 1.0,
+            "queue": {"packets": 9, "aqm": "pie"},
+        },
         {"direction": "forward", "attenuation_db": 6.0, "modcod": 4, "symbol_rate_baud": 20000000},
-        {"direction": "both", "handover": {"waiting": "flush", "delay_ms": 16.0, "queue": {"bdp": 1.0}}},
+        {
+            "direction": "both",
+            "handover": {"waiting": "flush", "delay_ms": 16.0, "queue": {"bdp": 1.0}},
+        },
         {"direction": "return", "loss": {"ratio": 0.0, "unit": "frame"}},
-        {"direction": "both", "terminal": 2, "outage": 0.5, "gateway": {"id": 6, "waiting": "keep"}},
+        {
+            "direction": "both",
+            "terminal": 2,
+            "outage": 0.5,
+            "gateway": {"id": 6, "waiting": "keep"},
+        },
         {"direction": "both", "gateway": {"id": 0, "waiting": "drop"}},
     ]
 
@@ -162,7 +179,14 @@ def test_a_change_of_one_direction_has_no_gateway() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"aqm": "pie"}, {"outage": "soon"}, {"modcod": "acm"}, {"symbol_rate_baud": 1.5}, {"handover": "hold"}],
+    [
+        {},
+        {"aqm": "pie"},
+        {"outage": "soon"},
+        {"modcod": "acm"},
+        {"symbol_rate_baud": 1.5},
+        {"handover": "hold"},
+    ],
 )
 def test_a_change_that_cannot_be_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -174,7 +198,11 @@ SAMPLE = {"type": "sample", "t_unix_s": 5.5, "forward": None}
 
 def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
     """The last whole sample counts, whatever comes after it."""
-    figures: dict[str, Any] = {**dict.fromkeys(prometheus.HELP, 1), "rate_bps": 2e6, "frame_fill_ratio": None}
+    figures: dict[str, Any] = {
+        **dict.fromkeys(prometheus.HELP, 1),
+        "rate_bps": 2e6,
+        "frame_fill_ratio": None,
+    }
     figures["frames_by_modcod"] = {"QPSK 1/2": 7}
     file = tmp_path / "link.jsonl"
     change = {"type": "change", "set": {}}
@@ -182,7 +210,10 @@ def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"type": "sam')
     text = prometheus.render("lab", prometheus.last_sample(file))
     assert 'satlab_link_sample_time_seconds{lab="lab"} 5.5\n' in text
-    assert '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"} 2000000.0\n' in text
+    assert (
+        '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"} 2000000.0\n'
+        in text
+    )
     assert 'satlab_link_modcod_frames{lab="lab",direction="return",modcod="QPSK 1/2"} 7\n' in text
     assert "frame_fill" not in text
     assert "forward" not in text

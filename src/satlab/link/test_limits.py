@@ -26,7 +26,9 @@ def values(document: dict[str, Any]) -> dict[str, set[str]]:
             words = [each["const"]] if "const" in each else each.get("enum", [])
             rules = {keyword: each[keyword] for keyword in LIMITS & each.keys()}
             kinds = each.get("type", []) if not words else []
-            kinds = [kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"]
+            kinds = [
+                kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"
+            ]
             said = [json.dumps({"type": kind, **rules}, sort_keys=True) for kind in kinds]
             found.setdefault(path, set()).update(map(str, words), said)
             for name, child in each.get("properties", {}).items():
@@ -41,7 +43,9 @@ def test_link_config_has_the_limits_of_the_schema() -> None:
     only_satlink = {path for path in schema if path.split(".")[0] == "emulation"}
     assert schema.keys() - model.keys() == only_satlink
     assert model.keys() <= schema.keys()
-    assert {path for path in model if model[path] != schema[path] and not path.endswith(NARROWER)} == set()
+    assert {
+        path for path in model if model[path] != schema[path] and not path.endswith(NARROWER)
+    } == set()
 
 
 def test_link_plan_has_the_values_of_the_schema() -> None:

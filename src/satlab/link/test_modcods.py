@@ -15,7 +15,9 @@ from satlab.link import modcods
         (28, "32APSK 9/10", 4.453027),
     ],
 )
-def test_names_and_efficiencies_are_those_of_table_13(number: int, name: str, bits_per_symbol: float) -> None:
+def test_names_and_efficiencies_are_those_of_table_13(
+    number: int, name: str, bits_per_symbol: float
+) -> None:
     assert modcods.name(number) == name
     assert modcods.efficiency(number) == pytest.approx(bits_per_symbol, abs=1e-6)
 
@@ -23,7 +25,9 @@ def test_names_and_efficiencies_are_those_of_table_13(number: int, name: str, bi
 def test_a_rate_follows_the_modcod() -> None:
     segment = {"rate_bps": 19_609_726.0, "modcod_id": 1}
     assert modcods.forward_rate_bps(segment, 1) == 19_609_726.0
-    assert modcods.forward_rate_bps(segment, 4) == pytest.approx(19_609_726.0 * 0.988858 / 0.490243, rel=1e-5)
+    assert modcods.forward_rate_bps(segment, 4) == pytest.approx(
+        19_609_726.0 * 0.988858 / 0.490243, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("number", [0, 29, -1])

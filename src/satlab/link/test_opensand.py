@@ -26,8 +26,18 @@ def description(**changes: dict[str, Any]) -> dict[str, Any]:
         "schema": "satlab/profile-description/2",
         "topology": "topology.xml",
         "sat": {"entity_id": 2, "emu_address": "10.77.0.1"},
-        "gw": {"entity_id": 0, "emu_address": "10.77.0.2", "tap_iface": "tap", "mac_address": "00:00:00:00:00:01"},
-        "st": {"entity_id": 1, "emu_address": "10.77.0.3", "tap_iface": "tap", "mac_address": "00:00:00:00:00:02"},
+        "gw": {
+            "entity_id": 0,
+            "emu_address": "10.77.0.2",
+            "tap_iface": "tap",
+            "mac_address": "00:00:00:00:00:01",
+        },
+        "st": {
+            "entity_id": 1,
+            "emu_address": "10.77.0.3",
+            "tap_iface": "tap",
+            "mac_address": "00:00:00:00:00:02",
+        },
     }
     for entity in ("sat", "gw", "st"):
         profile = None if entity == "sat" else f"profile_{entity}.xml"
@@ -38,7 +48,9 @@ def description(**changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def platform(**changes: dict[str, Any]) -> Platform:
-    return Platform(Path("/usr/bin/opensand"), Path("/p"), Description.model_validate(description(**changes)))
+    return Platform(
+        Path("/usr/bin/opensand"), Path("/p"), Description.model_validate(description(**changes))
+    )
 
 
 @pytest.fixture
@@ -51,9 +63,20 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_given(tmp_path: Path) -> None:
-    further = {"entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04"}
-    files = {"path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml"}
+def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_given(
+    tmp_path: Path,
+) -> None:
+    further = {
+        "entity_id": 4,
+        "emu_address": "10.77.0.4",
+        "tap_iface": "tap",
+        "mac_address": "00:00:00:00:00:04",
+    }
+    files = {
+        "path_local": None,
+        "infrastructure": "infrastructure_st.xml",
+        "profile": "profile_st4.xml",
+    }
     program = satlink(tmp_path, description(further={"st4": further | files}))
     assert LinkOptions().profile_terminals(program) == (ProfileTerminal(4),)
     for options in ({"terminals": 1}, {"terminals": 3}, {"timing": "opensand"}):
@@ -65,9 +88,20 @@ def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_give
 
 
 def test_p346_opensand_with_terminals_of_several_gateways_is_refused_by_name() -> None:
-    further = {"entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04"}
-    files = {"path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml"}
-    found = Description.model_validate(description(further={"st4": further | files | {"gateway": 6}}))
+    further = {
+        "entity_id": 4,
+        "emu_address": "10.77.0.4",
+        "tap_iface": "tap",
+        "mac_address": "00:00:00:00:00:04",
+    }
+    files = {
+        "path_local": None,
+        "infrastructure": "infrastructure_st.xml",
+        "profile": "profile_st4.xml",
+    }
+    found = Description.model_validate(
+        description(further={"st4": further | files | {"gateway": 6}})
+    )
     (fault,) = opensand.misfits(found, TOPOLOGY)
     assert "belongs to GW 6, and a lab with OpenSAND has one gateway" in fault.reason
     assert fault.remedy == "use satlink, which has several gateways"
@@ -107,7 +141,11 @@ def test_satlink_is_asked_and_the_program_found(tmp_path: Path, program: Path) -
 
 def test_every_misfit_is_named(tmp_path: Path, program: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        prepare(tmp_path, sat={"emu_address": "10.77.0.9"}, st={"emu_address": "10.77.0.1", "tap_iface": "sat0"})
+        prepare(
+            tmp_path,
+            sat={"emu_address": "10.77.0.9"},
+            st={"emu_address": "10.77.0.1", "tap_iface": "sat0"},
+        )
     assert [fault.place for fault in caught.value.faults] == [
         "infrastructure_sat.xml: entity/entity_sat/emu_address",
         "infrastructure_st.xml: entity/entity_st/emu_address",
@@ -124,7 +162,9 @@ def test_a_topology_without_emulation_network_does_not_fit(tmp_path: Path, progr
     assert "gw has no address on the emulation network" in caught.value.faults[0].reason
 
 
-def test_without_the_program_the_hint_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_program_the_hint_names_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(opensand.PROGRAM_VARIABLE, str(tmp_path / "missing"))
     with pytest.raises(HostError, match="missing: OpenSAND is not installed") as caught:
         prepare(tmp_path)
@@ -133,10 +173,15 @@ def test_without_the_program_the_hint_names_its_package(tmp_path: Path, monkeypa
 
 SECOND = {
     "st4": {
-        "entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04",
-        "path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml",
+        "entity_id": 4,
+        "emu_address": "10.77.0.4",
+        "tap_iface": "tap",
+        "mac_address": "00:00:00:00:00:04",
+        "path_local": None,
+        "infrastructure": "infrastructure_st.xml",
+        "profile": "profile_st4.xml",
     }
-}  # fmt: skip
+}
 
 
 def test_commands_are_in_order_and_name_the_profile_s_files() -> None:
@@ -148,8 +193,14 @@ def test_commands_are_in_order_and_name_the_profile_s_files() -> None:
     assert commands["sat"] == [*begin, "/run/sat.xml", "-t", "/p/topology.xml", "-v"]
     for name in ("gw", "st", "st4"):
         assert commands[name] == [
-            *begin, f"/run/{name}.xml", "-t", "/p/topology.xml", "-p", f"/p/profile_{name}.xml", "-v"
-        ]  # fmt: skip
+            *begin,
+            f"/run/{name}.xml",
+            "-t",
+            "/p/topology.xml",
+            "-p",
+            f"/p/profile_{name}.xml",
+            "-v",
+        ]
 
 
 def test_a_second_terminal_has_a_node_of_its_own() -> None:
@@ -157,7 +208,10 @@ def test_a_second_terminal_has_a_node_of_its_own() -> None:
     topology = found.topology(TOPOLOGY)
     assert topology.node_of(Role.ST) == "st"
     interfaces = topology.nodes["st4"].interfaces
-    assert {name: str(i.address) for name, i in interfaces.items()} == {"sat0": "198.18.63.104", "emu0": "10.77.0.4"}
+    assert {name: str(i.address) for name, i in interfaces.items()} == {
+        "sat0": "198.18.63.104",
+        "emu0": "10.77.0.4",
+    }
     assert found.taps(topology)["st4"] == Tap("tap", "00:00:00:00:00:04")
     assert platform().topology(TOPOLOGY) == TOPOLOGY
 
@@ -169,7 +223,9 @@ def test_each_lab_keeps_its_own_probes(tmp_path: Path) -> None:
     terminal, second = found.description.st, found.description.further_sts[0]
     opensand_files.for_lab(source, terminal, tmp_path / "own", tmp_path / "st.xml")
     opensand_files.for_lab(source, second, tmp_path / "other", tmp_path / "st4.xml")
-    before, own, other = (opensand_files.read(file) for file in (source, tmp_path / "st.xml", tmp_path / "st4.xml"))
+    before, own, other = (
+        opensand_files.read(file) for file in (source, tmp_path / "st.xml", tmp_path / "st4.xml")
+    )
     assert own.findtext("storage/path_local") == str(tmp_path / "own")
     assert own.findtext("storage/enable_local") == "true"
     assert own.findtext("entity/entity_st/entity_id") == "1"
@@ -178,7 +234,9 @@ def test_each_lab_keeps_its_own_probes(tmp_path: Path) -> None:
     assert other.findtext("entity/entity_st/emu_address") == "10.77.0.4"
     assert [child.tag for child in own] == [child.tag for child in before]
     for section in ("logs", "infrastructure"):
-        assert list(map(str.strip, itertext(own, section))) == list(map(str.strip, itertext(before, section)))
+        assert list(map(str.strip, itertext(own, section))) == list(
+            map(str.strip, itertext(before, section))
+        )
 
 
 def itertext(root: ET.Element, section: str) -> list[str]:
@@ -193,7 +251,9 @@ def test_a_file_without_storage_gets_one_in_its_place(tmp_path: Path) -> None:
     assert storage is not None
     root.remove(storage)
     opensand_files.write(root, tmp_path / "bare.xml")
-    opensand_files.for_lab(tmp_path / "bare.xml", platform().description.sat, tmp_path / "own", tmp_path / "sat.xml")
+    opensand_files.for_lab(
+        tmp_path / "bare.xml", platform().description.sat, tmp_path / "own", tmp_path / "sat.xml"
+    )
     done = opensand_files.read(tmp_path / "sat.xml")
     assert [child.tag for child in done] == ["entity", "logs", "storage", "infrastructure"]
     assert [leaf.tag for leaf in done.iterfind("storage/*")] == ["enable_local", "path_local"]
@@ -201,7 +261,10 @@ def test_a_file_without_storage_gets_one_in_its_place(tmp_path: Path) -> None:
 
 def test_taps_are_those_of_the_profile() -> None:
     taps = platform(st={"tap_iface": "opensand_tap"}).taps(TOPOLOGY)
-    assert taps == {"st": Tap("opensand_tap", "00:00:00:00:00:02"), "gw": Tap("tap", "00:00:00:00:00:01")}
+    assert taps == {
+        "st": Tap("opensand_tap", "00:00:00:00:00:02"),
+        "gw": Tap("tap", "00:00:00:00:00:01"),
+    }
 
 
 def test_small_buffers_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +281,14 @@ def test_small_buffers_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("code", "says"),
-    [(14, "topology file"), (15, "profile file"), (103, "initialized"), (139, "crash"), (-11, "crash"), (99, "")],
+    [
+        (14, "topology file"),
+        (15, "profile file"),
+        (103, "initialized"),
+        (139, "crash"),
+        (-11, "crash"),
+        (99, ""),
+    ],
 )
 def test_exit_codes_have_a_meaning(code: int, says: str) -> None:
     assert says in opensand.meaning(code)
@@ -230,7 +300,11 @@ def test_exit_codes_have_a_meaning(code: int, says: str) -> None:
     [
         (Role.GW, "", "gw is not initialized"),
         (Role.GW, "[EVENT][gw0][status] Blocks initialized\n", "gw is initialized"),
-        (Role.ST, "[EVENT][st1][status] Blocks initialized\n", "st is initialized but not logged on"),
+        (
+            Role.ST,
+            "[EVENT][st1][status] Blocks initialized\n",
+            "st is initialized but not logged on",
+        ),
         (
             Role.ST,
             "[status] Blocks initialized\n[EVENT][st1][dvb.login] Login complete with MAC 1\n",
@@ -244,15 +318,25 @@ def test_logs_show_the_progress_of_a_start(role: Role, log: str, says: str) -> N
 
 
 def test_options_that_opensand_cannot_do_are_refused_by_name() -> None:
-    asked = LinkOptions(emulator="opensand", loss=0.01, queue_bdp=3.0, seed=2, terrestrial_delay_ms=10.0)
+    asked = LinkOptions(
+        emulator="opensand", loss=0.01, queue_bdp=3.0, seed=2, terrestrial_delay_ms=10.0
+    )
     with pytest.raises(ConfigError) as caught:
         asked.request()
-    assert [fault.place for fault in caught.value.faults] == ["--seed 2", "--loss 0.01", "--queue-bdp 3.0"]
+    assert [fault.place for fault in caught.value.faults] == [
+        "--seed 2",
+        "--loss 0.01",
+        "--queue-bdp 3.0",
+    ]
     request = LinkOptions(emulator="opensand", terrestrial_delay_ms=10.0).request()
     assert (request.emulator, request.terrestrial_one_way_delay_ms) == ("opensand", 10.0)
 
 
-def test_no_tap_gets_what_only_opensand_takes_for_a_mac_address(tmp_path: Path, program: Path) -> None:
+def test_no_tap_gets_what_only_opensand_takes_for_a_mac_address(
+    tmp_path: Path, program: Path
+) -> None:
     with pytest.raises(ConfigError) as caught:
         prepare(tmp_path, st={"mac_address": "02"})
-    assert [fault.place for fault in caught.value.faults] == ["infrastructure_st.xml: entity/entity_st/mac_address"]
+    assert [fault.place for fault in caught.value.faults] == [
+        "infrastructure_st.xml: entity/entity_st/mac_address"
+    ]

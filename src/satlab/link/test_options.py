@@ -31,7 +31,15 @@ def test_a_choice_becomes_the_command_line_that_makes_it() -> None:
     """What is as by default is left out, but for the profile."""
     assert LinkOptions().arguments() == ["--profile", "geo"]
     options = LinkOptions(profile="leo", loss=0.01, aqm="pie", ecn=True, timeline=Path("a.json"))
-    assert options.arguments()[2:] == ["--loss", "0.01", "--aqm", "pie", "--ecn", "--timeline", "a.json"]
+    assert options.arguments()[2:] == [
+        "--loss",
+        "0.01",
+        "--aqm",
+        "pie",
+        "--ecn",
+        "--timeline",
+        "a.json",
+    ]
     result = CliRunner().invoke(cli.app, ["run", "none.json", *options.arguments(), "--dry-run"])
     assert "No such option" not in result.output
 
@@ -43,7 +51,11 @@ def test_labs_have_as_many_terminals_as_lab_yml_names_unless_another_number_is_a
     assert clients(LinkOptions().topology(())) == ("client", "client-2")
     assert len(clients(LinkOptions(terminals=4).topology())) == 4
     assert len(clients(LinkOptions().topology((ProfileTerminal(4), ProfileTerminal(5))))) == 3
-    for alone in (LinkOptions(timing="opensand"), LinkOptions(emulator="opensand"), LinkOptions(terminals=1)):
+    for alone in (
+        LinkOptions(timing="opensand"),
+        LinkOptions(emulator="opensand"),
+        LinkOptions(terminals=1),
+    ):
         assert clients(alone.topology(())) == ("client",)
 
 
@@ -55,10 +67,21 @@ def test_defaults_say_no_more_than_they_did() -> None:
 def test_queue_limits_and_management() -> None:
     """A limit has its unit; management takes its times and marks."""
     assert asked(queue="60000bytes")["queue"] == {"bytes": 60000}
-    assert asked(queue="200 packets", aqm="pie", ecn=True)["queue"] == {"packets": 200, "aqm": "pie", "ecn": True}
+    assert asked(queue="200 packets", aqm="pie", ecn=True)["queue"] == {
+        "packets": 200,
+        "aqm": "pie",
+        "ecn": True,
+    }
     codel = {"bdp": 0.5, "aqm": "codel", "target_ms": 30.0, "interval_ms": 600.0}
-    assert asked(queue="0.5bdp", aqm="codel", aqm_target_ms=30.0, aqm_interval_ms=600.0)["queue"] == codel
-    assert asked(aqm="pie", aqm_target_ms=0.0)["queue"] == {"bdp": 1.2, "aqm": "pie", "target_ms": 0.0}
+    assert (
+        asked(queue="0.5bdp", aqm="codel", aqm_target_ms=30.0, aqm_interval_ms=600.0)["queue"]
+        == codel
+    )
+    assert asked(aqm="pie", aqm_target_ms=0.0)["queue"] == {
+        "bdp": 1.2,
+        "aqm": "pie",
+        "target_ms": 0.0,
+    }
 
 
 def test_loss_models_and_jitter(tmp_path: Path) -> None:
@@ -68,9 +91,16 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
     optical = {**chain, "step_ms": 1.0, "min_burst_ms": 10.0, "unit": "packet"}
     assert asked(loss_model="gilbert-elliott:0.01,0.167,1,10")["loss"] == optical
     bursts = {"model": "bursts", "period_ms": 1000.0, "duration_ms": 20.0, "unit": "packet"}
-    assert asked(loss=0.1, loss_model="bursts:1000,20")["loss"] == [{"ratio": 0.1, "unit": "packet"}, bursts]
+    assert asked(loss=0.1, loss_model="bursts:1000,20")["loss"] == [
+        {"ratio": 0.1, "unit": "packet"},
+        bursts,
+    ]
     trace = tmp_path / "loss.txt"
-    assert asked(loss_model=f"trace:{trace}")["loss"] == {"model": "trace", "file": str(trace), "unit": "packet"}
+    assert asked(loss_model=f"trace:{trace}")["loss"] == {
+        "model": "trace",
+        "file": str(trace),
+        "unit": "packet",
+    }
     assert asked(jitter_ms=2.0)["jitter"] == {"uniform_ms": 2.0}
     assert LinkOptions(timing="opensand").request().timing == "opensand"
 
@@ -86,7 +116,10 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
         ({"aqm": "pie", "aqm_interval_ms": 5.0}, "PIE has no interval"),
         ({"loss_model": "gilbert-elliott:0.1"}, "--loss-model gilbert-elliott:0.1"),
         ({"loss_model": "gilbert-elliott:2,1"}, "--loss-model gilbert-elliott:2,1"),
-        ({"loss_model": "gilbert-elliott:0.1,0.2,1,10,3"}, "--loss-model gilbert-elliott:0.1,0.2,1,10,3"),
+        (
+            {"loss_model": "gilbert-elliott:0.1,0.2,1,10,3"},
+            "--loss-model gilbert-elliott:0.1,0.2,1,10,3",
+        ),
         ({"loss_model": "trace:"}, "--loss-model trace:"),
         ({"loss_model": "rain"}, "--loss-model rain"),
     ],
@@ -111,7 +144,13 @@ def test_every_fault_is_reported_at_once() -> None:
 def test_every_option_survives_the_printed_command_line() -> None:
     """An option at another value than its default is read back from `arguments` by the command line."""
     others: dict[str, Any] = {
-        **{"profile": "leo", "emulator": "opensand", "seed": 2, "terrestrial_delay_ms": 1.5, "queue_bdp": 2.0},
+        **{
+            "profile": "leo",
+            "emulator": "opensand",
+            "seed": 2,
+            "terrestrial_delay_ms": 1.5,
+            "queue_bdp": 2.0,
+        },
         **{
             "opensand_defects": True,
             "loss": 0.1,
@@ -120,8 +159,20 @@ def test_every_option_survives_the_printed_command_line() -> None:
             "loss_unit": "frame",
             "loss_model": "bursts:5,1",
         },
-        **{"queue": "9packets", "aqm": "codel", "aqm_target_ms": 8.0, "aqm_interval_ms": 9.0, "ecn": True},
-        **{"lenient": True, "lan_loss": 0.2, "timeline": Path("a.json"), "probes": "127.0.0.1:5361", "terminals": 3},
+        **{
+            "queue": "9packets",
+            "aqm": "codel",
+            "aqm_target_ms": 8.0,
+            "aqm_interval_ms": 9.0,
+            "ecn": True,
+        },
+        **{
+            "lenient": True,
+            "lan_loss": 0.2,
+            "timeline": Path("a.json"),
+            "probes": "127.0.0.1:5361",
+            "terminals": 3,
+        },
         **{"ip": "6"},
     }
     chosen = LinkOptions(**others)
@@ -147,7 +198,13 @@ def test_documents_satisfy_the_schema() -> None:
     direction = {"$ref": "#/$defs/direction", "$defs": schema["$defs"]}
     for options in (
         {},
-        {"queue": "9packets", "aqm": "fq-codel", "ecn": True, "aqm_interval_ms": 700.0, "jitter_ms": 1.0},
+        {
+            "queue": "9packets",
+            "aqm": "fq-codel",
+            "ecn": True,
+            "aqm_interval_ms": 700.0,
+            "jitter_ms": 1.0,
+        },
         {"loss": 0.5, "loss_model": "gilbert-elliott:0.1,0.2"},
         {"loss_model": "gilbert-elliott:0.01,0.167,1,10"},
         {"loss_model": "bursts:5,1", "loss_unit": "frame"},

@@ -22,14 +22,20 @@ def test_the_parameters_of_table_1_are_set_by_name() -> None:
     )
     assert chosen.settings == {"pep": "none"}
     assert (chosen.link.terrestrial_delay_ms, chosen.link.loss) == (25, 0.001)
-    assert [c.model_dump(exclude={"direction"}) for c in chosen.at_start] == [{"delay_ms": 120}, {"attenuation_db": 3}]
+    assert [c.model_dump(exclude={"direction"}) for c in chosen.at_start] == [
+        {"delay_ms": 120},
+        {"attenuation_db": 3},
+    ]
 
 
 def test_a_run_s_timeline_starts_with_them(tmp_path: Path) -> None:
     chosen = testbed.choose(
-        {"satcom_delay_ms": "120", "satcom_loss_percent": "1", "pep": "none"}, LinkOptions(profile="leo")
+        {"satcom_delay_ms": "120", "satcom_loss_percent": "1", "pep": "none"},
+        LinkOptions(profile="leo"),
     )
-    request = RunRequest(SCENARIOS / "tcp.json", chosen.link, chosen.settings, tmp_path, at_start=chosen.at_start)
+    request = RunRequest(
+        SCENARIOS / "tcp.json", chosen.link, chosen.settings, tmp_path, at_start=chosen.at_start
+    )
     link = run.prepare(request).link
     assert link.timeline is not None
     assert (link.timeline.starts, link.timeline.steps[0].at_s) == ("on-request", 0)
@@ -40,6 +46,7 @@ def test_a_run_s_timeline_starts_with_them(tmp_path: Path) -> None:
 def test_every_fault_is_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         testbed.choose(
-            {"satcom_delay_ms": "fast", "satcom_loss_percent": "101", "internet_delay_ms": "-1"}, LinkOptions()
+            {"satcom_delay_ms": "fast", "satcom_loss_percent": "101", "internet_delay_ms": "-1"},
+            LinkOptions(),
         )
     assert len(caught.value.faults) == 3

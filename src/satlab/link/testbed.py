@@ -43,7 +43,9 @@ def choose(settings: Mapping[str, str], link: LinkOptions) -> Testbed:
     if "satcom_loss_percent" in values:
         link = link.model_copy(update={"loss": values["satcom_loss_percent"] / 100})
     changes = [
-        LinkSet(direction="both", delay_ms=values["satcom_delay_ms"]) if "satcom_delay_ms" in values else None,
+        LinkSet(direction="both", delay_ms=values["satcom_delay_ms"])
+        if "satcom_delay_ms" in values
+        else None,
         LinkSet(direction="both", attenuation_db=values["satcom_attenuation_db"])
         if "satcom_attenuation_db" in values
         else None,

@@ -59,7 +59,11 @@ def _level(level: Level, node: Node, values: Values) -> Iterable[str | InstanceO
         else:
             for occurrence in _occurrences(argument, given[argument.name], values):
                 yield from occurrence
-    options = [(known[name], given[name]) for name in given if name in known and known[name].flag is not None]
+    options = [
+        (known[name], given[name])
+        for name in given
+        if name in known and known[name].flag is not None
+    ]
     for argument, entry in options:
         if not argument.is_flag:
             for occurrence in _occurrences(argument, entry, values):
@@ -73,7 +77,10 @@ def _level(level: Level, node: Node, values: Values) -> Iterable[str | InstanceO
 
 
 def _names(level: Level) -> str:
-    names = [*level.arguments, *(choice.name for group in level.subcommand for choice in group.choices)]
+    names = [
+        *level.arguments,
+        *(choice.name for group in level.subcommand for choice in group.choices),
+    ]
     return f"known here: {', '.join(names)}" if names else "nothing is known here"
 
 
@@ -81,11 +88,15 @@ def _subcommands(level: Level, given: dict[str, Node], node: Node) -> dict[str, 
     """Choose the subcommand of each group."""
     chosen: dict[str, Level] = {}
     for group in level.subcommand:
-        choices: dict[str, Level] = {choice.name: choice for choice in group.choices if choice.name in given}
+        choices: dict[str, Level] = {
+            choice.name: choice for choice in group.choices if choice.name in given
+        }
         if len(choices) > 1:
             node.fault(f"{' and '.join(choices)} are both given", "choose one", group.group_name)
         if not choices and not group.optional:
-            node.fault("no subcommand is given", f"choose one of {_choices(group)}", group.group_name)
+            node.fault(
+                "no subcommand is given", f"choose one of {_choices(group)}", group.group_name
+            )
         chosen.update(choices)
     return chosen
 
@@ -149,7 +160,10 @@ def _texts(argument: Argument) -> list[str | None]:
 def _path(kind: str, value: Scalar, node: Node) -> InstanceOf | None:
     parts = str(value).split()
     if not parts or isinstance(value, bool | float) or not all(part.isdecimal() for part in parts):
-        node.fault(f"{value!r} is not a path of function ids", "for example 3, or '3 1' inside a sub-scenario")
+        node.fault(
+            f"{value!r} is not a path of function ids",
+            "for example 3, or '3 1' inside a sub-scenario",
+        )
         return None
     return InstanceOf(kind, tuple(map(int, parts)))
 

@@ -26,7 +26,9 @@ def platforms(name: str, **more: str) -> dict[str, Any]:
     }
 
 
-def option(name: str, flag: str, type_: str = "str", count: object = 1, **more: object) -> dict[str, object]:
+def option(
+    name: str, flag: str, type_: str = "str", count: object = 1, **more: object
+) -> dict[str, object]:
     return {"name": name, "type": type_, "count": count, "flag": flag, **more}
 
 
@@ -42,7 +44,10 @@ IPERF3: dict[str, Any] = {
         {
             "group_name": "mode",
             "choices": [
-                {"name": "server", "optional": [option("exit", "-1", "None", 0), option("bind", "-B", "ip")]},
+                {
+                    "name": "server",
+                    "optional": [option("exit", "-1", "None", 0), option("bind", "-B", "ip")],
+                },
                 {
                     "name": "client",
                     "required": [{"name": "server_ip", "type": "ip", "count": 1}],
@@ -79,7 +84,12 @@ def make_job(tmp_path: Path) -> MakeJob:
         files = tmp_path / "jobs" / name / "files"
         files.mkdir(parents=True)
         document = {
-            "general": {"description": "", "job_version": "1.0", "keywords": [], "persistent": persistent},
+            "general": {
+                "description": "",
+                "job_version": "1.0",
+                "keywords": [],
+                "persistent": persistent,
+            },
             "platform_configuration": platforms(name, **platform),
             "arguments": dict(arguments or {}),
         }
@@ -115,7 +125,11 @@ def write(tmp_path: Path) -> Write:
 
     def put(functions: object = None, *, name: str = "main", **header: Any) -> Path:
         path = tmp_path / f"{name}.json"
-        document = {"name": name, "openbach_functions": functions if functions is not None else [], **header}
+        document = {
+            "name": name,
+            "openbach_functions": functions if functions is not None else [],
+            **header,
+        }
         path.write_text(json.dumps(document))
         return path
 

@@ -147,7 +147,9 @@ class _Statistic(_Model):
 
 def _no_list(value: Any) -> Any:
     if isinstance(value, list):
-        raise ValueError("is the list form of OpenBACH 2.6; since 2.7 it is {supported_platforms: LIST}")
+        raise ValueError(
+            "is the list form of OpenBACH 2.6; since 2.7 it is {supported_platforms: LIST}"
+        )
     return value
 
 
@@ -199,7 +201,9 @@ class Descriptor:
             release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
         except OSError:
             release = ""
-        return next((entry for entry in self.platforms if entry.release == release), self.platforms[0])
+        return next(
+            (entry for entry in self.platforms if entry.release == release), self.platforms[0]
+        )
 
     def _here(self, word: str) -> str:
         folder = f"{AGENT_JOBS}/{self.name}/"
@@ -231,7 +235,8 @@ def load_jobs(folder: Path) -> dict[str, Descriptor]:
     jobs, bad = sort_jobs(folder)
     if bad:
         raise ConfigError(
-            f"the jobs in {folder} are not valid", [fault for error in bad.values() for fault in error.faults]
+            f"the jobs in {folder} are not valid",
+            [fault for error in bad.values() for fault in error.faults],
         )
     return jobs
 
@@ -272,7 +277,9 @@ def sort_upstream(folder: Path) -> tuple[dict[str, Descriptor], dict[str, Config
     bad: dict[str, ConfigError] = {}
     for job in upstream.find_jobs(folder):
         if job.name in jobs or job.name in bad:
-            raise ConfigError(f"{folder}: two jobs are called {job.name}", hint="name a folder with one of them")
+            raise ConfigError(
+                f"{folder}: two jobs are called {job.name}", hint="name a folder with one of them"
+            )
         try:
             jobs[job.name] = load_job(job, is_upstream=True)
         except ConfigError as error:
@@ -291,7 +298,9 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
         return None
     if warnings is not None:
         found_here = warnings
-        document = upstream.adapt(document, lambda place, reason: found_here.append(Fault(f"{path}: {place}", reason)))
+        document = upstream.adapt(
+            document, lambda place, reason: found_here.append(Fault(f"{path}: {place}", reason))
+        )
     try:
         file = _File.model_validate(document)
     except ValidationError as error:
@@ -302,7 +311,13 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
     found = list(_level_faults(file.arguments, "arguments"))
     unclear = [*_greedy(file.arguments, "arguments"), *_name_faults(file.arguments)]
     if file.general.name not in ("", name):
-        found.append(("general.name", f"{file.general.name!r} is not the name of the folder", "OpenBACH takes that"))
+        found.append(
+            (
+                "general.name",
+                f"{file.general.name!r} is not the name of the folder",
+                "OpenBACH takes that",
+            )
+        )
     if warnings is None:
         found += unclear
     else:
@@ -338,7 +353,9 @@ def _yaml(path: Path, faults: list[Fault]) -> Mapping[str, Any] | None:
             return None
         document = yaml_text.load_strict(text)
     except OSError as error:
-        faults.append(Fault(str(path), f"cannot be read: {error.strerror}", "a job has files/<job>.yml"))
+        faults.append(
+            Fault(str(path), f"cannot be read: {error.strerror}", "a job has files/<job>.yml")
+        )
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
@@ -367,11 +384,15 @@ def _platforms(section: _Platforms, found: list[_Found]) -> list[Platform]:
         missing = [key for key, value in merged.items() if not value and key != "command_stop"]
         found.extend((place, f"has no {key}", "add it here or above the list") for key in missing)
         try:
-            command, command_stop = (tuple(shlex.split(merged[key] or "")) for key in ("command", "command_stop"))
+            command, command_stop = (
+                tuple(shlex.split(merged[key] or "")) for key in ("command", "command_stop")
+            )
         except ValueError as error:
             found.append((place, f"command cannot be split: {error}", ""))
             continue
-        platforms.append(Platform(merged["ansible_distribution_release"] or "", command, command_stop))
+        platforms.append(
+            Platform(merged["ansible_distribution_release"] or "", command, command_stop)
+        )
     return platforms
 
 
@@ -379,7 +400,10 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
     for section, arguments in (("required", level.required), ("optional", level.optional)):
         for position, argument in enumerate(arguments):
             here = f"{place}.{section}.{position}"
-            yield from ((here, *reason) for reason in _argument_faults(argument, option=section == "optional"))
+            yield from (
+                (here, *reason)
+                for reason in _argument_faults(argument, option=section == "optional")
+            )
     unlimited = [argument.name for argument in level.required if argument.count.most is None]
     if len(unlimited) > 1:
         yield (
@@ -394,7 +418,9 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
 
 def _greedy(level: Level, place: str) -> Iterator[_Found]:
     """Find options that argparse lets take the name of the subcommand for one more value (bug 9338)."""
-    greedy = [argument.name for argument in level.optional if argument.count.least != argument.count.most]
+    greedy = [
+        argument.name for argument in level.optional if argument.count.least != argument.count.most
+    ]
     if greedy and level.subcommand:
         yield (
             f"{place}.optional",
@@ -412,7 +438,10 @@ def _argument_faults(argument: Argument, *, option: bool) -> Iterator[tuple[str,
     if option and not (argument.flag and argument.flag.startswith("-")):
         yield "an option needs a flag that starts with '-'", ""
     if not option and (argument.flag or argument.repeatable or argument.is_flag):
-        yield "a required argument is positional: no flag, not repeatable, not of type None", "make it optional"
+        yield (
+            "a required argument is positional: no flag, not repeatable, not of type None",
+            "make it optional",
+        )
     if argument.is_flag != (argument.count == Count(0, 0)):
         yield "a bare flag has type None and count 0", ""
 
@@ -432,14 +461,22 @@ def _double_faults(file: _File) -> Iterator[_Found]:
         for own in section.supported_platforms
     ]
     for system in {system for system in systems if systems.count(system) > 1}:
-        yield "platform_configuration", f"{' '.join(map(str, system))} is listed twice", "remove one"
+        yield (
+            "platform_configuration",
+            f"{' '.join(map(str, system))} is listed twice",
+            "remove one",
+        )
 
 
 def _name_faults(root: Level) -> Iterator[_Found]:
     """Find names that OpenBACH could not distinguish: it looks for subcommands of the whole job first."""
     subcommands = [choice.name for _, choice in _choices(root)]
     for name in sorted({name for name in subcommands if subcommands.count(name) > 1}):
-        yield "arguments", f"the subcommand {name!r} is defined twice", "names of subcommands are unique in a job"
+        yield (
+            "arguments",
+            f"the subcommand {name!r} is defined twice",
+            "names of subcommands are unique in a job",
+        )
     for level in (root, *(choice for _, choice in _choices(root))):
         arguments = [argument.name for argument in (*level.required, *level.optional)]
         for name in sorted({name for name in arguments if arguments.count(name) > 1}):

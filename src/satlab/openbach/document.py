@@ -19,7 +19,9 @@ NAME_RULE = "use 1 to 64 letters, digits, '_', '-' and '.', not starting with a 
 
 
 _TITLE = re.compile(r"(?![. ])[A-Za-z0-9_. -]{1,64}(?<! )", re.ASCII)
-TITLE_RULE = "use 1 to 64 letters, digits, '_', '-', '.' and spaces, not starting with a dot or a space"
+TITLE_RULE = (
+    "use 1 to 64 letters, digits, '_', '-', '.' and spaces, not starting with a dot or a space"
+)
 
 
 def is_name(text: str) -> bool:
@@ -109,7 +111,11 @@ def read_json(path: Path, faults: list[Fault], warnings: list[Fault] | None = No
     def pairs(entries: list[tuple[str, Any]]) -> dict[str, Any]:
         for position, (key, _) in enumerate(entries):
             if any(key == earlier for earlier, _ in entries[:position]):
-                faults.append(Fault(place, f"the key {key!r} stands twice in one object", "remove one of them"))
+                faults.append(
+                    Fault(
+                        place, f"the key {key!r} stands twice in one object", "remove one of them"
+                    )
+                )
         return dict(entries)
 
     def constant(text: str) -> None:

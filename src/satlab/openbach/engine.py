@@ -128,12 +128,16 @@ class ScenarioInstance:
     @property
     def below(self) -> Iterator[ScenarioInstance]:
         """Yield the sub-scenario instances of this instance."""
-        return (attempt.scenario for attempt in self.functions.values() if attempt.scenario is not None)
+        return (
+            attempt.scenario for attempt in self.functions.values() if attempt.scenario is not None
+        )
 
     @property
     def busy(self) -> bool:
         """Return whether a job or sub-scenario still runs."""
-        return any(not job.status.ended for job in self.jobs) or any(not below.over for below in self.below)
+        return any(not job.status.ended for job in self.jobs) or any(
+            not below.over for below in self.below
+        )
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,11 @@ class Engine:
                     attempt.status = FunctionStatus.FINISHED
             case JobRefused(reason=reason):
                 job.reason = reason
-                first = not job.accepted and attempt.job is job and attempt.status is FunctionStatus.RUNNING
+                first = (
+                    not job.accepted
+                    and attempt.job is job
+                    and attempt.status is FunctionStatus.RUNNING
+                )
                 job.status = JobStatus.STOPPED if job.stopping else JobStatus.ERROR
                 if first:  # the call itself failed, so the function errs; its job never was
                     attempt.job, attempt.status, attempt.reason = None, FunctionStatus.ERROR, reason
@@ -282,7 +290,9 @@ class Engine:
     def _judge_jobs(self, instance: ScenarioInstance) -> None:
         for job in instance.jobs:
             if job.status.failed and job.function.on_fail.policy is not Policy.IGNORE:
-                what = f"job {job.call.job.name} of function {job.function.id} ({job.function.label})"
+                what = (
+                    f"job {job.call.job.name} of function {job.function.id} ({job.function.label})"
+                )
                 self._fail(instance, f"{what} ended with {job.status}: {job.reason}")
                 return
 
@@ -294,11 +304,15 @@ class Engine:
             if on_fail.policy is Policy.RETRY and attempt.attempts < on_fail.retry:
                 attempt.status = FunctionStatus.RETRIED
                 instance.retried.append(attempt)
-                again = FunctionInstance(attempt.function, FunctionStatus.RUNNING, attempt.attempts + 1)
+                again = FunctionInstance(
+                    attempt.function, FunctionStatus.RUNNING, attempt.attempts + 1
+                )
                 again.act_at = self._now + on_fail.delay
                 instance.functions[number] = again
             elif on_fail.policy is not Policy.IGNORE:
-                self._fail(instance, f"function {number} ({attempt.function.label}): {attempt.reason}")
+                self._fail(
+                    instance, f"function {number} ({attempt.function.label}): {attempt.reason}"
+                )
                 return
 
     def _fail(self, instance: ScenarioInstance, reason: str) -> None:
@@ -308,12 +322,18 @@ class Engine:
         """Start the functions that may start and do what is due; return whether anything changed."""
         changed = False
         for attempt in instance.functions.values():
-            if attempt.status is FunctionStatus.SCHEDULED and _may_start(attempt.function, instance):
+            if attempt.status is FunctionStatus.SCHEDULED and _may_start(
+                attempt.function, instance
+            ):
                 attempt.status = FunctionStatus.RUNNING
                 attempt.act_at = self._now + attempt.function.wait.time
                 changed = True
             acted = attempt.job is not None or attempt.scenario is not None
-            if attempt.status is FunctionStatus.RUNNING and not acted and attempt.act_at <= self._now:
+            if (
+                attempt.status is FunctionStatus.RUNNING
+                and not acted
+                and attempt.act_at <= self._now
+            ):
                 self._act(attempt, instance)
                 changed = True
         return changed
@@ -331,14 +351,18 @@ class Engine:
                     self._stop_started_by(instance.functions[number])
                 attempt.status = FunctionStatus.FINISHED
 
-    def _act_start_job(self, attempt: FunctionInstance, instance: ScenarioInstance, call: StartJob) -> None:
+    def _act_start_job(
+        self, attempt: FunctionInstance, instance: ScenarioInstance, call: StartJob
+    ) -> None:
         arguments = [self._word(word, instance) for word in call.words]
         if None in arguments:
             attempt.status = FunctionStatus.ERROR
             attempt.reason = "an argument names a job or scenario instance that was not started"
             return
         words = tuple(word for word in arguments if word is not None)
-        job = JobInstance(next(self._job_ids), instance, attempt.function, call, words, self._now + call.offset)
+        job = JobInstance(
+            next(self._job_ids), instance, attempt.function, call, words, self._now + call.offset
+        )
         self._jobs[job.id] = attempt.job = job
         if call.offset > 0:  # the agent takes the request at once and starts the job later
             job.accepted = True
@@ -398,7 +422,9 @@ class Engine:
     def _instance(self, scenario: BoundScenario, owner_id: int | None) -> ScenarioInstance:
         number = next(self._scenario_ids)
         functions = {function.id: FunctionInstance(function) for function in scenario.functions}
-        return ScenarioInstance(number, number if owner_id is None else owner_id, scenario, functions)
+        return ScenarioInstance(
+            number, number if owner_id is None else owner_id, scenario, functions
+        )
 
 
 def _may_start(function: Function, instance: ScenarioInstance) -> bool:

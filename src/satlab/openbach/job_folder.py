@@ -23,7 +23,11 @@ def check_folder(job: Descriptor) -> list[Fault]:
     The controller reads only the descriptor when a job is added, so it would find them late.
     """
     folder = job.files.parent
-    faults = [fault for verb in ("install", "uninstall") for fault in _playbook(folder / f"{verb}_{job.name}.yml")]
+    faults = [
+        fault
+        for verb in ("install", "uninstall")
+        for fault in _playbook(folder / f"{verb}_{job.name}.yml")
+    ]
     return [*faults, *_commands(job), *_filter(job.files / f"{job.name}_rstats_filter.conf")]
 
 
@@ -31,7 +35,11 @@ def _playbook(path: Path) -> Iterator[Fault]:
     try:
         tasks = yaml_text.load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        yield Fault(str(path), f"cannot be read: {error.strerror}", "OpenBACH needs it to put the job on an agent")
+        yield Fault(
+            str(path),
+            f"cannot be read: {error.strerror}",
+            "OpenBACH needs it to put the job on an agent",
+        )
         return
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         yield Fault(str(path), f"is not YAML: {' '.join(str(error).split())[:200]}")
@@ -41,18 +49,26 @@ def _playbook(path: Path) -> Iterator[Fault]:
         return
     for position, task in enumerate(tasks):
         if any(key in task for key in _PLAY):
-            yield Fault(f"{path}: {position}", "is a play, not a task", "OpenBACH's role includes a list of tasks")
+            yield Fault(
+                f"{path}: {position}",
+                "is a play, not a task",
+                "OpenBACH's role includes a list of tasks",
+            )
         for source in copied([task]):
             if not (path.parent / "files" / source).exists():
                 yield Fault(
-                    f"{path}: {position}", f"copies {source}, which is not in files/", "add it, or fix the name"
+                    f"{path}: {position}",
+                    f"copies {source}, which is not in files/",
+                    "add it, or fix the name",
                 )
 
 
 def _commands(job: Descriptor) -> Iterator[Fault]:
     """Find programs of the job that are missing."""
     own = f"{AGENT_JOBS}/{job.name}/"
-    words = {word for platform in job.platforms for word in (*platform.command, *platform.command_stop)}
+    words = {
+        word for platform in job.platforms for word in (*platform.command, *platform.command_stop)
+    }
     for word in sorted(words):
         name = word.removeprefix(own)
         if word.startswith(own) and not (job.files / job.programs.get(name, name)).is_file():

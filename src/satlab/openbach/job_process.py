@@ -21,7 +21,12 @@ class JobProcess:
     """A started job. `poll` it with the time until it returns the exit status."""
 
     def __init__(
-        self, argv: Sequence[str], *, stop_argv: Sequence[str], environment: Mapping[str, str], log: Path
+        self,
+        argv: Sequence[str],
+        *,
+        stop_argv: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
     ) -> None:
         """Start the job in a session of its own and in the folder `HOME`, with stdout and stderr in `log`.
 
@@ -52,7 +57,9 @@ class JobProcess:
             return self._popen.poll()
         try:
             self._stopping.send(now)
-        except StopIteration:  # a process that SIGKILL cannot end hangs in the kernel; nothing is gained by waiting
+        except (
+            StopIteration
+        ):  # a process that SIGKILL cannot end hangs in the kernel; nothing is gained by waiting
             status = self._popen.poll()
             return -signal.SIGKILL if status is None else status
         return None

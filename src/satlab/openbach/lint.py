@@ -36,7 +36,9 @@ def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
                 )
     for cycle in _cycles(functions):
         remedy = "take one of these waits away"
-        nodes[cycle[0]].fault(f"functions wait for each other: {' -> '.join(map(str, cycle))}", remedy, "wait")
+        nodes[cycle[0]].fault(
+            f"functions wait for each other: {' -> '.join(map(str, cycle))}", remedy, "wait"
+        )
 
 
 def endless(functions: Functions) -> dict[int, str]:
@@ -46,16 +48,23 @@ def endless(functions: Functions) -> dict[int, str]:
         if isinstance(function.action, Stop):
             for target in function.action.ids:
                 stoppers.setdefault(target, []).append(function.id)
-    earlier = {stopper: _ancestors(functions, stopper) for own in stoppers.values() for stopper in own}
+    earlier = {
+        stopper: _ancestors(functions, stopper) for own in stoppers.values() for stopper in own
+    }
     return {
         number: reason
         for number, function in functions.items()
-        if (what := _runs_on(function)) and (reason := _unstopped(functions, number, stoppers, earlier, what))
+        if (what := _runs_on(function))
+        and (reason := _unstopped(functions, number, stoppers, earlier, what))
     }
 
 
 def _unstopped(
-    functions: Functions, number: int, stoppers: Mapping[int, list[int]], earlier: Mapping[int, set[int]], what: str
+    functions: Functions,
+    number: int,
+    stoppers: Mapping[int, list[int]],
+    earlier: Mapping[int, set[int]],
+    what: str,
 ) -> str:
     """Return why nothing stops a function that runs on; '' when something does."""
     own = stoppers.get(number, [])
@@ -99,12 +108,17 @@ def _ancestors(functions: Functions, number: int) -> set[int]:
 
 def _cycles(functions: Functions) -> Iterable[list[int]]:
     """Find cycles of waits, each as a path that ends where it starts."""
-    graph = {number: {other.id for other in _known(functions, functions[number].wait.ids)} for number in functions}
+    graph = {
+        number: {other.id for other in _known(functions, functions[number].wait.ids)}
+        for number in functions
+    }
     for _ in range(_MAX_CYCLES):
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
-            path = list(reversed(error.args[1]))  # graphlib lists each node before the one that waits for it
+            path = list(
+                reversed(error.args[1])
+            )  # graphlib lists each node before the one that waits for it
             yield path
             graph[path[0]].discard(path[1])
         else:

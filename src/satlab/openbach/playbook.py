@@ -22,12 +22,50 @@ PLACES = ("usr", "etc", "opt")
 MAX_FILES, MAX_FILE_BYTES, MAX_PACKAGES = 200, 16 << 20, 50
 _COPY = ("copy", "ansible.builtin.copy")
 _TEMPLATE = ("template", "ansible.builtin.template")
-_HARMLESS = ("file", "ansible.builtin.file", "stat", "ansible.builtin.stat", "debug", "ansible.builtin.debug")
+_HARMLESS = (
+    "file",
+    "ansible.builtin.file",
+    "stat",
+    "ansible.builtin.stat",
+    "debug",
+    "ansible.builtin.debug",
+)
 """Modules whose absence a job does not notice: folders are made with what is in them."""
 _WORDS = (
-    *("name", "when", "become", "become_user", "become_method", "register", "changed_when", "failed_when", "notify"),
-    *("tags", "vars", "environment", "loop", "with_items", "loop_control", "ignore_errors", "delegate_to", "until"),
-    *("retries", "delay", "no_log", "check_mode", "args", "listen", "block", "rescue", "always", "run_once"),
+    *(
+        "name",
+        "when",
+        "become",
+        "become_user",
+        "become_method",
+        "register",
+        "changed_when",
+        "failed_when",
+        "notify",
+    ),
+    *(
+        "tags",
+        "vars",
+        "environment",
+        "loop",
+        "with_items",
+        "loop_control",
+        "ignore_errors",
+        "delegate_to",
+        "until",
+    ),
+    *(
+        "retries",
+        "delay",
+        "no_log",
+        "check_mode",
+        "args",
+        "listen",
+        "block",
+        "rescue",
+        "always",
+        "run_once",
+    ),
 )
 """Keys of a task that are not its module."""
 _EXPRESSION = re.compile(r"\{\{\s*([a-z_]+)(?:\.([a-z_]+)|\[['\"]([a-z_]+)['\"]\])?\s*\}\}")
@@ -60,17 +98,27 @@ class Contents:
 def contents(folder: Path) -> Contents:
     """Read the playbook of a job's folder. One that cannot be read has nothing; `validate` names its fault."""
     try:
-        document = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
+        document = yaml_text.load(
+            (folder / f"install_{folder.name}.yml").read_text(encoding="utf-8")
+        )
     except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
         return Contents()
     tasks = list(_tasks(document, conditional=False))
     packages = _packages(task for task, conditional in tasks if not conditional)
-    maybe = [name for name in _packages(task for task, conditional in tasks if conditional) if name not in packages]
+    maybe = [
+        name
+        for name in _packages(task for task, conditional in tasks if conditional)
+        if name not in packages
+    ]
     left_out: list[str] = []
     files = [found for task, _ in tasks for found in _files(task, folder, left_out)]
     left_out += [f"tasks of {module} are not done" for module in _others(task for task, _ in tasks)]
     if len(packages) + len(maybe) > MAX_PACKAGES or len(files) > MAX_FILES:
-        return Contents(left_out=(f"names more than {MAX_PACKAGES} packages or {MAX_FILES} files: none is used",))
+        return Contents(
+            left_out=(
+                f"names more than {MAX_PACKAGES} packages or {MAX_FILES} files: none is used",
+            )
+        )
     return Contents(tuple(packages), tuple(maybe), tuple(files), tuple(dict.fromkeys(left_out)))
 
 
@@ -97,7 +145,11 @@ def _tasks(document: Any, *, conditional: bool) -> Iterator[tuple[Mapping[str, A
 def _others(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the modules that tasks call and that have no counterpart here."""
     known = {*upstream.APT, *_COPY, *_TEMPLATE, *_HARMLESS, *_WORDS}
-    return list(dict.fromkeys(key for task in tasks for key in task if isinstance(key, str) and key not in known))
+    return list(
+        dict.fromkeys(
+            key for task in tasks for key in task if isinstance(key, str) and key not in known
+        )
+    )
 
 
 def _files(task: Mapping[str, Any], folder: Path, left_out: list[str]) -> Iterator[PlacedFile]:
@@ -110,7 +162,9 @@ def _files(task: Mapping[str, Any], folder: Path, left_out: list[str]) -> Iterat
         call = dict(_PAIR.findall(call))
     if not isinstance(call, Mapping):
         return
-    items: Any = next((task[name] for name in ("loop", "with_items") if isinstance(task.get(name), list)), [None])
+    items: Any = next(
+        (task[name] for name in ("loop", "with_items") if isinstance(task.get(name), list)), [None]
+    )
     for item in items:
         filled = {name: _filled(value, item, folder.name) for name, value in call.items()}
         try:
@@ -131,7 +185,13 @@ def _filled(value: Any, item: Any, job: str) -> Any:
         if name == "job_name" and key is None:
             return job
         if name == "item":
-            value = item.get(key) if isinstance(item, Mapping) and key else item if key is None else None
+            value = (
+                item.get(key)
+                if isinstance(item, Mapping) and key
+                else item
+                if key is None
+                else None
+            )
             if isinstance(value, str | int):
                 return str(value)
         return found[0]
@@ -153,8 +213,15 @@ def _file(call: Mapping[str, Any], folder: Path, *, is_template: bool) -> Placed
     if dest.endswith("/") and isinstance(source, str):
         dest += PurePosixPath(source).name
     target = PurePosixPath(dest)
-    if target.parts[:1] != ("/",) or ".." in target.parts or len(target.parts) < 3 or target.parts[1] not in PLACES:
-        raise _LeftOutError(f"files are put below {', '.join(f'/{place}' for place in PLACES)} alone")
+    if (
+        target.parts[:1] != ("/",)
+        or ".." in target.parts
+        or len(target.parts) < 3
+        or target.parts[1] not in PLACES
+    ):
+        raise _LeftOutError(
+            f"files are put below {', '.join(f'/{place}' for place in PLACES)} alone"
+        )
     return PlacedFile(content, target, _mode(call.get("mode")))
 
 
@@ -175,4 +242,8 @@ def _mode(given: Any) -> int:
     """Return access rights: octal text, or a number that YAML has read as octal; nobody else may ever write."""
     if isinstance(given, str) and re.fullmatch(r"[0-7]{3,4}", given):
         return int(given, 8) & 0o755
-    return given & 0o755 if isinstance(given, int) and not isinstance(given, bool) and given > 0 else 0o644
+    return (
+        given & 0o755
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0
+        else 0o644
+    )

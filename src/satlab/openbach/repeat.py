@@ -47,19 +47,27 @@ def for_terminals(document: Any, count: int) -> Any:
 def uses_terminals(document: Any) -> bool:
     """Return whether a scenario has a function that each terminal has."""
     functions = document.get("openbach_functions") if isinstance(document, dict) else None
-    return isinstance(functions, list) and any(_has_id(function) and _uses(function) for function in functions)
+    return isinstance(functions, list) and any(
+        _has_id(function) and _uses(function) for function in functions
+    )
 
 
 def written_out(document: Mapping[str, Any], count: int) -> dict[str, Any]:
     """Return an accepted scenario as that of `count` terminals, without the placeholder: no lab repeats it again."""
     made: dict[str, Any] = for_terminals(dict(document), count)
     functions = [_filled(each, "01") for each in made["openbach_functions"]]
-    constants = {name: value for name, value in made.get("constants", {}).items() if name != PLACEHOLDER}
+    constants = {
+        name: value for name, value in made.get("constants", {}).items() if name != PLACEHOLDER
+    }
     return {**made, "constants": constants, "openbach_functions": functions}
 
 
 def _has_id(function: Any) -> bool:
-    return isinstance(function, dict) and isinstance(function.get("id"), int) and not isinstance(function["id"], bool)
+    return (
+        isinstance(function, dict)
+        and isinstance(function.get("id"), int)
+        and not isinstance(function["id"], bool)
+    )
 
 
 def _uses(value: Any) -> bool:
@@ -108,5 +116,7 @@ def _referring(function: Mapping[str, Any], to: Callable[[int], list[int]]) -> d
 
 def _each(ids: list[Any], to: Callable[[int], list[int]]) -> list[Any]:
     return [
-        number for one in ids for number in (to(one) if isinstance(one, int) and not isinstance(one, bool) else [one])
+        number
+        for one in ids
+        for number in (to(one) if isinstance(one, int) and not isinstance(one, bool) else [one])
     ]

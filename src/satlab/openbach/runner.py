@@ -41,7 +41,9 @@ USAGE = ("cpu_s", "waited_s", "peak_bytes")
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02
 
-_ERROR_LINE = re.compile(r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE)  # printed, or through collect_agent.send_log
+_ERROR_LINE = re.compile(
+    r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE
+)  # printed, or through collect_agent.send_log
 
 Outcome = Literal["ok", "failed", "interrupted"]
 
@@ -215,7 +217,9 @@ class _Run:
         outcome: Outcome = "ok" if status is ScenarioStatus.FINISHED_OK and not reason else "failed"
         if status is ScenarioStatus.STOPPED:
             outcome = "interrupted"
-        return ScenarioResult(outcome, status, reason, start_unix_s, time.time(), tuple(self._records))
+        return ScenarioResult(
+            outcome, status, reason, start_unix_s, time.time(), tuple(self._records)
+        )
 
     def end_all(self) -> None:
         """End jobs that still run, after a failure of ours; they leave no record."""
@@ -304,7 +308,12 @@ class _Run:
         return events
 
     def _record(
-        self, job: JobInstance, argv: list[str] | tuple[str, ...], start: float, code: int | None, status: JobStatus
+        self,
+        job: JobInstance,
+        argv: list[str] | tuple[str, ...],
+        start: float,
+        code: int | None,
+        status: JobStatus,
     ) -> str:
         log = f"logs/{job.call.job.name}-{job.id}.log"
         used = None if code is None else self._host.usage(argv)
@@ -331,7 +340,9 @@ class _Run:
 
     def _report(self, job: JobInstance, status: JobStatus, reason: str = "") -> None:
         name, entity = job.call.job.name, job.call.entity
-        self._on_event(JobProgress(time.time(), job.id, job.function.label, name, entity, status, reason))
+        self._on_event(
+            JobProgress(time.time(), job.id, job.function.label, name, entity, status, reason)
+        )
 
 
 def append_line(path: Path, record: Mapping[str, object]) -> None:

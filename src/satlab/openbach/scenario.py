@@ -70,7 +70,9 @@ def load(
     if node is not None:
         node = replace(node, value=for_terminals(node.value, terminals))
         scenario = _header(node, path, context)
-        _Reader(context, faults).read(node, scenario, Values(scenario.constants, frozenset(scenario.arguments)))
+        _Reader(context, faults).read(
+            node, scenario, Values(scenario.constants, frozenset(scenario.arguments))
+        )
         _check_use(node, scenario)
     if node is None or faults:
         raise ConfigError(f"the scenario {path} is not valid", tuple(dict.fromkeys(faults)))
@@ -113,12 +115,17 @@ def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
     )
     for name in [name for name in scenario.arguments if name not in values]:
         remedy = f"set {name}=VALUE ({scenario.arguments[name]})"
-        faults.append(Fault(f"{scenario.file}: arguments.{name}", "the argument has no value", remedy))
+        faults.append(
+            Fault(f"{scenario.file}: arguments.{name}", "the argument has no value", remedy)
+        )
     node = Node(scenario.document, str(scenario.file), faults, warnings=scenario.context.warnings)
     missing = frozenset(scenario.arguments.keys() - values.keys())
     bound = _Reader(scenario.context, faults).read(node, scenario, Values(known, missing))
     if faults:
-        raise ConfigError(f"the scenario {scenario.name} cannot run with these values", tuple(dict.fromkeys(faults)))
+        raise ConfigError(
+            f"the scenario {scenario.name} cannot run with these values",
+            tuple(dict.fromkeys(faults)),
+        )
     return bound
 
 
@@ -140,7 +147,9 @@ def _header(node: Node, path: Path, context: ScenarioContext) -> Scenario:
 def _texts(node: Node | None) -> dict[str, str]:
     entries = node.mapping() if node is not None else {}
     for name in [name for name in entries if not _PLACEHOLDER.fullmatch(name)]:
-        entries[name].fault("is not a name that a placeholder can have", "use letters, digits and '_'")
+        entries[name].fault(
+            "is not a name that a placeholder can have", "use letters, digits and '_'"
+        )
     return {name: entry.text() for name, entry in entries.items()}
 
 
@@ -169,7 +178,12 @@ def _check_use(node: Node, scenario: Scenario) -> None:
             used |= known.check(entries[key])
     for section, names in (("arguments", scenario.arguments), ("constants", scenario.constants)):
         for name in [name for name in names if name not in used]:
-            node.fault("nothing uses this name", f"remove it, or write ${name} where it belongs", section, name)
+            node.fault(
+                "nothing uses this name",
+                f"remove it, or write ${name} where it belongs",
+                section,
+                name,
+            )
 
 
 @dataclass
@@ -205,7 +219,9 @@ class _Reader:
         self.stack = self.stack[:-1]
         return BoundScenario(scenario.name, values.known, tuple(functions.values()), bool(endless))
 
-    def _function(self, node: Node, values: Values, functions: dict[int, Function], places: dict[int, Node]) -> None:
+    def _function(
+        self, node: Node, values: Values, functions: dict[int, Function], places: dict[int, Node]
+    ) -> None:
         entries = node.mapping()
         number = entries["id"].integer() if "id" in entries else None
         if "id" not in entries:
@@ -254,12 +270,19 @@ class _Reader:
         if not names:
             node.fault("has nothing to do", f"one of {', '.join(readers)}")
         if len(names) > 1:
-            node.fault(f"has more than one thing to do: {', '.join(names)}", "make each a function of its own")
+            node.fault(
+                f"has more than one thing to do: {', '.join(names)}",
+                "make each a function of its own",
+            )
         for name in names:
             if name in _NOT_EXECUTED:
-                entries[name].fault("OpenBACH accepts this and cannot execute it", "use sub-scenarios and on_fail")
+                entries[name].fault(
+                    "OpenBACH accepts this and cannot execute it", "use sub-scenarios and on_fail"
+                )
             elif name in _NOT_EMBEDDED:
-                entries[name].fault("the embedded lab does not execute this", f"it executes {', '.join(readers)}")
+                entries[name].fault(
+                    "the embedded lab does not execute this", f"it executes {', '.join(readers)}"
+                )
             elif name not in readers:
                 entries[name].fault("unknown function", f"known: {', '.join(readers)}")
         actions = [readers[name](entries[name], values) for name in names if name in readers]
@@ -269,16 +292,22 @@ class _Reader:
         entries = node.mapping()
         entity = self._entity(node, entries)
         timing = {key: entries[key] for key in ("offset", "interval") if key in entries}
-        timing = {key: entry for key, entry in timing.items() if entry.value is not None}  # null is "not given"
+        timing = {
+            key: entry for key, entry in timing.items() if entry.value is not None
+        }  # null is "not given"
         offset = values.number(timing["offset"]) if "offset" in timing else None
         interval = values.whole(timing["interval"]) if "interval" in timing else None
         jobs = [name for name in entries if name not in ("entity_name", "offset", "interval")]
         if not jobs:
             node.fault("names no job to start", f"known jobs: {', '.join(self.context.jobs)}")
         if len(jobs) > 1:
-            node.fault(f"names more than one job: {', '.join(jobs)}", "start each in a function of its own")
+            node.fault(
+                f"names more than one job: {', '.join(jobs)}", "start each in a function of its own"
+            )
         for name in [name for name in jobs if name not in self.context.jobs]:
-            entries[name].fault("there is no such job", f"known jobs: {', '.join(self.context.jobs)}")
+            entries[name].fault(
+                "there is no such job", f"known jobs: {', '.join(self.context.jobs)}"
+            )
         known = [name for name in jobs if name in self.context.jobs]
         for name in known:
             if self.context.warnings is not None and name in upstream.ELSEWHERE:
@@ -290,7 +319,11 @@ class _Reader:
 
     def _entity(self, node: Node, entries: Mapping[str, Node]) -> str:
         if "entity_name" not in entries:
-            node.fault("the entity is missing", f"one of {', '.join(sorted(self.context.entities))}", "entity_name")
+            node.fault(
+                "the entity is missing",
+                f"one of {', '.join(sorted(self.context.entities))}",
+                "entity_name",
+            )
             return ""
         entity = literal(entries["entity_name"])
         if "$" not in entity and entity not in self.context.entities:
@@ -301,7 +334,11 @@ class _Reader:
     def _start_scenario(self, node: Node, values: Values) -> StartScenario | None:
         entries = node.only("scenario_name", "arguments")
         for key in [key for key in ("scenario_name", "arguments") if key not in entries]:
-            node.fault("is missing", "OpenBACH needs it even when it is empty: {}" if key == "arguments" else "", key)
+            node.fault(
+                "is missing",
+                "OpenBACH needs it even when it is empty: {}" if key == "arguments" else "",
+                key,
+            )
         if "scenario_name" not in entries:
             return None
         name = literal(entries["scenario_name"])
@@ -311,19 +348,30 @@ class _Reader:
         path = self.context.folder / f"{name}.json"
         below = read_json(path, self.faults, self.context.warnings)
         if below is None:
-            entries["scenario_name"].fault(f"the sub-scenario {name} cannot be read", f"it belongs in {path}")
+            entries["scenario_name"].fault(
+                f"the sub-scenario {name} cannot be read", f"it belongs in {path}"
+            )
             return None
         scenario = _header(below, path, self.context)
         if scenario.name != name:
-            below.fault(f"is called {scenario.name!r}, not {name!r}", "name and file name must agree", "name")
+            below.fault(
+                f"is called {scenario.name!r}, not {name!r}",
+                "name and file name must agree",
+                "name",
+            )
         for extra in [key for key in given if key not in scenario.arguments]:
-            given[extra].fault(f"the scenario {name} has no such argument", f"known: {', '.join(scenario.arguments)}")
+            given[extra].fault(
+                f"the scenario {name} has no such argument",
+                f"known: {', '.join(scenario.arguments)}",
+            )
         for missing in [key for key in scenario.arguments if key not in given]:
             node.fault("the sub-scenario's argument has no value", "", "arguments", missing)
         filled = {key: values.fill(entry) for key, entry in given.items()}
         known = {key: str(value) for key, value in filled.items() if value is not None}
         _check_use(below, scenario)
-        inside = Values({**scenario.constants, **known}, frozenset(scenario.arguments.keys() - known.keys()))
+        inside = Values(
+            {**scenario.constants, **known}, frozenset(scenario.arguments.keys() - known.keys())
+        )
         return StartScenario(self.read(below, scenario, inside))
 
     def _may_start(self, name: str, node: Node) -> bool:
@@ -333,7 +381,10 @@ class _Reader:
                 node.fault(f"{name[:60]!r} is not the name of a scenario", TITLE_RULE)
             return False
         if name in self.stack:
-            node.fault(f"the scenario starts itself: {' -> '.join((*self.stack, name))}", "OpenBACH would never end")
+            node.fault(
+                f"the scenario starts itself: {' -> '.join((*self.stack, name))}",
+                "OpenBACH would never end",
+            )
             return False
         if len(self.stack) > MAX_DEPTH:
             node.fault(f"scenarios are nested more than {MAX_DEPTH} deep")
@@ -349,7 +400,12 @@ class _Reader:
 def _check_ids(function: Function, functions: lint.Functions, places: Mapping[int, Node]) -> None:
     """Note references to functions that are missing or of the wrong kind."""
     wait, node = function.wait, places[function.id]
-    lists = {"launched": wait.launched, "finished": wait.finished, "ended": wait.ended, "running": wait.running}
+    lists = {
+        "launched": wait.launched,
+        "finished": wait.finished,
+        "ended": wait.ended,
+        "running": wait.running,
+    }
     for name, numbers in lists.items():
         for number in [number for number in numbers if number not in places]:
             node.fault(f"there is no function {number}", "", "wait", f"{name}_ids")

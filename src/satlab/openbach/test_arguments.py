@@ -30,13 +30,34 @@ def refused(job: Descriptor, values: dict[str, Any]) -> list[str]:
 def test_the_examples_client_has_the_argv_of_a_real_openbach(iperf3: Descriptor) -> None:
     values = EXAMPLE["openbach_functions"][1]["start_job_instance"]["iperf3"]
     client = {"server_ip": "10.77.0.2", "duration_time": "5", "tcp": {"cong_control": "bbr"}}
-    expected = ["-p", "5201", "-i", "1.0", "-n", "1", "client", "10.77.0.2", "-t", "5.0", "tcp", "-C", "bbr"]
+    expected = [
+        "-p",
+        "5201",
+        "-i",
+        "1.0",
+        "-n",
+        "1",
+        "client",
+        "10.77.0.2",
+        "-t",
+        "5.0",
+        "tcp",
+        "-C",
+        "bbr",
+    ]
     assert list(argv(iperf3, {**values, "port": "5201", "client": client})) == expected
 
 
 def test_positionals_come_first_then_options_then_flags(make_job: MakeJob) -> None:
-    required = [{"name": "b", "type": "str", "count": 1}, {"name": "a", "type": "int", "count": "+"}]
-    flags = [option("v", "-v", "None", 0), option("w", "-w", "None", 0), option("x", "-x", "ip", repeatable=True)]
+    required = [
+        {"name": "b", "type": "str", "count": 1},
+        {"name": "a", "type": "int", "count": "+"},
+    ]
+    flags = [
+        option("v", "-v", "None", 0),
+        option("w", "-w", "None", 0),
+        option("x", "-x", "ip", repeatable=True),
+    ]
     job = make_job("j", {"required": required, "optional": flags})
     values = {"v": True, "w": False, "x": [["::1"], ["1.2.3.4"]], "a": [1, "2"], "b": "t"}
     assert list(argv(job, values)) == ["t", "1", "2", "-x", "::1", "-x", "1.2.3.4", "-v"]
@@ -69,13 +90,22 @@ def test_the_form_that_openbach_returns_is_accepted(iperf3: Descriptor) -> None:
         ({"server": {"bind": "$who"}}, "$who is not defined"),
     ],
 )
-def test_what_does_not_fit_is_refused(iperf3: Descriptor, values: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_refused(
+    iperf3: Descriptor, values: dict[str, Any], said: str
+) -> None:
     found = refused(iperf3, values)
     assert any(said in fault for fault in found), found
 
 
 def test_every_fault_is_reported_at_once(iperf3: Descriptor) -> None:
-    assert len(refused(iperf3, {"port": "x", "num_flows": "y", "what": 1, "client": {"server_ip": 7.5}})) == 4
+    assert (
+        len(
+            refused(
+                iperf3, {"port": "x", "num_flows": "y", "what": 1, "client": {"server_ip": 7.5}}
+            )
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +130,9 @@ def test_types(make_job: MakeJob, kind: str, value: object, word: object) -> Non
     assert argv(one(make_job, type=kind), {"x": value}) == ("-x", word)
 
 
-@pytest.mark.parametrize(("kind", "value"), [("ratio", "Q"), ("date", "soon"), ("job", "a"), ("network", "x/8")])
+@pytest.mark.parametrize(
+    ("kind", "value"), [("ratio", "Q"), ("date", "soon"), ("job", "a"), ("network", "x/8")]
+)
 def test_values_outside_their_type(make_job: MakeJob, kind: str, value: object) -> None:
     assert len(refused(one(make_job, type=kind), {"x": value})) == 1
 
@@ -114,13 +146,20 @@ def test_choices_are_enforced(make_job: MakeJob) -> None:
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.one_of(
-        st.text(st.characters()), st.sampled_from(["-x", "--", "-1", "\0", "\ud800", "; id", "$(id)", "a\nb"])
+        st.text(st.characters()),
+        st.sampled_from(["-x", "--", "-1", "\0", "\ud800", "; id", "$(id)", "a\nb"]),
     )
 )
-def test_t03_any_text_is_exactly_one_element_or_refused(text_jobs: list[Descriptor], text: str) -> None:
+def test_t03_any_text_is_exactly_one_element_or_refused(
+    text_jobs: list[Descriptor], text: str
+) -> None:
     option_job, positional_job = text_jobs
     value = text.replace("$", "$$")
-    safe = "\0" not in text and not text.startswith("-") and text.encode(errors="replace").decode() == text
+    safe = (
+        "\0" not in text
+        and not text.startswith("-")
+        and text.encode(errors="replace").decode() == text
+    )
     for job, before in ((option_job, ("-x",)), (positional_job, ())):
         if safe:
             assert argv(job, {"x": value}) == (*before, text)

@@ -42,9 +42,16 @@ def required(*arguments: dict[str, object]) -> dict[str, Any]:
 POSITIONAL: dict[str, object] = {"name": "a", "type": "str", "count": 1}
 STATISTIC = {"name": "s", "description": "", "frequency": ""}
 RELEASE = {"ansible_distribution_release": "bookworm"}
-TWICE = {**platforms("j"), "supported_platforms": [RELEASE, {**RELEASE, "ansible_distribution": "Debian"}]}
+TWICE = {
+    **platforms("j"),
+    "supported_platforms": [RELEASE, {**RELEASE, "ansible_distribution": "Debian"}],
+}
 CHOICE: dict[str, Any] = {"group_name": "g", "choices": [{"name": "x"}]}
-NESTED = {"name": "y", "optional": [option("b", "-b", count="0-2")], "subcommand": [{**CHOICE, "group_name": "h"}]}
+NESTED = {
+    "name": "y",
+    "optional": [option("b", "-b", count="0-2")],
+    "subcommand": [{**CHOICE, "group_name": "h"}],
+}
 GROUP = {"group_name": "g", "choices": [{"name": "x"}, {"name": "x"}]}
 
 
@@ -53,31 +60,54 @@ GROUP = {"group_name": "g", "choices": [{"name": "x"}, {"name": "x"}]}
     [
         (document(general={"description": ""}), "general.job_version"),
         (document(extra=1), "extra"),
-        (document(platform_configuration=[{"ansible_system": "Debian"}]), "list form of OpenBACH 2.6"),
-        (document(platform_configuration={**platforms("j"), "supported_platforms": []}), "supported_platforms"),
+        (
+            document(platform_configuration=[{"ansible_system": "Debian"}]),
+            "list form of OpenBACH 2.6",
+        ),
+        (
+            document(platform_configuration={**platforms("j"), "supported_platforms": []}),
+            "supported_platforms",
+        ),
         (document(platform_configuration={**platforms("j"), "command": None}), "has no command"),
         (document(platform_configuration={**platforms("j"), "command": "a 'b"}), "cannot be split"),
         (required({**POSITIONAL, "type": "string"}), "unknown type 'string'"),
         (required({**POSITIONAL, "count": "2-1"}), "empty range"),
         (required({**POSITIONAL, "count": "some"}), "is not a count"),
-        (required({**POSITIONAL, "count": "+"}, {**POSITIONAL, "name": "b", "count": "*"}), "a, b all take any number"),
+        (
+            required({**POSITIONAL, "count": "+"}, {**POSITIONAL, "name": "b", "count": "*"}),
+            "a, b all take any number",
+        ),
         (required({**POSITIONAL, "flag": "-x"}), "positional"),
         (required(dict(POSITIONAL), dict(POSITIONAL)), "'a' is defined twice"),
         (document(arguments={"optional": [option("a", "x")]}), "flag that starts with '-'"),
-        (document(arguments={"optional": [option("a", "-x"), option("b", "-x")]}), "'-x' is used twice"),
+        (
+            document(arguments={"optional": [option("a", "-x"), option("b", "-x")]}),
+            "'-x' is used twice",
+        ),
         (document(arguments={"optional": [option("a", "-x", "None", 1)]}), "type None and count 0"),
         (document(arguments={"subcommand": [GROUP]}), "'x' is defined twice"),
-        (document(arguments={"optional": [option("x", "-x")], "subcommand": [GROUP]}), "an argument and a subcommand"),
+        (
+            document(arguments={"optional": [option("x", "-x")], "subcommand": [GROUP]}),
+            "an argument and a subcommand",
+        ),
         (document(statistics=[{"name": "s"}]), "statistics.0.description"),
         (document(statistics=[STATISTIC, dict(STATISTIC)]), "statistics: 's' is declared twice"),
         (document(platform_configuration=TWICE), "Debian Debian bookworm is listed twice"),
-        (document(general={**document()["general"], "name": "other"}), "general.name: 'other' is not the name"),
+        (
+            document(general={**document()["general"], "name": "other"}),
+            "general.name: 'other' is not the name",
+        ),
         (document(general={**document()["general"], "job_version": 1.0}), "general.job_version"),
         (
-            document(arguments={"optional": [option("a", "-a", count="+")], "subcommand": [CHOICE]}),
+            document(
+                arguments={"optional": [option("a", "-a", count="+")], "subcommand": [CHOICE]}
+            ),
             "a may take the name",
         ),
-        (document(arguments={"subcommand": [{**CHOICE, "choices": [NESTED]}]}), "choices.0.optional: b may take"),
+        (
+            document(arguments={"subcommand": [{**CHOICE, "choices": [NESTED]}]}),
+            "choices.0.optional: b may take",
+        ),
     ],
 )
 def test_each_fault_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
@@ -128,13 +158,20 @@ def test_the_agents_paths_become_ours(make_job: MakeJob) -> None:
 
 @pytest.mark.parametrize(
     ("count", "number", "allowed"),
-    [(Count(1, 1), 1, True), (Count(1, 1), 2, False), (Count(0, None), 9, True), (Count(1, None), 0, False)],
+    [
+        (Count(1, 1), 1, True),
+        (Count(1, 1), 2, False),
+        (Count(0, None), 9, True),
+        (Count(1, None), 0, False),
+    ],
 )
 def test_counts(count: Count, number: int, allowed: bool) -> None:
     assert count.allows(number) is allowed
 
 
-@pytest.mark.parametrize("folder", sorted(paths.JOBS.glob("satlab_*/files/*.yml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "folder", sorted(paths.JOBS.glob("satlab_*/files/*.yml")), ids=lambda path: path.stem
+)
 def test_the_jobs_of_the_product_are_complete(folder: Path) -> None:
     job = load_job(folder.parents[1])
     assert {platform.release for platform in job.platforms} >= {"bookworm", "trixie"}
@@ -145,18 +182,29 @@ def test_the_jobs_of_the_product_are_complete(folder: Path) -> None:
     assert check_folder(job) == []
     install = yaml.safe_load((folder.parents[1] / f"install_{job.name}.yml").read_text())
     copied = [
-        item["file"] for task in install for item in task.get("with_items", task.get("loop", [])) if "file" in item
+        item["file"]
+        for task in install
+        for item in task.get("with_items", task.get("loop", []))
+        if "file" in item
     ]
     assert {f"{job.name}.py", f"{job.name}_rstats_filter.conf"} <= set(copied)
 
 
-@pytest.mark.parametrize("program", sorted(paths.JOBS.glob("satlab_*/files/satlab_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "program", sorted(paths.JOBS.glob("satlab_*/files/satlab_*.py")), ids=lambda path: path.stem
+)
 def test_the_jobs_of_the_product_explain_themselves(program: Path) -> None:
-    environment = {"PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": "/nowhere", "SATLAB_AGENT": "client"}
+    environment = {
+        "PYTHONPATH": str(paths.SHIM),
+        "SATLAB_RAW": "/nowhere",
+        "SATLAB_AGENT": "client",
+    }
     environment |= {"JOB_NAME": program.stem, "JOB_INSTANCE_ID": "1"}
     environment |= {"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"}
     argv = [sys.executable, str(program), "--help"]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, check=False, timeout=30
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
 
@@ -168,5 +216,12 @@ def test_statistics_of_the_product_have_a_meaning(path: Path) -> None:
     for statistic in file["statistics"]:
         assert len(statistic["description"]) > 10
         unit = re.search(r"_(ms|s|bps|bytes|ratio|per_s)$", statistic["name"])
-        words = {"ms": " ms", "s": " s", "bps": "bit/s", "bytes": "ytes", "ratio": "0 to 1", "per_s": "1/s"}
+        words = {
+            "ms": " ms",
+            "s": " s",
+            "bps": "bit/s",
+            "bytes": "ytes",
+            "ratio": "0 to 1",
+            "per_s": "1/s",
+        }
         assert unit is None or words[unit[1]] in statistic["description"], statistic

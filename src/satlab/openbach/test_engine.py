@@ -25,13 +25,24 @@ from satlab.openbach.engine import (
     StartJobAction,
     StopJobAction,
 )
-from satlab.openbach.model import BoundScenario, Function, OnFail, Policy, StartJob, StartScenario, Stop, Wait
+from satlab.openbach.model import (
+    BoundScenario,
+    Function,
+    OnFail,
+    Policy,
+    StartJob,
+    StartScenario,
+    Stop,
+    Wait,
+)
 from satlab.openbach.scenario import bind, load
 
 JOB = Descriptor("work", "", "1.0", False, Path(), (Platform("", (), ()),), Level(), ())
 
 
-def job(number: int, wait: Wait | None = None, on_fail: OnFail | None = None, **call: Any) -> Function:
+def job(
+    number: int, wait: Wait | None = None, on_fail: OnFail | None = None, **call: Any
+) -> Function:
     action = StartJob("client", JOB, call.pop("words", ()), **call)
     return Function(number, str(number), wait or Wait(), on_fail or OnFail(), action)
 
@@ -77,7 +88,9 @@ class Sim:
 
     def turn(self) -> None:
         due = [number for number, (when, _) in self.ends.items() if when <= self.now]
-        events = self.pending + [JobEnded(number, self.ends.pop(number)[1], "exit status 1") for number in due]
+        events = self.pending + [
+            JobEnded(number, self.ends.pop(number)[1], "exit status 1") for number in due
+        ]
         self.pending = []
         for action in self.engine.step(self.now, events):
             assert self.end is None, "an action after the end"
@@ -90,7 +103,10 @@ class Sim:
                         self.pending.append(JobRefused(started.id, "no such program"))
                         continue
                     self.log.append((self.now, "start", number))
-                    self.ends[started.id] = (self.now + self.lasts.get(number, 1.0), number not in self.failing)
+                    self.ends[started.id] = (
+                        self.now + self.lasts.get(number, 1.0),
+                        number not in self.failing,
+                    )
                     self.pending.append(JobLaunched(started.id))
                 case StopJobAction(job=stopped):
                     self.log.append((self.now, "stop", stopped.function.id))
@@ -140,7 +156,9 @@ def test_waiting_table(wait: Wait, started: float) -> None:
 
 
 def test_ended_ids_follow_a_stop() -> None:
-    sim = Sim((job(1), stop(2, 1, wait=Wait(time=3)), job(3, Wait(ended=(2,)))), lasts={1: FOREVER}).run()
+    sim = Sim(
+        (job(1), stop(2, 1, wait=Wait(time=3)), job(3, Wait(ended=(2,)))), lasts={1: FOREVER}
+    ).run()
     assert sim.when("start", 3) == [pytest.approx(3.0, abs=0.11)]
 
 
@@ -162,7 +180,10 @@ def test_a_job_with_an_interval_is_repeated_until_it_is_stopped() -> None:
     functions = (job(1, interval=5), stop(2, 1, wait=Wait(time=12)))
     sim = Sim(functions, failing=frozenset({1})).run()
     assert sim.when("start", 1) == [pytest.approx(at, abs=0.2) for at in (0, 5, 10)]
-    assert (sim.job_status(1), sim.end) == (JobStatus.STOPPED, ScenarioEnded(ScenarioStatus.FINISHED_OK, ""))
+    assert (sim.job_status(1), sim.end) == (
+        JobStatus.STOPPED,
+        ScenarioEnded(ScenarioStatus.FINISHED_OK, ""),
+    )
 
 
 def test_an_empty_scenario_ends_at_once() -> None:
@@ -184,7 +205,9 @@ def test_an_empty_scenario_ends_at_once() -> None:
         (OnFail(Policy.RETRY, 2), set(), 3, ScenarioStatus.FINISHED_KO),
     ],
 )
-def test_failure_table(policy: OnFail, failing: set[int], refusals: int, expected: ScenarioStatus) -> None:
+def test_failure_table(
+    policy: OnFail, failing: set[int], refusals: int, expected: ScenarioStatus
+) -> None:
     functions = (job(1, Wait(), policy), job(2), job(3, Wait(time=60)))
     sim = Sim(functions, failing=frozenset(failing), refusals={1: refusals}, lasts={2: 30}).run()
     assert sim.end is not None
@@ -203,7 +226,9 @@ def test_a_retry_waits_for_its_delay_in_place_of_the_waiting_time() -> None:
 
 
 def test_an_ignored_error_keeps_its_status() -> None:
-    sim = Sim((job(1, Wait(), OnFail(Policy.IGNORE)), job(2, Wait(ended=(1,)))), refusals={1: 1}).run()
+    sim = Sim(
+        (job(1, Wait(), OnFail(Policy.IGNORE)), job(2, Wait(ended=(1,)))), refusals={1: 1}
+    ).run()
     assert (sim.status(1), sim.job_status(1)) == (FunctionStatus.ERROR, None)
     assert sim.when("start", 2)
 
@@ -216,7 +241,9 @@ def test_functions_that_never_started_stay_scheduled() -> None:
 def test_what_would_hang_in_openbach_ends_with_a_reason() -> None:
     functions = (job(1, Wait(), OnFail(Policy.IGNORE)), job(2, Wait(finished=(1,))))
     sim = Sim(functions, refusals={1: 1}).run()
-    assert sim.end == ScenarioEnded(ScenarioStatus.FINISHED_KO, "what function(s) 2 wait for can no longer happen")
+    assert sim.end == ScenarioEnded(
+        ScenarioStatus.FINISHED_KO, "what function(s) 2 wait for can no longer happen"
+    )
 
 
 # --- stopping -------------------------------------------------------------------------------------------------------
@@ -224,12 +251,18 @@ def test_what_would_hang_in_openbach_ends_with_a_reason() -> None:
 
 def test_a_stopped_job_has_not_failed() -> None:
     sim = Sim((job(1), stop(2, 1, wait=Wait(launched=(1,), time=2))), lasts={1: FOREVER}).run()
-    assert (sim.job_status(1), sim.end) == (JobStatus.STOPPED, ScenarioEnded(ScenarioStatus.FINISHED_OK, ""))
+    assert (sim.job_status(1), sim.end) == (
+        JobStatus.STOPPED,
+        ScenarioEnded(ScenarioStatus.FINISHED_OK, ""),
+    )
 
 
 def test_a_job_that_failed_before_its_stop_has_failed() -> None:
     sim = Sim((job(1), stop(2, 1, wait=Wait(time=2))), failing=frozenset({1})).run()
-    assert (sim.job_status(1), sim.ended and sim.ended[0]) == (JobStatus.ERROR, ScenarioStatus.FINISHED_KO)
+    assert (sim.job_status(1), sim.ended and sim.ended[0]) == (
+        JobStatus.ERROR,
+        ScenarioStatus.FINISHED_KO,
+    )
 
 
 def test_a_scheduled_job_can_be_stopped() -> None:
@@ -264,7 +297,9 @@ def test_the_first_reason_for_the_end_stays() -> None:
 
 
 def test_a_sub_scenario_is_waited_for() -> None:
-    sim = Sim((sub(1, job(11), job(12, Wait(finished=(11,)))), job(2, Wait(finished=(1,)))), lasts={11: 3}).run()
+    sim = Sim(
+        (sub(1, job(11), job(12, Wait(finished=(11,)))), job(2, Wait(finished=(1,)))), lasts={11: 3}
+    ).run()
     assert sim.when("start", 2) == [pytest.approx(4.0, abs=0.31)]
 
 
@@ -284,7 +319,9 @@ def test_a_failed_sub_scenario_does_not_fail_its_parent() -> None:
 
 def test_instances_know_their_owner_and_paths_become_ids() -> None:
     wait = Wait(finished=(1,))
-    reader = job(2, wait, words=("-j", InstanceOf("job", (1, 12)), "-s", InstanceOf("scenario", (1,))))
+    reader = job(
+        2, wait, words=("-j", InstanceOf("job", (1, 12)), "-s", InstanceOf("scenario", (1,)))
+    )
     sim = Sim((sub(1, job(11), job(12)), reader)).run()
     instance = sim.engine.root.functions[2].job
     assert instance is not None
@@ -294,17 +331,26 @@ def test_instances_know_their_owner_and_paths_become_ids() -> None:
 
 def test_a_path_to_a_job_that_was_not_started_is_an_error() -> None:
     sim = Sim((job(1, words=(InstanceOf("job", (2,)),)), job(2, Wait(time=1)))).run()
-    assert (sim.status(1), sim.ended and sim.ended[0]) == (FunctionStatus.ERROR, ScenarioStatus.FINISHED_KO)
+    assert (sim.status(1), sim.ended and sim.ended[0]) == (
+        FunctionStatus.ERROR,
+        ScenarioStatus.FINISHED_KO,
+    )
 
 
 # --- whole scenarios ------------------------------------------------------------------------------------------------
 
 
 def test_the_example_of_a_real_openbach(write: Write, jobs: Mapping[str, Descriptor]) -> None:
-    path = write(EXAMPLE["openbach_functions"], **{key: EXAMPLE[key] for key in ("arguments", "constants")})
+    path = write(
+        EXAMPLE["openbach_functions"], **{key: EXAMPLE[key] for key in ("arguments", "constants")}
+    )
     bound = bind(load(path, jobs, ["client", "server"]), {"duration": "5", "cc": "bbr"})
     sim = Sim(bound.functions, lasts={1: FOREVER, 2: 5}).run()
-    assert [(what, number) for _, what, number in sim.log] == [("start", 1), ("start", 2), ("stop", 1)]
+    assert [(what, number) for _, what, number in sim.log] == [
+        ("start", 1),
+        ("start", 2),
+        ("stop", 1),
+    ]
     assert [time for time, _, _ in sim.log] == [pytest.approx(at, abs=0.31) for at in (0, 2, 8)]
     assert sim.end == ScenarioEnded(ScenarioStatus.FINISHED_OK, "")
     assert sim.job_status(1) is JobStatus.STOPPED
@@ -318,7 +364,9 @@ def scenarios(draw: st.DrawFn, depth: int = 0) -> tuple[Function, ...]:
     """Draw functions whose waits point backwards, so that nothing but failures can keep them from ending."""
     functions: list[Function] = []
     for number in range(draw(st.integers(0, 5))):
-        some = st.lists(st.integers(0, number - 1), max_size=2).map(tuple) if number else st.just(())
+        some = (
+            st.lists(st.integers(0, number - 1), max_size=2).map(tuple) if number else st.just(())
+        )
         time = draw(st.sampled_from([0.0, 0.3, 2.0]))
         wait = Wait(time, draw(some), draw(some), draw(some), draw(some))
         kind = draw(st.sampled_from(["job", "job", "stop", "sub"]))
@@ -327,7 +375,9 @@ def scenarios(draw: st.DrawFn, depth: int = 0) -> tuple[Function, ...]:
         elif kind == "sub":
             functions.append(sub(number, *draw(scenarios(depth=depth + 1)), wait=wait))
         else:
-            policy = draw(st.sampled_from([OnFail(), OnFail(Policy.IGNORE), OnFail(Policy.RETRY, 2, 0.5)]))
+            policy = draw(
+                st.sampled_from([OnFail(), OnFail(Policy.IGNORE), OnFail(Policy.RETRY, 2, 0.5)])
+            )
             functions.append(job(number, wait, policy, offset=draw(st.sampled_from([0.0, 1.0]))))
     return tuple(functions)
 
@@ -358,7 +408,10 @@ def test_every_scenario_ends_with_nothing_left(
     if sim.end.status is ScenarioStatus.FINISHED_OK:
         assert not any(attempt.pending for attempt in sim.engine.root.functions.values())
         fatal = (Policy.FAIL, Policy.RETRY)
-        assert not any(one.status.failed and one.function.on_fail.policy in fatal for one in sim.engine.root.jobs)
+        assert not any(
+            one.status.failed and one.function.on_fail.policy in fatal
+            for one in sim.engine.root.jobs
+        )
     else:
         assert sim.end.reason
 
@@ -376,14 +429,22 @@ def test_every_scenario_ends_with_nothing_left(
         ("web_quic", {"pep": "quic"}),
     ],
 )
-def test_nothing_is_measured_before_proxies_and_servers_are_ready(name: str, arguments: dict[str, str]) -> None:
+def test_nothing_is_measured_before_proxies_and_servers_are_ready(
+    name: str, arguments: dict[str, str]
+) -> None:
     """Each readiness takes longer than the one before; one that does not come fails all, and nothing is measured."""
     jobs = load_jobs(paths.JOBS)
     nodes = ("client", "proxy-st", "proxy-gw", "server")
     functions = bind(load(paths.SCENARIOS / f"{name}.json", jobs, nodes), arguments).functions
-    started = {f.id: (f.action.job.name, f.action.entity) for f in functions if isinstance(f.action, StartJob)}
+    started = {
+        f.id: (f.action.job.name, f.action.entity)
+        for f in functions
+        if isinstance(f.action, StartJob)
+    }
     awaits = [number for number, (job_name, _) in started.items() if job_name == "satlab_await"]
-    measures = [(job_name, "client") for job_name in ("satlab_curl", "satlab_page_load", "satlab_satperf")]
+    measures = [
+        (job_name, "client") for job_name in ("satlab_curl", "satlab_page_load", "satlab_satperf")
+    ]
     measuring = min(number for number, job in started.items() if job in measures)
     lasts = {n: FOREVER for n in started if n not in awaits and n < measuring}
     lasts |= {number: 2.0 + place for place, number in enumerate(awaits)}

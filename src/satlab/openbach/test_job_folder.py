@@ -33,12 +33,24 @@ def test_a_whole_folder_has_no_fault(job: Descriptor) -> None:
         ("uninstall_work.yml", None, "uninstall_work.yml: cannot be read"),
         ("install_work.yml", "a: 1", "is not a list of tasks"),
         ("install_work.yml", "[", "is not YAML"),
-        ("install_work.yml", "- hosts: all\n  tasks: []\n", "install_work.yml: 0: is a play, not a task"),
-        ("install_work.yml", COPY.replace("work.py", "gone.py"), "copies gone.py, which is not in files/"),
+        (
+            "install_work.yml",
+            "- hosts: all\n  tasks: []\n",
+            "install_work.yml: 0: is a play, not a task",
+        ),
+        (
+            "install_work.yml",
+            COPY.replace("work.py", "gone.py"),
+            "copies gone.py, which is not in files/",
+        ),
         ("install_work.yml", "- copy: {src: gone.txt, dest: /x}\n", "copies gone.txt"),
         ("files/work.py", None, "work.py is started, and work.py is not in files/"),
         ("files/work_rstats_filter.conf", "storage=true\n", "is not a filter"),
-        ("files/work_rstats_filter.conf", "[default]\nstorage=maybe\n", "is not a filter: Not a boolean: maybe"),
+        (
+            "files/work_rstats_filter.conf",
+            "[default]\nstorage=maybe\n",
+            "is not a filter: Not a boolean: maybe",
+        ),
     ],
 )
 def test_each_fault_is_named(job: Descriptor, name: str, text: str | None, said: str) -> None:
@@ -55,7 +67,9 @@ def test_folders_are_checked_with_all_below(job: Descriptor, tmp_path: Path) -> 
     (job.files / "work.py").unlink()
     (tmp_path / "scenarios").mkdir()
     (tmp_path / "scenarios" / "a.json").write_text("7")
-    (tmp_path / "scenarios" / "b.json").write_text('[{"at_s": -1, "set": {"direction": "both", "outage": 1}}]')
+    (tmp_path / "scenarios" / "b.json").write_text(
+        '[{"at_s": -1, "set": {"direction": "both", "outage": 1}}]'
+    )
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(ConfigError) as caught:
         validate.check(tmp_path)

@@ -24,7 +24,10 @@ def stopped(tmp_path: Path, *argv: str) -> tuple[int | None, str]:
     """Start a program, stop it once it has said something; return its status and its log."""
     log = tmp_path / "log"
     process = JobProcess(
-        argv, stop_argv=["echo", "after"], environment={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, log=log
+        argv,
+        stop_argv=["echo", "after"],
+        environment={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        log=log,
     )
     deadline = time.monotonic() + 10
     while not log.read_text().strip() and time.monotonic() < deadline:
@@ -41,7 +44,9 @@ def test_a_job_is_asked_to_end_then_its_stop_command_runs(tmp_path: Path) -> Non
     assert stopped(tmp_path, "sh", "-c", said) == (3, "up\nbye\nafter\n")
 
 
-def test_a_job_that_will_not_end_is_killed_with_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_will_not_end_is_killed_with_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job_process, "STOP_S", 0.3)
     status, log = stopped(tmp_path, sys.executable, "-c", STUBBORN)
     assert status == -signal.SIGKILL
@@ -57,7 +62,10 @@ def test_a_stop_command_that_does_not_end_has_time_to_end_in_order(
     orderly = "trap 'sleep 0.3; echo in order; exit 0' TERM; while :; do sleep 0.05; done"
     log = tmp_path / "log"
     process = JobProcess(
-        ["sleep", "60"], stop_argv=["sh", "-c", orderly], environment=os.environ | {"HOME": str(tmp_path)}, log=log
+        ["sleep", "60"],
+        stop_argv=["sh", "-c", orderly],
+        environment=os.environ | {"HOME": str(tmp_path)},
+        log=log,
     )
     process.stop()
     deadline = time.monotonic() + 20

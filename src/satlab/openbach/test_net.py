@@ -55,7 +55,9 @@ def wire() -> Iterator[Wire]:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
-def go(wire: Wire, raw: Path, name: str, stop: threading.Event | None = None, **values: str) -> ScenarioResult:
+def go(
+    wire: Wire, raw: Path, name: str, stop: threading.Event | None = None, **values: str
+) -> ScenarioResult:
     jobs = {job: load_job(paths.JOBS / job) for job in ("satlab_ping", "satlab_iperf3")}
     scenario = bind(load(paths.SCENARIOS / f"{name}.json", jobs, ["client", "server"]), values)
     return run(scenario, wire, raw, lambda _: None, stop or threading.Event(), 60.0)
@@ -65,7 +67,9 @@ def test_bulk_tcp(wire: Wire, tmp_path: Path) -> None:
     result = go(wire, tmp_path, "bulk_tcp", duration="2")
     assert result.ok, result.reason
     assert [job.status for job in result.jobs] == ["Not Running", "Not Running"]
-    reports = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("files/*/iperf3_json.json"))]
+    reports = [
+        json.loads(path.read_text()) for path in sorted(tmp_path.glob("files/*/iperf3_json.json"))
+    ]
     assert [report["end"]["sender_tcp_congestion"] for report in reports] == ["cubic", "cubic"]
     sent, received = reports[0]["end"]["sum_sent"], reports[1]["end"]["sum_received"]
     assert 0.9 * sent["bytes"] <= received["bytes"] <= sent["bytes"]

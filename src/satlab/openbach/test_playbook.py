@@ -37,7 +37,11 @@ def test_packages_of_blocks_and_of_conditions_are_distinguished(folder: Path) ->
     found = read(
         folder,
         {"apt": {"name": ["fping", "iproute2"]}},
-        {"block": [{"ansible.builtin.apt": {"pkg": "{{ item }}"}, "with_items": ["curl", "fping"]}]},
+        {
+            "block": [
+                {"ansible.builtin.apt": {"pkg": "{{ item }}"}, "with_items": ["curl", "fping"]}
+            ]
+        },
         {"apt": {"pkg": ["old-curl"]}, "when": "ansible_distribution_version == '20.04'"},
         {"block": [{"apt": {"name": "nested"}}], "when": "x"},
         {"apt": {"name": ["gone"], "state": "absent"}},
@@ -50,7 +54,13 @@ def test_files_have_their_place_and_rights(folder: Path) -> None:
     found = read(
         folder,
         {"copy": words, "loop": [{"src": "src/probe.py", "mode": "0755"}]},
-        {"ansible.builtin.copy": {"src": "probe.conf", "dest": "/etc/{{ job_name }}/own.conf", "mode": 0o666}},
+        {
+            "ansible.builtin.copy": {
+                "src": "probe.conf",
+                "dest": "/etc/{{ job_name }}/own.conf",
+                "mode": 0o666,
+            }
+        },
         {"copy": {"content": "inline", "dest": "/usr/share/probe.txt"}},
         {"template": {"src": "plain.j2", "dest": "/etc/plain"}},
     )
@@ -67,13 +77,19 @@ def test_files_have_their_place_and_rights(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "reason"),
     [
-        ({"copy": {"src": "probe.conf", "dest": "/etc/../root/.ssh/x"}}, "are put below /usr, /etc, /opt"),
+        (
+            {"copy": {"src": "probe.conf", "dest": "/etc/../root/.ssh/x"}},
+            "are put below /usr, /etc, /opt",
+        ),
         ({"copy": {"src": "probe.conf", "dest": "/root/x"}}, "are put below /usr, /etc, /opt"),
         ({"copy": {"src": "probe.conf", "dest": "etc/x"}}, "are put below /usr, /etc, /opt"),
         ({"copy": {"src": "probe.conf", "dest": "/etc"}}, "are put below /usr, /etc, /opt"),
         ({"copy": {"src": "probe.conf", "dest": "//etc/x"}}, "are put below /usr, /etc, /opt"),
         ({"copy": {"src": "/etc/shadow", "dest": "/etc/x"}}, "its source is not a file of the job"),
-        ({"copy": {"src": "../../outside", "dest": "/etc/x"}}, "its source is not a file of the job"),
+        (
+            {"copy": {"src": "../../outside", "dest": "/etc/x"}},
+            "its source is not a file of the job",
+        ),
         ({"copy": {"src": "link", "dest": "/etc/x"}}, "its source is not a file of the job"),
         ({"copy": {"src": "src", "dest": "/etc/x"}}, "its source is not a file of the job"),
         ({"copy": {"src": "probe.conf", "dest": "{{ home }}/x"}}, "its place is not written out"),
@@ -92,7 +108,17 @@ def test_t42_what_is_not_taken_is_named(folder: Path, task: dict[str, Any], reas
 
 @pytest.mark.parametrize(
     "name",
-    ["-oAPT::Update::Pre-Invoke=x", "a b", "../x.deb", "/tmp/x.deb", "x;id", "x=1.0", "x:i386", "x/sid", "{{ x }}"],
+    [
+        "-oAPT::Update::Pre-Invoke=x",
+        "a b",
+        "../x.deb",
+        "/tmp/x.deb",
+        "x;id",
+        "x=1.0",
+        "x:i386",
+        "x/sid",
+        "{{ x }}",
+    ],
 )
 def test_t42_only_names_of_packages_reach_apt(folder: Path, name: str) -> None:
     assert read(folder, {"apt": {"name": [name, "fping"]}}).packages == ("fping",)
@@ -104,7 +130,10 @@ def test_t43_names_and_files_are_bounded(folder: Path, monkeypatch: pytest.Monke
     assert read(folder, many).packages == ()
     assert "more than 50 packages" in read(folder, many).left_out[0]
     monkeypatch.setattr(playbook, "MAX_FILE_BYTES", 3)
-    assert "more than 3 bytes" in read(folder, {"copy": {"src": "probe.conf", "dest": "/etc/x"}}).left_out[0]
+    assert (
+        "more than 3 bytes"
+        in read(folder, {"copy": {"src": "probe.conf", "dest": "/etc/x"}}).left_out[0]
+    )
 
 
 def test_a_playbook_that_cannot_be_read_has_nothing(folder: Path) -> None:
@@ -116,8 +145,13 @@ def test_a_playbook_that_cannot_be_read_has_nothing(folder: Path) -> None:
 
 def test_shapes_of_upstream_s_jobs_are_read(tmp_path: Path) -> None:
     write_jobs(tmp_path)
-    found = {path.parent.name: playbook.contents(path.parent) for path in tmp_path.glob("*/*/install_*.yml")}
+    found = {
+        path.parent.name: playbook.contents(path.parent)
+        for path in tmp_path.glob("*/*/install_*.yml")
+    }
     assert found.keys() == JOBS.keys()
     assert found["fping"].packages == ("fping", "iproute2")
     for name, each in found.items():
-        assert [str(file.target) for file in each.files] == [f"/opt/openbach/agent/jobs/{name}/{name}.py"]
+        assert [str(file.target) for file in each.files] == [
+            f"/opt/openbach/agent/jobs/{name}/{name}.py"
+        ]

@@ -16,7 +16,16 @@ from satlab.common.errors import HostError
 from satlab.openbach import job_process
 from satlab.openbach.conftest import MakeJob, option
 from satlab.openbach.descriptor import Descriptor
-from satlab.openbach.model import BoundScenario, Function, OnFail, Policy, StartJob, StartScenario, Stop, Wait
+from satlab.openbach.model import (
+    BoundScenario,
+    Function,
+    OnFail,
+    Policy,
+    StartJob,
+    StartScenario,
+    Stop,
+    Wait,
+)
 from satlab.openbach.runner import JobProgress, ScenarioResult, run
 
 
@@ -40,9 +49,15 @@ class Here:
 
 
 def start(
-    number: int, job: Descriptor, *words: str, wait: Wait | None = None, on_fail: OnFail | None = None
+    number: int,
+    job: Descriptor,
+    *words: str,
+    wait: Wait | None = None,
+    on_fail: OnFail | None = None,
 ) -> Function:
-    return Function(number, f"f{number}", wait or Wait(), on_fail or OnFail(), StartJob("client", job, words))
+    return Function(
+        number, f"f{number}", wait or Wait(), on_fail or OnFail(), StartJob("client", job, words)
+    )
 
 
 def stop(number: int, *ids: int, wait: Wait) -> Function:
@@ -66,7 +81,9 @@ def go(tmp_path: Path) -> Go:
         raw = tmp_path / "raw"
         try:
             scenario = BoundScenario("main", {}, functions)
-            return run(scenario, host or Here(), raw, on_event, interrupt or threading.Event(), deadline_s)
+            return run(
+                scenario, host or Here(), raw, on_event, interrupt or threading.Event(), deadline_s
+            )
         finally:
             assert started_with(f"SATLAB_RAW={raw}") == []
 
@@ -78,7 +95,9 @@ def started_with(variable: str) -> list[str]:
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if entry.name.isdigit() and variable.encode() in (entry / "environ").read_bytes().split(
+                b"\0"
+            ):
                 found.append(entry.name)
     return found
 
@@ -113,21 +132,41 @@ def test_a_job_gets_its_arguments_and_a_clean_environment(
     monkeypatch.setenv("OF_THE_CALLER", "x")
     events: list[JobProgress] = []
     result = go(start(7, make_job("j", program=REPORT), "-t", "a b;$(id)"), on_event=events.append)
-    assert (result.outcome, result.status, result.reason, result.ok) == ("ok", "Finished Ok", "", True)
+    assert (result.outcome, result.status, result.reason, result.ok) == (
+        "ok",
+        "Finished Ok",
+        "",
+        True,
+    )
     arguments, environment, cwd = json.loads((tmp_path / "raw/logs/j-1.log").read_text())
     assert arguments == ["-t", "a b;$(id)"]
     assert set(environment) - {"LC_CTYPE"} == {
-        *("PATH", "LANG", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "NODE"),
+        *(
+            "PATH",
+            "LANG",
+            "HOME",
+            "TMPDIR",
+            "PYTHONPATH",
+            "PYTHONDONTWRITEBYTECODE",
+            "PYTHONUNBUFFERED",
+            "NODE",
+        ),
         *("SATLAB_RAW", "SATLAB_AGENT"),
         *("JOB_NAME", "JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID"),
     }
     assert environment["HOME"] == environment["TMPDIR"] == cwd
     (record,) = lines(tmp_path / "raw/stats.jsonl")
-    assert (record["answer"], record["_metadata"]["agent_name"], record["_metadata"]["flag"]) == (42, "client", 3)
+    assert (record["answer"], record["_metadata"]["agent_name"], record["_metadata"]["flag"]) == (
+        42,
+        "client",
+        3,
+    )
     assert [event.status for event in events] == ["Running", "Not Running"]
 
 
-def test_every_ended_job_has_a_line_that_fits_the_schema(make_job: MakeJob, go: Go, tmp_path: Path) -> None:
+def test_every_ended_job_has_a_line_that_fits_the_schema(
+    make_job: MakeJob, go: Go, tmp_path: Path
+) -> None:
     good, bad = make_job("good"), make_job("bad", program="raise SystemExit(3)")
     sleeper = make_job("sleeper", program=SLEEP)
     ignore = OnFail(Policy.IGNORE)
@@ -150,10 +189,15 @@ def test_a_failing_job_fails_the_run_and_stops_the_others(make_job: MakeJob, go:
     assert (result.outcome, result.status) == ("failed", "Finished Ko")
     assert "function 1 (f1)" in result.reason
     assert "exit status 3, see logs/bad-1.log: TCP port 80: in use" in result.reason
-    assert {record.job: record.status for record in result.jobs} == {"bad": "Error", "sleeper": "Stopped"}
+    assert {record.job: record.status for record in result.jobs} == {
+        "bad": "Error",
+        "sleeper": "Stopped",
+    }
 
 
-def test_a_job_that_cannot_start_is_a_failed_sample(make_job: MakeJob, go: Go, tmp_path: Path) -> None:
+def test_a_job_that_cannot_start_is_a_failed_sample(
+    make_job: MakeJob, go: Go, tmp_path: Path
+) -> None:
     result = go(start(1, make_job("j")), host=Here("/nonexistent/enter"))
     assert result.outcome == "failed"
     assert "/nonexistent/enter cannot be started" in result.reason
@@ -192,14 +236,22 @@ def test_an_interrupt_ends_even_what_will_not_end(
     began = time.monotonic()
     result = go(start(1, make_job("j", program=STUBBORN)), interrupt=interrupt)
     thread.join()
-    assert (result.outcome, result.status, result.reason) == ("interrupted", "Stopped", "interrupted")
+    assert (result.outcome, result.status, result.reason) == (
+        "interrupted",
+        "Stopped",
+        "interrupted",
+    )
     assert [(record.status, record.exit_code) for record in result.jobs] == [("Stopped", -9)]
     assert 1.0 <= time.monotonic() - began < 5.0
 
 
 def test_the_deadline_fails_the_run(make_job: MakeJob, go: Go) -> None:
     result = go(start(1, make_job("j", program=SLEEP)), deadline_s=0.5)
-    assert (result.outcome, result.status, result.reason) == ("failed", "Finished Ko", "not over after 0.5 s")
+    assert (result.outcome, result.status, result.reason) == (
+        "failed",
+        "Finished Ko",
+        "not over after 0.5 s",
+    )
     assert result.stop_unix_s - result.start_unix_s < 3.0
 
 
@@ -221,7 +273,9 @@ class Refusing(Here):
         raise HostError(f"{job}: not here")
 
 
-def test_a_job_that_the_host_refuses_is_a_failed_sample(make_job: MakeJob, go: Go, tmp_path: Path) -> None:
+def test_a_job_that_the_host_refuses_is_a_failed_sample(
+    make_job: MakeJob, go: Go, tmp_path: Path
+) -> None:
     result = go(start(1, make_job("j")), host=Refusing())
     assert result.outcome == "failed" and "j: not here" in result.reason
     (record,) = lines(tmp_path / "raw/jobs.jsonl")
@@ -238,10 +292,14 @@ def test_nothing_is_left_when_the_caller_fails(make_job: MakeJob, go: Go) -> Non
 
 def test_a_job_that_ends_is_noticed_at_once(make_job: MakeJob, go: Go) -> None:
     quick = make_job("quick", {"optional": [option("text", "-t")]})
-    functions = [start(1, quick), *(start(n, quick, wait=Wait(finished=(n - 1,))) for n in range(2, 6))]
+    functions = [
+        start(1, quick),
+        *(start(n, quick, wait=Wait(finished=(n - 1,))) for n in range(2, 6)),
+    ]
     result = go(*functions)
     gaps = [
-        later.start_unix_s - sooner.stop_unix_s for sooner, later in zip(result.jobs, result.jobs[1:], strict=False)
+        later.start_unix_s - sooner.stop_unix_s
+        for sooner, later in zip(result.jobs, result.jobs[1:], strict=False)
     ]
     assert result.ok
     assert max(gaps) < 0.2

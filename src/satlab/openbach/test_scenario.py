@@ -32,9 +32,25 @@ def words(bound: BoundScenario, position: int = 0) -> list[object]:
 
 
 def test_the_example_of_a_real_openbach_is_valid(write: Write, jobs: Jobs) -> None:
-    path = write(EXAMPLE["openbach_functions"], **{key: EXAMPLE[key] for key in ("arguments", "constants")})
+    path = write(
+        EXAMPLE["openbach_functions"], **{key: EXAMPLE[key] for key in ("arguments", "constants")}
+    )
     bound = bind(load(path, jobs, ENTITIES), {"duration": "5", "cc": "bbr"})
-    client = ["-p", "5201", "-i", "1.0", "-n", "1", "client", "10.77.0.2", "-t", "5.0", "tcp", "-C", "bbr"]
+    client = [
+        "-p",
+        "5201",
+        "-i",
+        "1.0",
+        "-n",
+        "1",
+        "client",
+        "10.77.0.2",
+        "-t",
+        "5.0",
+        "tcp",
+        "-C",
+        "bbr",
+    ]
     assert words(bound, 1) == client
     assert bound.values == {"duration": "5", "cc": "bbr", "server_ip": "10.77.0.2", "port": "5201"}
 
@@ -61,23 +77,53 @@ SAVE: list[tuple[str, Any, dict[str, Any], str]] = [
         {"arguments": {"a": ""}, "constants": {"a": ""}},
         "constants.a: is an argument and a constant",
     ),
-    ("number", [start(0, arguments={"text": "$a"})], {"constants": {"a": 1}}, "constants.a: 1 is not a string"),
-    ("no id", [{"stop_job_instances": {"openbach_function_ids": []}}], {}, "openbach_functions.0: id: has no id"),
+    (
+        "number",
+        [start(0, arguments={"text": "$a"})],
+        {"constants": {"a": 1}},
+        "constants.a: 1 is not a string",
+    ),
+    (
+        "no id",
+        [{"stop_job_instances": {"openbach_function_ids": []}}],
+        {},
+        "openbach_functions.0: id: has no id",
+    ),
     ("text id", [{**start(0), "id": "0"}], {}, 'openbach_functions.0: id: "0" is not an integer'),
     ("boolean id", [{**start(0), "id": True}], {}, "id: true is not an integer"),
     ("same id", [start(1), start(1)], {}, "function 1: id: another function"),
     ("nothing", [{"id": 0}], {}, "function 0: has nothing to do"),
     ("two", [{**start(0), **stop(0, 0)}], {}, "function 0: has more than one thing to do"),
     ("unknown", [{"id": 0, "start_job": {}}], {}, "function 0: start_job: unknown function"),
-    ("wait id", [start(0, wait={"ended_ids": [7]})], {}, "function 0: wait.ended_ids: there is no function 7"),
+    (
+        "wait id",
+        [start(0, wait={"ended_ids": [7]})],
+        {},
+        "function 0: wait.ended_ids: there is no function 7",
+    ),
     ("wait type", [start(0, wait={"launched_ids": ["0"]})], {}, "wait.launched_ids.0"),
     ("wait time", [start(0, wait={"time": "soon"})], {}, "wait.time: 'soon' is not of type float"),
     ("negative", [start(0, wait={"time": -1})], {}, "wait.time: -1.0 s is negative"),
     ("policy", [start(0, on_fail={"policy": "Hope"})], {}, "on_fail.policy: unknown policy 'hope'"),
-    ("no retry", [start(0, on_fail={"policy": "Retry"})], {}, "on_fail.retry: the number of retries is missing"),
+    (
+        "no retry",
+        [start(0, on_fail={"policy": "Retry"})],
+        {},
+        "on_fail.retry: the number of retries is missing",
+    ),
     ("retry text", [start(0, on_fail={"policy": "Retry", "retry": "2"})], {}, "on_fail.retry"),
-    ("entity", [{"id": 0, "start_job_instance": {"work": {}}}], {}, "start_job_instance.entity_name: the entity is"),
-    ("no job", [{"id": 0, "start_job_instance": {"entity_name": "client"}}], {}, "names no job to start"),
+    (
+        "entity",
+        [{"id": 0, "start_job_instance": {"work": {}}}],
+        {},
+        "start_job_instance.entity_name: the entity is",
+    ),
+    (
+        "no job",
+        [{"id": 0, "start_job_instance": {"entity_name": "client"}}],
+        {},
+        "names no job to start",
+    ),
     (
         "two jobs",
         [{"id": 0, "start_job_instance": {"entity_name": "client", "work": {}, "serve": {}}}],
@@ -85,33 +131,98 @@ SAVE: list[tuple[str, Any, dict[str, Any], str]] = [
         "names more than one job: work, serve",
     ),
     ("no such job", [start(0, "play")], {}, "start_job_instance.play: there is no such job"),
-    ("argument", [start(0, arguments={"x": 1})], {}, "start_job_instance.work.x: the job does not take"),
-    ("type", [start(0, arguments={"number": "x"})], {}, "start_job_instance.work.number: 'x' is not of type int"),
-    ("sub arguments", [{"id": 0, "start_scenario_instance": {"scenario_name": "a"}}], {}, "arguments: is missing"),
+    (
+        "argument",
+        [start(0, arguments={"x": 1})],
+        {},
+        "start_job_instance.work.x: the job does not take",
+    ),
+    (
+        "type",
+        [start(0, arguments={"number": "x"})],
+        {},
+        "start_job_instance.work.number: 'x' is not of type int",
+    ),
+    (
+        "sub arguments",
+        [{"id": 0, "start_scenario_instance": {"scenario_name": "a"}}],
+        {},
+        "arguments: is missing",
+    ),
     ("functions", None, {"openbach_functions": {}}, "openbach_functions: {} is not a list"),
     ("description", [], {"arguments": {"a": None}}, "arguments.a: null is not a string"),
-    ("generic name", [{"id": 0, "openbach_function": {}}], {}, "openbach_function: unknown function"),
-    ("retry placeholder", [start(0, on_fail={"policy": "Retry", "retry": "$a"})], {}, "on_fail.retry"),
+    (
+        "generic name",
+        [{"id": 0, "openbach_function": {}}],
+        {},
+        "openbach_function: unknown function",
+    ),
+    (
+        "retry placeholder",
+        [start(0, on_fail={"policy": "Retry", "retry": "$a"})],
+        {},
+        "on_fail.retry",
+    ),
     ("dollar 5", [start(0, arguments={"number": "$$5"})], {}, "'$5' is not of type int"),
     ("gap", [start(0, arguments={"number": [None]})], {}, "number.0: a value is a string"),
-    ("required", [start(0, "iperf3", {"client": {}})], {}, "iperf3.client.server_ip: is required and has no value"),
-    ("no subcommand", [start(0, "iperf3")], {}, "iperf3.mode: no subcommand is given (choose one of server, client)"),
+    (
+        "required",
+        [start(0, "iperf3", {"client": {}})],
+        {},
+        "iperf3.client.server_ip: is required and has no value",
+    ),
+    (
+        "no subcommand",
+        [start(0, "iperf3")],
+        {},
+        "iperf3.mode: no subcommand is given (choose one of server, client)",
+    ),
     (
         "two subcommands",
         [start(0, "iperf3", {"server": {}, "client": {"server_ip": "::1"}})],
         {},
         "iperf3.mode: server and client are both given",
     ),
-    ("host name", [start(0, "iperf3", {"client": {"server_ip": "server"}})], {}, "'server' is not of type ip"),
-    ("restart", [{"id": 0, "restart_job_instance": {"date": None}}], {}, "restart_job_instance: the embedded lab"),
-    ("stop without id", [{"id": 0, "stop_job_instance": {}}], {}, "stop_job_instance.openbach_function_id: is missing"),
-    ("stop ids", [{"id": 0, "stop_job_instances": {"openbach_function_ids": 1}}], {}, "1 is not a list"),
-    ("sub name", [{"id": 0, "start_scenario_instance": {"arguments": {}}}], {}, "scenario_name: is missing"),
+    (
+        "host name",
+        [start(0, "iperf3", {"client": {"server_ip": "server"}})],
+        {},
+        "'server' is not of type ip",
+    ),
+    (
+        "restart",
+        [{"id": 0, "restart_job_instance": {"date": None}}],
+        {},
+        "restart_job_instance: the embedded lab",
+    ),
+    (
+        "stop without id",
+        [{"id": 0, "stop_job_instance": {}}],
+        {},
+        "stop_job_instance.openbach_function_id: is missing",
+    ),
+    (
+        "stop ids",
+        [{"id": 0, "stop_job_instances": {"openbach_function_ids": 1}}],
+        {},
+        "1 is not a list",
+    ),
+    (
+        "sub name",
+        [{"id": 0, "start_scenario_instance": {"arguments": {}}}],
+        {},
+        "scenario_name: is missing",
+    ),
 ]
 
 # What OpenBACH accepts, and what then hangs, fails late, or happens too early.
 HANGS: list[tuple[str, Any, dict[str, Any], str]] = [
-    ("self", [start(0, wait={"ended_ids": [0]})], {}, "function 0: wait: functions wait for each other: 0 -> 0"),
+    (
+        "self",
+        [start(0, wait={"ended_ids": [0]})],
+        {},
+        "function 0: wait: functions wait for each other: 0 -> 0",
+    ),
     (
         "cycle",
         [
@@ -134,21 +245,46 @@ HANGS: list[tuple[str, Any, dict[str, Any], str]] = [
         {},
         "function 1: wait.launched_ids: waits for the launch of function 0",
     ),
-    ("launched retry", [start(0, on_fail=RETRY), start(1, wait={"launched_ids": [0]})], {}, "wait.launched_ids"),
+    (
+        "launched retry",
+        [start(0, on_fail=RETRY), start(1, wait={"launched_ids": [0]})],
+        {},
+        "wait.launched_ids",
+    ),
     ("unknown wait key", [start(0, wait={"started_ids": []})], {}, "wait.started_ids: unknown key"),
     ("if", [{"id": 0, "if": {}}], {}, "if: OpenBACH accepts this and cannot execute it"),
     ("push", [{"id": 0, "push_file": {}}], {}, "push_file: the embedded lab does not execute this"),
-    ("entity $", [{"id": 0, "start_job_instance": {"entity_name": "$x", "work": {}}}], {}, "placeholders do not work"),
-    ("unknown entity", [{"id": 0, "start_job_instance": {"entity_name": "moon", "work": {}}}], {}, "no entity 'moon'"),
+    (
+        "entity $",
+        [{"id": 0, "start_job_instance": {"entity_name": "$x", "work": {}}}],
+        {},
+        "placeholders do not work",
+    ),
+    (
+        "unknown entity",
+        [{"id": 0, "start_job_instance": {"entity_name": "moon", "work": {}}}],
+        {},
+        "no entity 'moon'",
+    ),
     ("stop id", [stop(0, 7)], {}, "there is no function 7 to stop"),
-    ("stop a stop", [start(0), stop(1, 0, wait={"launched_ids": [0]}), stop(2, 1)], {}, "function 1 starts no job"),
+    (
+        "stop a stop",
+        [start(0), stop(1, 0, wait={"launched_ids": [0]}), stop(2, 1)],
+        {},
+        "function 1 starts no job",
+    ),
     (
         "endless",
         [start(0, "serve")],
         {},
         "function 0: the job serve runs until it is stopped, and no function stops it",
     ),
-    ("stopped early", [start(0, "serve"), stop(1, 0)], {}, "function 1 may stop it before it starts"),
+    (
+        "stopped early",
+        [start(0, "serve"), stop(1, 0)],
+        {},
+        "function 1 may stop it before it starts",
+    ),
     (
         "stop waits for the end",
         [start(0, "serve"), stop(1, 0, wait={"finished_ids": [0]})],
@@ -157,7 +293,11 @@ HANGS: list[tuple[str, Any, dict[str, Any], str]] = [
     ),
     (
         "stop waits for one that waits for the end",
-        [start(0, "serve"), start(1, wait={"finished_ids": [0]}), stop(2, 0, wait={"finished_ids": [1]})],
+        [
+            start(0, "serve"),
+            start(1, wait={"finished_ids": [0]}),
+            stop(2, 0, wait={"finished_ids": [1]}),
+        ],
         {},
         "function 0: the job serve",
     ),
@@ -165,26 +305,56 @@ HANGS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("bad interval", [start(0, interval=0)], {}, "interval: 0 s is not above 0"),
     ("missing sub", [sub(0, "gone")], {}, "sub-scenario gone cannot be read"),
     ("path", [sub(0, "../main")], {}, "'../main' is not the name of a scenario"),
-    ("job path", [start(0, arguments={"of": "3 1"})], {}, "the path '3 1' leads to no job instance"),
-    ("constant of wrong type", [start(0, arguments={"number": "$a"})], {"constants": {"a": "x"}}, "not of type int"),
+    (
+        "job path",
+        [start(0, arguments={"of": "3 1"})],
+        {},
+        "the path '3 1' leads to no job instance",
+    ),
+    (
+        "constant of wrong type",
+        [start(0, arguments={"number": "$a"})],
+        {"constants": {"a": "x"}},
+        "not of type int",
+    ),
     ("bad placeholder", [start(0, arguments={"text": "5$"})], {}, "starts no placeholder"),
     ("header", [], {"argument": {}}, "argument: unknown key"),
     ("name", [], {"arguments": {"a-b": ""}}, "arguments.a-b: is not a name"),
-    ("sub $", [sub(0, "$x")], {"arguments": {"x": ""}}, "scenario_name: placeholders do not work here"),
+    (
+        "sub $",
+        [sub(0, "$x")],
+        {"arguments": {"x": ""}},
+        "scenario_name: placeholders do not work here",
+    ),
     ("values", [start(0, arguments={"number": [1, 2]})], {}, "number: takes 1 value(s), not 2"),
-    ("twice", [start(0, arguments={"number": [[1], [2]]})], {}, "number: is given 2 times and is not repeatable"),
+    (
+        "twice",
+        [start(0, arguments={"number": [[1], [2]]})],
+        {},
+        "number: is given 2 times and is not repeatable",
+    ),
     *[
         (name, [{"id": 0, name: {}}], {}, f"{name}: OpenBACH accepts this and cannot execute it")
-        for name in ("while", "assign_collector", "install_agent", "uninstall_agent", "list_job_instances")
+        for name in (
+            "while",
+            "assign_collector",
+            "install_agent",
+            "uninstall_agent",
+            "list_job_instances",
+        )
     ],
     ("too many", [start(number) for number in range(201)], {}, "more than 200 functions"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("functions", "header", "said"), [case[1:] for case in SAVE + HANGS], ids=[case[0] for case in SAVE + HANGS]
+    ("functions", "header", "said"),
+    [case[1:] for case in SAVE + HANGS],
+    ids=[case[0] for case in SAVE + HANGS],
 )
-def test_each_fault_is_named(write: Write, jobs: Jobs, functions: Any, header: dict[str, Any], said: str) -> None:
+def test_each_fault_is_named(
+    write: Write, jobs: Jobs, functions: Any, header: dict[str, Any], said: str
+) -> None:
     header = dict(header)
     functions = header.pop("openbach_functions", functions)
     found = faults(write(functions, **header), jobs)
@@ -203,7 +373,11 @@ def test_each_cycle_is_reported_once_in_the_order_of_waiting(write: Write, jobs:
 
 def test_every_fault_is_reported_at_once(write: Write, jobs: Jobs) -> None:
     functions = [
-        {"id": 1, "start_job_instance": {"entity_name": "moon", "work": {"number": "x", "y": 1}}, "wait": {"tim": 1}},
+        {
+            "id": 1,
+            "start_job_instance": {"entity_name": "moon", "work": {"number": "x", "y": 1}},
+            "wait": {"tim": 1},
+        },
         start(2, "play", wait={"launched_ids": [9]}),
         stop(3, 8),
     ]
@@ -272,12 +446,16 @@ def test_values_reach_a_sub_scenario(write: Write, jobs: Jobs) -> None:
         ({"n": "1", "z": "1"}, "z: the scenario inner has no"),
     ],
 )
-def test_faults_in_a_sub_scenarios_arguments(write: Write, jobs: Jobs, given: object, said: str) -> None:
+def test_faults_in_a_sub_scenarios_arguments(
+    write: Write, jobs: Jobs, given: object, said: str
+) -> None:
     write([start(0, arguments={"number": "$n"})], name="inner", arguments={"n": ""})
     assert any(said in fault for fault in faults(write([sub(0, "inner", given)]), jobs))
 
 
-def test_faults_of_a_sub_scenario_are_reported_once_with_its_own_place(write: Write, jobs: Jobs) -> None:
+def test_faults_of_a_sub_scenario_are_reported_once_with_its_own_place(
+    write: Write, jobs: Jobs
+) -> None:
     write([start(0, "play")], name="inner")
     found = faults(write([sub(0, "inner"), sub(1, "inner")]), jobs)
     assert [fault for fault in found if fault.startswith("inner.json: function 0")] == found
@@ -299,12 +477,20 @@ def test_nesting_and_number_are_bounded(write: Write, jobs: Jobs) -> None:
 
 def test_a_parent_may_stop_an_endless_sub_scenario(write: Write, jobs: Jobs) -> None:
     write([start(0, "serve")], name="inner")
-    ending = {"id": 1, "stop_scenario_instance": {"openbach_function_id": 0}, "wait": {"launched_ids": [0]}}
+    ending = {
+        "id": 1,
+        "stop_scenario_instance": {"openbach_function_id": 0},
+        "wait": {"launched_ids": [0]},
+    }
     load(write([sub(0, "inner"), ending]), jobs, ENTITIES)
-    assert "the scenario inner runs until it is stopped" in faults(write([sub(0, "inner")]), jobs)[0]
+    assert (
+        "the scenario inner runs until it is stopped" in faults(write([sub(0, "inner")]), jobs)[0]
+    )
 
 
-def test_a_sub_scenario_must_have_the_name_it_is_called_by(write: Write, jobs: Jobs, tmp_path: Path) -> None:
+def test_a_sub_scenario_must_have_the_name_it_is_called_by(
+    write: Write, jobs: Jobs, tmp_path: Path
+) -> None:
     (tmp_path / "inner.json").write_text(json.dumps({"name": "other", "openbach_functions": []}))
     assert "is called 'other', not 'inner'" in faults(write([sub(0, "inner")]), jobs)[0]
 
@@ -394,11 +580,16 @@ def test_the_products_scenarios_bind_and_agree_with_the_topology(path: Path) -> 
     assert scenario.name == path.stem
     assert path.with_suffix(".md").is_file()
     if "server_ip" in scenario.constants:
-        assert scenario.constants["server_ip"] == lab()["nodes"]["server"]["interfaces"]["inet0"]["address"]
+        assert (
+            scenario.constants["server_ip"]
+            == lab()["nodes"]["server"]["interfaces"]["inet0"]["address"]
+        )
     assert bind(scenario, VALUES[path.stem]).functions
 
 
 def test_validate_reports_the_faults_of_all_files(write: Write, jobs: Jobs, tmp_path: Path) -> None:
     write([start(0, "play")], name="a")
     write([stop(0, 1)], name="b")
-    assert len(validate_paths([tmp_path, tmp_path / "a.json", tmp_path / "jobs"], jobs, ENTITIES)) == 3
+    assert (
+        len(validate_paths([tmp_path, tmp_path / "a.json", tmp_path / "jobs"], jobs, ENTITIES)) == 3
+    )

@@ -46,12 +46,16 @@ def test_every_shape_of_a_core_job_is_read(jobs: Path) -> None:
     assert found.keys() == JOBS.keys()
     assert len(found) == 28
     assert not any(job.persistent for job in found.values()), "a hint"
-    assert all(not job_folder.check_folder(job) for job in found.values()), "programs in sub-folders are found"
+    assert all(not job_folder.check_folder(job) for job in found.values()), (
+        "programs in sub-folders are found"
+    )
     text = (paths.ROOT / "docs/openbach.md").read_text()
     assert f"{len(found)} shapes of jobs" in text
     assert (len(EXECUTORS), len(shapes())) == (31, 67)
     accepted = len(shapes()) - len(REFUSED)
-    assert f"{accepted} of the {len(shapes())} scenarios of {len(EXECUTORS)} executors" in " ".join(text.split())
+    assert f"{accepted} of the {len(shapes())} scenarios of {len(EXECUTORS)} executors" in " ".join(
+        text.split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,9 +68,13 @@ def test_every_shape_of_a_core_job_is_read(jobs: Path) -> None:
         ("fping", "install_fping.yml", "which the embedded lab does not: fping iproute2"),
     ],
 )
-def test_what_a_controller_passes_over_is_a_warning(jobs: Path, job: str, place: str, said: str) -> None:
+def test_what_a_controller_passes_over_is_a_warning(
+    jobs: Path, job: str, place: str, said: str
+) -> None:
     warnings = descriptor.sort_upstream(jobs)[0][job].warnings
-    assert any(place in fault.place and said in fault.reason for fault in warnings), list(map(str, warnings))
+    assert any(place in fault.place and said in fault.reason for fault in warnings), list(
+        map(str, warnings)
+    )
     (folder,) = jobs.glob(f"*/{job}")
     with pytest.raises(ConfigError):
         descriptor.load_job(folder)
@@ -79,8 +87,22 @@ def test_releases_named_by_version_become_names(jobs: Path) -> None:
 
 def test_arguments_of_upstream_s_iperf3_become_its_command_line(jobs: Path) -> None:
     iperf3 = descriptor.sort_upstream(jobs)[0]["iperf3"]
-    given = {"port": 5201, "num_flows": 1, "client": {"server_ip": "10.77.0.2", "duration_time": 5, "tcp": {}}}
-    assert argv(iperf3, given) == ("-p", "5201", "-n", "1", "client", "10.77.0.2", "-t", "5.0", "tcp")
+    given = {
+        "port": 5201,
+        "num_flows": 1,
+        "client": {"server_ip": "10.77.0.2", "duration_time": 5, "tcp": {}},
+    }
+    assert argv(iperf3, given) == (
+        "-p",
+        "5201",
+        "-n",
+        "1",
+        "client",
+        "10.77.0.2",
+        "-t",
+        "5.0",
+        "tcp",
+    )
     program = str(iperf3.files / "src" / "iperf3.py")
     assert iperf3.command() == ["/usr/bin/env", "python3", program]
     assert Path(program).is_file()
@@ -88,7 +110,9 @@ def test_arguments_of_upstream_s_iperf3_become_its_command_line(jobs: Path) -> N
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_scenarios_are_accepted_or_refused_for_the_right_reason(further: Path, tmp_path: Path, executor: str) -> None:
+def test_scenarios_are_accepted_or_refused_for_the_right_reason(
+    further: Path, tmp_path: Path, executor: str
+) -> None:
     """OpenBACH 2.7.0 accepted each of them."""
     write_scenarios(tmp_path, executor)
     known, nodes = descriptor.all_jobs([further]), topology.load().nodes
@@ -96,22 +120,37 @@ def test_scenarios_are_accepted_or_refused_for_the_right_reason(further: Path, t
         warnings: list[Fault] = []
         faults = scenario.validate_paths([tmp_path / f"{name}.json"], known, nodes, warnings)
         reason = REFUSED.get(f"{executor}/{name}")
-        assert {fault.reason for fault in faults} == ({reason} if reason else set()), list(map(str, faults))
+        assert {fault.reason for fault in faults} == ({reason} if reason else set()), list(
+            map(str, faults)
+        )
         known_doubts = {doubt for doubt, _ in upstream.ELSEWHERE.values()}
         others = [each for each in warnings if each.reason not in known_doubts]
-        assert all("there is no entity" in warning.reason for warning in others), list(map(str, others))
+        assert all("there is no entity" in warning.reason for warning in others), list(
+            map(str, others)
+        )
 
 
-def test_a_job_that_is_not_there_is_the_reason(known: dict[str, Descriptor], tmp_path: Path) -> None:
+def test_a_job_that_is_not_there_is_the_reason(
+    known: dict[str, Descriptor], tmp_path: Path
+) -> None:
     write_scenarios(tmp_path, "executor_service_ftp")
     faults = scenario.validate_paths([tmp_path], known, topology.load().nodes, [])
     assert {fault.reason for fault in faults} == {"there is no such job"}
 
 
 _DOUBTFUL: dict[str, dict[str, object]] = {
-    "link": {"openbach_functions": [start(0, "gw", "tc_configure_link", {"interface_name": "lan0", "clear": {}})]},
-    "other_entities": {"openbach_functions": [start(0, "midbox", "apache2", {"operation": "start"})]},
-    "more_keys": {"owner": "nobody", "openbach_functions": [start(0, "server", "apache2", {"operation": "start"})]},
+    "link": {
+        "openbach_functions": [
+            start(0, "gw", "tc_configure_link", {"interface_name": "lan0", "clear": {}})
+        ]
+    },
+    "other_entities": {
+        "openbach_functions": [start(0, "midbox", "apache2", {"operation": "start"})]
+    },
+    "more_keys": {
+        "owner": "nobody",
+        "openbach_functions": [start(0, "server", "apache2", {"operation": "start"})],
+    },
 }
 
 
@@ -123,7 +162,9 @@ _DOUBTFUL: dict[str, dict[str, object]] = {
         ("link", "needs netem and ifb of the kernel"),
     ],
 )
-def test_what_openbach_accepts_of_a_scenario_is_a_warning(jobs: Path, tmp_path: Path, name: str, said: str) -> None:
+def test_what_openbach_accepts_of_a_scenario_is_a_warning(
+    jobs: Path, tmp_path: Path, name: str, said: str
+) -> None:
     file = write_scenario(tmp_path, name, _DOUBTFUL[name])
     (warning,) = validate.check(file, jobs=jobs)
     assert said in warning
@@ -131,7 +172,9 @@ def test_what_openbach_accepts_of_a_scenario_is_a_warning(jobs: Path, tmp_path: 
         validate.check(file)
 
 
-def test_a_job_that_stops_nothing_but_itself_ends_no_scenario_with_a_fault(jobs: Path, tmp_path: Path) -> None:
+def test_a_job_that_stops_nothing_but_itself_ends_no_scenario_with_a_fault(
+    jobs: Path, tmp_path: Path
+) -> None:
     """Of the core jobs most are called persistent, and most of them end by themselves."""
     ping = start(0, "client", "fping", {"destination_ip": "198.18.4.2"})
     write_scenario(tmp_path, "delay", {"openbach_functions": [ping]})

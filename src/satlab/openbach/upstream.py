@@ -34,8 +34,24 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+", re.ASCII)
 """Names of packages (Debian policy, section 5.6.7)."""
 _SRC = re.compile(r"(?:^|\s)src=(\{\{.*?\}\}|\S+)")
 _GENERAL = ("name", "description", "job_version", "keywords", "persistent", "need_privileges")
-_PLATFORM = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")
-_ARGUMENT = ("name", "type", "count", "description", "password", "default", "choices", "flag", "repeatable")
+_PLATFORM = (
+    "ansible_system",
+    "ansible_distribution",
+    "ansible_distribution_release",
+    "command",
+    "command_stop",
+)
+_ARGUMENT = (
+    "name",
+    "type",
+    "count",
+    "description",
+    "password",
+    "default",
+    "choices",
+    "flag",
+    "repeatable",
+)
 _LEVEL = ("required", "optional", "subcommand")
 _PLOTS = (
     "reads the InfluxDB of a collector, which the embedded lab has not",
@@ -46,7 +62,10 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
         "needs netem and ifb of the kernel for delay, jitter and losses",
         "satlab_shape for a rate; satlab_link or satlab link set for delay and losses",
     ),
-    "ip_scheduler": ("needs qdiscs that many kernels lack", "marks (satlab_set_tos) and the FIFOs of the profile"),
+    "ip_scheduler": (
+        "needs qdiscs that many kernels lack",
+        "marks (satlab_set_tos) and the FIFOs of the profile",
+    ),
     **dict.fromkeys(("time_series", "histogram", "comparison", "pseudo_cdf_comparison"), _PLOTS),
     **dict.fromkeys(("temporal_binning_histogram", "temporal_binning_statistics"), _PLOTS),
     **dict.fromkeys(("summary_agent_comparison", "summary_time_period"), _PLOTS),
@@ -71,7 +90,11 @@ def programs(folder: Path) -> dict[str, str]:
         tasks = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return {}
-    return {Path(source).name: source for source in copied(tasks) if "/" in source and ".." not in source.split("/")}
+    return {
+        Path(source).name: source
+        for source in copied(tasks)
+        if "/" in source and ".." not in source.split("/")
+    }
 
 
 def packages(folder: Path) -> list[str]:
@@ -93,7 +116,9 @@ def packages_of(tasks: Any) -> Iterator[str]:
             items = items if isinstance(items, list) else [items]
             if items == ["{{ item }}"]:
                 items = next((task[key] for key in _LOOP if isinstance(task.get(key), list)), [])
-            yield from (each for each in items if isinstance(each, str) and _PACKAGE.fullmatch(each))
+            yield from (
+                each for each in items if isinstance(each, str) and _PACKAGE.fullmatch(each)
+            )
 
 
 def copied(tasks: Any) -> Iterator[str]:
@@ -103,13 +128,20 @@ def copied(tasks: Any) -> Iterator[str]:
             yield from copied(task.get("block"))
             call = next((task[key] for key in _COPY if key in task), None)
             source = _source(call)
-            items: list[Any] = next((task[key] for key in _LOOP if isinstance(task.get(key), list)), [])
+            items: list[Any] = next(
+                (task[key] for key in _LOOP if isinstance(task.get(key), list)), []
+            )
             if source is not None and "{{" in source:
-                sources = [item.get("file", item.get("src")) if isinstance(item, dict) else item for item in items]
+                sources = [
+                    item.get("file", item.get("src")) if isinstance(item, dict) else item
+                    for item in items
+                ]
             else:
                 sources = [source]
             yield from (
-                name for name in sources if isinstance(name, str) and "{{" not in name and not name.startswith("/")
+                name
+                for name in sources
+                if isinstance(name, str) and "{{" not in name and not name.startswith("/")
             )
 
 
@@ -123,7 +155,9 @@ def _source(call: Any) -> str | None:
 
 def adapt(document: Mapping[str, Any], warn: Warn) -> Entry:
     """Return a descriptor in the form of 2.7. What is neither right nor ignored by a controller is left as it is."""
-    adapted = _known(document, ("general", "platform_configuration", "arguments", "statistics"), "", warn)
+    adapted = _known(
+        document, ("general", "platform_configuration", "arguments", "statistics"), "", warn
+    )
     general = adapted.get("general")
     if isinstance(general, Mapping):
         general = _known(general, _GENERAL, "general", warn)
@@ -158,7 +192,9 @@ def _platforms(section: Any, warn: Warn) -> Any:
     listed = adapted.get("supported_platforms")
     if isinstance(listed, list):
         adapted["supported_platforms"] = [
-            _platform(each, _PLATFORM, f"{place}.{position}", warn) if isinstance(each, Mapping) else each
+            _platform(each, _PLATFORM, f"{place}.{position}", warn)
+            if isinstance(each, Mapping)
+            else each
             for position, each in enumerate(listed)
         ]
     return adapted
@@ -168,7 +204,9 @@ def _platform(entry: Mapping[str, Any], names: tuple[str, ...], place: str, warn
     found = dict(entry)
     version = found.pop("ansible_distribution_version", None)
     if version is not None:
-        found.setdefault("ansible_distribution_release", RELEASES.get(str(version), f"release-{version}"))
+        found.setdefault(
+            "ansible_distribution_release", RELEASES.get(str(version), f"release-{version}")
+        )
     return _known(found, names, place, warn)
 
 
@@ -182,12 +220,16 @@ def _level(level: Mapping[str, Any], place: str, warn: Warn, more: tuple[str, ..
     for section in ("required", "optional"):
         if isinstance(adapted.get(section), list):
             adapted[section] = [
-                _argument(each, f"{place}.{section}.{position}", warn) if isinstance(each, Mapping) else each
+                _argument(each, f"{place}.{section}.{position}", warn)
+                if isinstance(each, Mapping)
+                else each
                 for position, each in enumerate(adapted[section])
             ]
     if isinstance(adapted.get("subcommand"), list):
         adapted["subcommand"] = [
-            _group(each, f"{place}.subcommand.{position}", warn) if isinstance(each, Mapping) else each
+            _group(each, f"{place}.subcommand.{position}", warn)
+            if isinstance(each, Mapping)
+            else each
             for position, each in enumerate(adapted["subcommand"])
         ]
     return adapted
@@ -197,7 +239,9 @@ def _group(group: Mapping[str, Any], place: str, warn: Warn) -> Entry:
     adapted = _known(group, ("group_name", "optional", "choices"), place, warn)
     if isinstance(adapted.get("choices"), list):
         adapted["choices"] = [
-            _level(each, f"{place}.choices.{position}", warn, ("name",)) if isinstance(each, Mapping) else each
+            _level(each, f"{place}.choices.{position}", warn, ("name",))
+            if isinstance(each, Mapping)
+            else each
             for position, each in enumerate(adapted["choices"])
         ]
     return adapted

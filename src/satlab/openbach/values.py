@@ -42,11 +42,16 @@ class Values:
     def _check_text(self, node: Node) -> set[str]:
         template = Template(node.value)
         if not template.is_valid():
-            node.fault(f"{node.value[:60]!r} holds a '$' that starts no placeholder", "write $$ for a dollar")
+            node.fault(
+                f"{node.value[:60]!r} holds a '$' that starts no placeholder",
+                "write $$ for a dollar",
+            )
             return set()
         names = set(template.get_identifiers())
         for name in sorted(names - self.known.keys() - self.deferred):
-            node.fault(f"the placeholder ${name} is not defined", "define it under arguments or constants")
+            node.fault(
+                f"the placeholder ${name} is not defined", "define it under arguments or constants"
+            )
         return names
 
     def fill(self, node: Node) -> Scalar | None:
@@ -92,7 +97,10 @@ def literal(node: Node) -> str:
     """Read a string that must not hold a placeholder: OpenBACH's launch check looks up the raw text."""
     text = node.text()
     if "$" in text:
-        node.fault("placeholders do not work here: a real OpenBACH answers HTTP 500 at launch", "write the name itself")
+        node.fault(
+            "placeholders do not work here: a real OpenBACH answers HTTP 500 at launch",
+            "write the name itself",
+        )
     return text
 
 

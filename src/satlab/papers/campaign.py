@@ -112,7 +112,9 @@ class Campaign:
         """Write the plan."""
         if not self.folder.exists():
             ownership.make_folder(self.folder)
-        write_atomically(self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n")
+        write_atomically(
+            self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n"
+        )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
@@ -124,7 +126,10 @@ class Campaign:
         descriptor = open_lock(self.folder / ".lock")
         try:
             if not wait(lambda: try_lock(descriptor), LOCK_DEADLINE_S):
-                raise HostError(f"{self.folder} is in use", "wait for the program that fills it, or choose another one")
+                raise HostError(
+                    f"{self.folder} is in use",
+                    "wait for the program that fills it, or choose another one",
+                )
             yield descriptor
         finally:
             os.close(descriptor)
@@ -145,7 +150,10 @@ def _is_whole(folder: Path, about: collect.Manifest) -> bool:
 def begin(folder: Path, cells: Sequence[Cell], runs: int) -> Campaign:
     """Return a new campaign; nothing is written yet."""
     return Campaign(
-        folder, CampaignPlan(cells=tuple(cell.name for cell in cells), runs=runs, started_unix_s=time.time())
+        folder,
+        CampaignPlan(
+            cells=tuple(cell.name for cell in cells), runs=runs, started_unix_s=time.time()
+        ),
     )
 
 
@@ -160,4 +168,6 @@ def resume(folder: Path, cells: Sequence[Cell] | None, runs: int | None) -> Camp
         hint = "--resume takes the folder that an earlier `satlab reproduce` named"
         raise ConfigError(f"{folder} holds no campaign: {error}", hint=hint) from error
     changed = {"cells": tuple(c.name for c in cells)} if cells is not None else {}
-    return Campaign(folder, plan.model_copy(update=changed | ({"runs": runs} if runs is not None else {})))
+    return Campaign(
+        folder, plan.model_copy(update=changed | ({"runs": runs} if runs is not None else {}))
+    )

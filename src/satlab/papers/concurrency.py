@@ -28,7 +28,9 @@ class Concurrency:
 
     def has_room(self, running: int, browsers: int, *, browser: bool) -> bool:
         """Return whether one more run may start while `running` runs are active, of which `browsers` have a browser."""
-        return running < self.level and (not browser or browsers < max(1, self.cores // CORES_PER_BROWSER))
+        return running < self.level and (
+            not browser or browsers < max(1, self.cores // CORES_PER_BROWSER)
+        )
 
     def ended(self, *, calibrated: bool, idle: float | None = None) -> None:
         """Record a run's calibration and, of one with a browser, of the idle share of the CPU meanwhile."""

@@ -84,14 +84,21 @@ class LabWork:
     def __init__(self, request: Request, *, dry_run: bool) -> None:
         """Check the request. Raises ConfigError, HostError."""
         if request.quick:
-            raise ConfigError("--quick is for papers under the virtual clock", hint="choose cells with --cells")
+            raise ConfigError(
+                "--quick is for papers under the virtual clock", hint="choose cells with --cells"
+            )
         if request.rate_once:
             raise ConfigError("--rate-once is for papers of flows", hint="leave it out")
         needs.ensure("link" if dry_run else "lab")
         self.execution: Execution
         self.execution, self.log = reproduction.prepare(
             reproduction.ReproduceRequest(
-                request.runs, request.cells, request.resume, request.parallel, request.out, request.patience
+                request.runs,
+                request.cells,
+                request.resume,
+                request.parallel,
+                request.out,
+                request.patience,
             )
         )
         self.results: Results | None = None
@@ -135,7 +142,9 @@ class FlowWork:
         self.results: FlowResults | None = None
         if request.resume:
             replaced = chosen if request.quick or request.cells is not None else None
-            self.campaign: FlowCampaign = flow_campaign.resume(request.resume, about, replaced, request.runs)
+            self.campaign: FlowCampaign = flow_campaign.resume(
+                request.resume, about, replaced, request.runs
+            )
         else:
             folder = request.out / f"{about.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
             runs = request.runs or (QUICK_RUNS if request.quick else None)
@@ -145,7 +154,10 @@ class FlowWork:
         """Return the planned runs as JSON."""
         campaign, about = self.campaign, self.campaign.paper
         todo = campaign.todo()
-        left = [{"cell": c.id, "number": number, "estimate_s": round(about.estimate_s(c), 1)} for c, number in todo]
+        left = [
+            {"cell": c.id, "number": number, "estimate_s": round(about.estimate_s(c), 1)}
+            for c, number in todo
+        ]
         is_real = campaign.plan.clock == "real"
         at_once = min(campaign.at_once(self.parallel), max(1, len(left)))
         document = {
@@ -180,7 +192,9 @@ class FlowWork:
             with self.log.step("tables and report"):
                 self.results = flow_results.read(campaign)
                 flow_results.write(self.results, campaign.folder / "report")
-                path = flow_page.write(campaign, self.results, campaign.folder / "report" / "index.html")
+                path = flow_page.write(
+                    campaign, self.results, campaign.folder / "report" / "index.html"
+                )
             self.log.line(str(path))
         if not whole:
             self.log.line(f"go on with: {self._go_on()}")
@@ -188,7 +202,9 @@ class FlowWork:
         runs = [run for of_cell in self.results.runs.values() for run in of_cell]
         if any(run.failed for run in runs):
             return ExitStatus.FAILED
-        return ExitStatus.UNCALIBRATED if any(run.is_uncalibrated for run in runs) else ExitStatus.OK
+        return (
+            ExitStatus.UNCALIBRATED if any(run.is_uncalibrated for run in runs) else ExitStatus.OK
+        )
 
     def _go_on(self) -> str:
         return f"satlab reproduce {self.campaign.plan.paper} --resume {self.campaign.folder}"

@@ -95,19 +95,29 @@ class Execution:
         """Return the arguments of `satlab` for a run."""
         words = arguments(task.cell.request(task.number, self.campaign.runs_of(task.cell)))
         patience = {"--wait-quiet": self.patience.wait_quiet_s, "--retries": self.patience.retries}
-        return [*words, *(word for name, value in patience.items() if value for word in (name, f"{value:g}"))]
+        return [
+            *words,
+            *(word for name, value in patience.items() if value for word in (name, f"{value:g}")),
+        ]
 
     def _started(self, task: Task, lock: int) -> RunningTask:
         runs = self.campaign.runs_of(task.cell)
-        log = self.campaign.folder / "logs" / f"{task.cell.name.replace('/', '-')}-{task.number}.log"
+        log = (
+            self.campaign.folder / "logs" / f"{task.cell.name.replace('/', '-')}-{task.number}.log"
+        )
         for folder in (runs, log.parent):
             with contextlib.suppress(FileExistsError):
                 ownership.make_folder(folder)
         argv = [sys.executable, "-m", "satlab", *self.arguments(task)]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=output, env=os.environ, start_new_session=True,
-            )  # fmt: skip
+                argv,
+                stdin=lock,
+                stdout=subprocess.DEVNULL,
+                stderr=output,
+                env=os.environ,
+                start_new_session=True,
+            )
         began = time.monotonic()
         longest_s = (RUN_DEADLINE_S + self.patience.wait_quiet_s) * (1 + self.patience.retries)
         return RunningTask(task, process, log, began, cpu_time(), began + longest_s)
@@ -135,21 +145,38 @@ class Execution:
         idle = cpu_time().idle_since(run.cpu) if task.cell.browser else None
         self.pace.ended(calibrated=code != ExitStatus.UNCALIBRATED, idle=idle)
         outcomes = {ExitStatus.OK: "ok", ExitStatus.UNCALIBRATED: "out of calibration"}
-        outcome = next((text for status, text in outcomes.items() if status == code), "failed, kept as such")
+        outcome = next(
+            (text for status, text in outcomes.items() if status == code), "failed, kept as such"
+        )
         left = len(self.todo) + len(self.running)
-        more = f"{left} left, about {duration(self.left_s())} with {self.pace.level} at once" if left else "none left"
-        self.log.line(f"{task.cell.name} #{task.number}: {outcome} after {done.took_s:.0f} s; {more}")
+        more = (
+            f"{left} left, about {duration(self.left_s())} with {self.pace.level} at once"
+            if left
+            else "none left"
+        )
+        self.log.line(
+            f"{task.cell.name} #{task.number}: {outcome} after {done.took_s:.0f} s; {more}"
+        )
 
     def _lost(self, run: RunningTask) -> None:
         """Record a run without records: invalid arguments and host faults end the campaign, others are repeated."""
         task, code = run.task, run.process.returncode
-        words = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
+        words = (
+            run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
+        )
         what = f"{task.cell.name} #{task.number} left no records (status {code}): {words}"
-        errors: dict[int, type[SatlabError]] = {ExitStatus.USAGE: ConfigError, ExitStatus.HOST: HostError}
+        errors: dict[int, type[SatlabError]] = {
+            ExitStatus.USAGE: ConfigError,
+            ExitStatus.HOST: HostError,
+        }
         if code in errors:
-            raise errors[code](what, hint=f"fix it, then: satlab reproduce --resume {self.campaign.folder}")
+            raise errors[code](
+                what, hint=f"fix it, then: satlab reproduce --resume {self.campaign.folder}"
+            )
         if self.attempts[task] >= ATTEMPTS:
-            raise RunError(what, f"see {run.log}; then: satlab reproduce --resume {self.campaign.folder}")
+            raise RunError(
+                what, f"see {run.log}; then: satlab reproduce --resume {self.campaign.folder}"
+            )
         self.log.line(f"{what}; it will be repeated")
         self.todo.append(task)
 

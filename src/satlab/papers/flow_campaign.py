@@ -41,7 +41,9 @@ class FlowPlan(BaseModel):
     """campaign.json. Without `runs` each cell has the number that the paper's file has for it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    schema_: Literal["satlab/flow-campaign/1"] = Field(default="satlab/flow-campaign/1", alias="schema")
+    schema_: Literal["satlab/flow-campaign/1"] = Field(
+        default="satlab/flow-campaign/1", alias="schema"
+    )
     paper: str
     clock: Clock = "virtual"
     cells: tuple[str, ...]
@@ -119,7 +121,9 @@ class FlowCampaign:
     def save(self) -> None:
         """Write the plan."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n")
+        write_atomically(
+            self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n"
+        )
 
     def go(
         self,
@@ -138,7 +142,10 @@ class FlowCampaign:
         if self.plan.clock == "real":
             return self._measure(todo, at_once, log, stop, patience or Patience(), rates)
         with ThreadPoolExecutor(at_once) as pool:
-            futures = {pool.submit(self._simulate, cell, number, stop): (cell, number) for cell, number in todo}
+            futures = {
+                pool.submit(self._simulate, cell, number, stop): (cell, number)
+                for cell, number in todo
+            }
             try:
                 for count, future in enumerate(as_completed(futures), start=1):
                     future.result()
@@ -182,7 +189,9 @@ class FlowCampaign:
             try:
                 while running or (waiting and not stop.is_set()):
                     while (
-                        len(running) < at_once and not stop.is_set() and (one := self._next(waiting, running.values()))
+                        len(running) < at_once
+                        and not stop.is_set()
+                        and (one := self._next(waiting, running.values()))
                     ):
                         waiting.remove(one)
                         running[pool.submit(self._take, one, of_lab, stop, patience, rates)] = one
@@ -196,7 +205,9 @@ class FlowCampaign:
                                 raise
                             waiting.insert(0, (cell, number))
                             ended = f"{error}; it will be repeated"
-                        log.line(f"  {cell.id} #{number}: {ended}, {len(waiting) + len(running)} left")
+                        log.line(
+                            f"  {cell.id} #{number}: {ended}, {len(waiting) + len(running)} left"
+                        )
             except BaseException:
                 stop.set()
                 raise
@@ -206,10 +217,17 @@ class FlowCampaign:
     def _next(waiting: Sequence[Todo], running: Iterable[Todo]) -> Todo | None:
         """Return the first run that can begin now: HyStart, one for the whole host, is not set otherwise by others."""
         settings = {cell.hystart for cell, _ in running} - {None}
-        return next((one for one in waiting if not settings or one[0].hystart in {None, *settings}), None)
+        return next(
+            (one for one in waiting if not settings or one[0].hystart in {None, *settings}), None
+        )
 
     def _take(
-        self, one: Todo, log: ProgressLog, stop: threading.Event, patience: Patience, rates: KnownRates | None
+        self,
+        one: Todo,
+        log: ProgressLog,
+        stop: threading.Event,
+        patience: Patience,
+        rates: KnownRates | None,
     ) -> str:
         """Measure one run; return how it ended, and why it was repeated before."""
         request, began_s, off = self._begun(*one), time.monotonic(), list[str]()
@@ -247,10 +265,14 @@ def _off(run: RealRun) -> str:
     return ", ".join(run.outcome["calibration"])
 
 
-def begin(folder: Path, paper: Paper, cells: Sequence[Cell], runs: int | None = None) -> FlowCampaign:
+def begin(
+    folder: Path, paper: Paper, cells: Sequence[Cell], runs: int | None = None
+) -> FlowCampaign:
     """Return a new campaign; nothing is written yet. `runs` of each cell; None: as the paper's file has it."""
     ids = tuple(cell.id for cell in cells)
-    return FlowCampaign(folder, FlowPlan(paper=paper.name, clock=paper.clock, cells=ids, runs=runs), paper)
+    return FlowCampaign(
+        folder, FlowPlan(paper=paper.name, clock=paper.clock, cells=ids, runs=runs), paper
+    )
 
 
 def clock_of(folder: Path) -> Clock:
@@ -266,12 +288,18 @@ def _plan(folder: Path) -> FlowPlan:
         raise ConfigError(f"{folder} holds no campaign of flows: {error}", hint=hint) from error
 
 
-def resume(folder: Path, paper: Paper, cells: Sequence[Cell] | None, runs: int | None) -> FlowCampaign:
+def resume(
+    folder: Path, paper: Paper, cells: Sequence[Cell] | None, runs: int | None
+) -> FlowCampaign:
     """Return the campaign of a folder; `cells` and `runs` replace what it had. Raises ConfigError without one."""
     plan = _plan(folder)
     if (plan.paper, plan.clock) != (paper.name, paper.clock):
         hint = f"satlab reproduce {plan.paper} --clock {plan.clock} --resume ..."
-        raise ConfigError(f"{folder} is a campaign of {plan.paper} on the {plan.clock} clock", hint=hint)
-    changed: dict[str, object] = {} if cells is None else {"cells": tuple(cell.id for cell in cells)}
+        raise ConfigError(
+            f"{folder} is a campaign of {plan.paper} on the {plan.clock} clock", hint=hint
+        )
+    changed: dict[str, object] = (
+        {} if cells is None else {"cells": tuple(cell.id for cell in cells)}
+    )
     changed |= {} if runs is None else {"runs": runs}
     return FlowCampaign(folder, plan.model_copy(update=changed), paper)

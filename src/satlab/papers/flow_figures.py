@@ -37,14 +37,22 @@ def first_group(outcome: Outcome) -> list[Mapping[str, Any]]:
     """Return the flows of the first flow's group."""
     requested = outcome["request"]["flows"]
     group = requested[0]["group"]
-    return [flow for flow, asked in zip(outcome["flows"], requested, strict=True) if asked["group"] == group]
+    return [
+        flow
+        for flow, asked in zip(outcome["flows"], requested, strict=True)
+        if asked["group"] == group
+    ]
 
 
 def other_group(outcome: Outcome) -> list[Mapping[str, Any]]:
     """Return the flows of all other groups."""
     requested = outcome["request"]["flows"]
     group = requested[0]["group"]
-    return [flow for flow, asked in zip(outcome["flows"], requested, strict=True) if asked["group"] != group]
+    return [
+        flow
+        for flow, asked in zip(outcome["flows"], requested, strict=True)
+        if asked["group"] != group
+    ]
 
 
 def _of_phase(name: str) -> Callable[[Outcome, int], Spread | None]:
@@ -70,7 +78,9 @@ def _group(name: str) -> Callable[[Outcome, int], Spread | None]:
 def _life_s(outcome: Outcome, flow: Mapping[str, Any]) -> float:
     start = flow.get("began_s")
     if start is None:
-        start = next(asked["start_s"] for asked in outcome["request"]["flows"] if asked["id"] == flow["id"])
+        start = next(
+            asked["start_s"] for asked in outcome["request"]["flows"] if asked["id"] == flow["id"]
+        )
     end = flow["ended_s"]
     return float((outcome["request"]["duration_s"] if end is None else end) - start)
 
@@ -86,7 +96,9 @@ def least_s(outcome: Outcome) -> float:
     """Return the time that the first group's flows had to complete: the first of them, from its start to the end."""
     flows = first_group(outcome)
     asked = {flow["id"]: flow["start_s"] for flow in outcome["request"]["flows"]}
-    starts = [asked[flow["id"]] if flow.get("began_s") is None else flow["began_s"] for flow in flows]
+    starts = [
+        asked[flow["id"]] if flow.get("began_s") is None else flow["began_s"] for flow in flows
+    ]
     return float(outcome["request"]["duration_s"] - min(starts))
 
 
@@ -98,7 +110,9 @@ def _complete_share(percent: int) -> Callable[[Outcome], float | None]:
 
     def read(outcome: Outcome) -> float | None:
         flows = first_group(outcome)
-        times = sorted(_life_s(outcome, flow) if flow["status"] == "ok" else math.inf for flow in flows)
+        times = sorted(
+            _life_s(outcome, flow) if flow["status"] == "ok" else math.inf for flow in flows
+        )
         found = times[max(0, math.ceil(len(times) * percent / 100) - 1)]
         return found if math.isfinite(found) else None
 
@@ -112,7 +126,9 @@ def _late(outcome: Outcome) -> Sequence[Mapping[str, Any]]:
 def _time_to_share(outcome: Outcome) -> float | None:
     """Return the mean time to 80 % of the fair share; that of a flow that never has it is its life."""
     times = [
-        flow["time_to_80_percent_s"] if flow["time_to_80_percent_s"] is not None else _life_s(outcome, flow)
+        flow["time_to_80_percent_s"]
+        if flow["time_to_80_percent_s"] is not None
+        else _life_s(outcome, flow)
         for flow in _late(outcome)
     ]
     return fmean(times) if times else None
@@ -129,7 +145,9 @@ def _jain_end(outcome: Outcome) -> float | None:
     stops = [flow.get("stop_s", outcome["request"]["duration_s"]) for flow in flows]
     end = int(min(stops))
     values = [
-        value for value in outcome["groups"][0]["jain_over_time"][max(0, end - LAST_S) : end] if value is not None
+        value
+        for value in outcome["groups"][0]["jain_over_time"][max(0, end - LAST_S) : end]
+        if value is not None
     ]
     return fmean(values) if values else None
 
@@ -171,7 +189,11 @@ def _own_limit(outcome: Outcome) -> float | None:
     if not back["out_packets"] or len(outcome["flows"]) > 1:
         return None
     headers = {name: wire[name].get("header_bytes", 0) for name in ("forward", "return")}
-    packets_per_s = wire["forward"]["rate_mbps"] * 1e6 / (8 * (flow["datagram_bytes"] + 28 + headers["forward"]))
+    packets_per_s = (
+        wire["forward"]["rate_mbps"]
+        * 1e6
+        / (8 * (flow["datagram_bytes"] + 28 + headers["forward"]))
+    )
     ack_bytes = back["out_bytes"] / back["out_packets"] + headers["return"]
     every = 1 + flow.get("ack_threshold", 1)
     return 100 * ack_limited(wire["return"]["rate_mbps"], ack_bytes, packets_per_s / every)
@@ -180,7 +202,10 @@ def _own_limit(outcome: Outcome) -> float | None:
 def _cubic(outcome: Outcome) -> float:
     """Return CUBIC's response function (RFC 9438 section 5.1, C 0.4, beta 0.7), at most the link's rate."""
     wire, flow = outcome["request"]["wire"], outcome["request"]["flows"][0]
-    loss, rate_mbps = wire["forward"].get("loss", {}).get("ratio", 0), float(wire["forward"]["rate_mbps"])
+    loss, rate_mbps = (
+        wire["forward"].get("loss", {}).get("ratio", 0),
+        float(wire["forward"]["rate_mbps"]),
+    )
     if not loss:
         return rate_mbps
     rtt_s = 2 * wire["forward"]["delay_ms"] / 1e3
@@ -200,25 +225,43 @@ FIGURES: Mapping[str, FigureOf] = {
     "utilisation": FigureOf("Utilisation", "", 3, False, _group("utilisation")),
     "jain": FigureOf("Jain's index", "", 3, False, _group("jain")),
     "jain_end": FigureOf(f"Jain's index, last {LAST_S} s of all", "", 3, False, _plain(_jain_end)),
-    "time_to_80_s": FigureOf("Time to 80 % of the fair share, later flows", "s", 1, False, _plain(_time_to_share)),
-    "share_20s": FigureOf("Share in the first 20 s, later flows", "", 3, False, _plain(_first_share)),
+    "time_to_80_s": FigureOf(
+        "Time to 80 % of the fair share, later flows", "s", 1, False, _plain(_time_to_share)
+    ),
+    "share_20s": FigureOf(
+        "Share in the first 20 s, later flows", "", 3, False, _plain(_first_share)
+    ),
     "alone_mbps": FigureOf(f"Last flow, last {ALONE_S} s", "Mbit/s", 2, False, _plain(_alone)),
     "complete_s": FigureOf("Time to complete", "s", 2, False, _plain(_complete_s)),
     **{
         f"complete_p{percent:02}_s": FigureOf(
-            f"Time to complete, {percent}th percentile", "s", 2, False, _plain(_complete_share(percent))
+            f"Time to complete, {percent}th percentile",
+            "s",
+            2,
+            False,
+            _plain(_complete_share(percent)),
         )
         for percent in PERCENTILES
     },
     "others_mbps": FigureOf("Goodput of the others", "Mbit/s", 2, True, _others),
     "jump_lost_bytes": FigureOf("Lost of the jump", "bytes", 0, False, _jump("lost_bytes")),
     "jump_bytes": FigureOf("Jump", "bytes", 0, False, _jump("jump_bytes")),
-    "formula_percent": FigureOf("ACK-limited, 94 bytes (formula)", "%", 1, False, _plain(_paper_limit)),
-    "own_formula_percent": FigureOf("ACK-limited, our ACKs (formula)", "%", 1, False, _plain(_own_limit)),
-    "cubic_mbps": FigureOf("CUBIC's response function (formula)", "Mbit/s", 2, False, _plain(_cubic)),
-    "base_percent": FigureOf("Goodput, of the base cell's", "%", 1, True, _of_phase("received_mbps")),
+    "formula_percent": FigureOf(
+        "ACK-limited, 94 bytes (formula)", "%", 1, False, _plain(_paper_limit)
+    ),
+    "own_formula_percent": FigureOf(
+        "ACK-limited, our ACKs (formula)", "%", 1, False, _plain(_own_limit)
+    ),
+    "cubic_mbps": FigureOf(
+        "CUBIC's response function (formula)", "Mbit/s", 2, False, _plain(_cubic)
+    ),
+    "base_percent": FigureOf(
+        "Goodput, of the base cell's", "%", 1, True, _of_phase("received_mbps")
+    ),
     "others_percent": FigureOf("Goodput of the others, of the base cell's", "%", 1, True, _others),
-    "complete_percent": FigureOf("Time to complete, of the base cell's", "%", 1, False, _plain(_complete_s)),
+    "complete_percent": FigureOf(
+        "Time to complete, of the base cell's", "%", 1, False, _plain(_complete_s)
+    ),
 }
 """All figures. Those that end in `_percent` of a base cell are divided by it (`RELATIVE`)."""
 RELATIVE = {"base_percent", "others_percent", "complete_percent"}

@@ -59,7 +59,10 @@ class Judge:
             every = [run for runs in self.runs.values() for run in runs]
             failed = sum(run.failed for run in every)
             state = flow_values.within(Estimate(failed, None, ()), rule.at_least, rule.at_most)
-            yield VERDICT[state] if every else "not measured", f"{failed} of {len(every)} runs failed"
+            yield (
+                VERDICT[state] if every else "not measured",
+                f"{failed} of {len(every)} runs failed",
+            )
             return
         is_phased = FIGURES[rule.figure].is_phased
         for phase in (rule.phases or range(len(self.paper.phases))) if is_phased else (0,):
@@ -69,7 +72,11 @@ class Judge:
         figure, other = FIGURES[rule.figure], rule.minus or rule.over
         sign = "\N{MINUS SIGN}" if rule.minus else "/"
         where = f"{rule.of} {sign} {other}" if other else rule.of
-        where += f", {self.paper.phases[phase]}" if figure.is_phased and len(self.paper.phases) > 1 else ""
+        where += (
+            f", {self.paper.phases[phase]}"
+            if figure.is_phased and len(self.paper.phases) > 1
+            else ""
+        )
         first = self.figure(self._cells[rule.of], rule.figure, phase)
         second = self.figure(self._cells[other], rule.figure, phase) if other else None
         if first is None or (other and second is None):
@@ -77,14 +84,22 @@ class Judge:
         if second is None:
             estimate = flow_values.alone(first)
         else:
-            estimate = flow_values.difference(first, second) if rule.minus else flow_values.ratio(first, second)
+            estimate = (
+                flow_values.difference(first, second)
+                if rule.minus
+                else flow_values.ratio(first, second)
+            )
         names = [name for name in (rule.of, other) if name]
         short = max(map(self.lacking, names))
         failed = {name: sum(run.failed for run in self.runs[name]) for name in names}
         is_open = short or any(count == len(self.runs[name]) for name, count in failed.items())
         state = None if is_open else flow_values.within(estimate, rule.at_least, rule.at_most)
         notes = [_bounds(rule)] if _bounds(rule) else []
-        notes += [f"{count} of {len(self.runs[name])} runs of {name} failed" for name, count in failed.items() if count]
+        notes += [
+            f"{count} of {len(self.runs[name])} runs of {name} failed"
+            for name, count in failed.items()
+            if count
+        ]
         censored = [part for part in (first, second) if part and part.censored]
         notes += [f"{part.censored} of {part.runs} runs: not within the run" for part in censored]
         notes += [f"too few runs to judge: {short} more"] if short else []
@@ -94,9 +109,17 @@ class Judge:
 
 def _shown(estimate: Estimate, rule: Rule, figure: FigureOf) -> str:
     """Return value, interval and numbers of runs as text."""
-    digits, unit = (2, "") if rule.over else (figure.digits, f" {figure.unit}" if figure.unit else "")
+    digits, unit = (
+        (2, "") if rule.over else (figure.digits, f" {figure.unit}" if figure.unit else "")
+    )
     sign = "+" if rule.minus else ""
-    known = "about " if estimate.is_least and estimate.is_most else "at least " if estimate.is_least else ""
+    known = (
+        "about "
+        if estimate.is_least and estimate.is_most
+        else "at least "
+        if estimate.is_least
+        else ""
+    )
     known = known or ("at most " if estimate.is_most else "")
     words = f"{known}{estimate.value:{sign}.{digits}f}{unit}"
     if estimate.interval is not None:

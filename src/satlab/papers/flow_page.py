@@ -35,22 +35,38 @@ class FlowPage:
             (f"{len(runs)}/{planned}", f"runs done, on the {self.results.paper.clock} clock", ""),
             *([(str(off), "of them out of calibration, counted below", "bad")] if off else []),
             *self._deviations(),
-            (f"{judged.count('holds')}/{len(judged)}", "conclusions that hold here, of those judged", state),
-            (str(failed), "connections that ended before their time, counted below", "bad" if failed else "good"),
+            (
+                f"{judged.count('holds')}/{len(judged)}",
+                "conclusions that hold here, of those judged",
+                state,
+            ),
+            (
+                str(failed),
+                "connections that ended before their time, counted below",
+                "bad" if failed else "good",
+            ),
         ]
 
     def _deviations(self) -> list[tuple[str, str, str]]:
         tiles = []
         for metric in dict.fromkeys(c.metric for c in self.results.comparisons):
-            for algorithm in sorted({c.cell.published for c in self.results.comparisons if c.cell.published}):
+            for algorithm in sorted(
+                {c.cell.published for c in self.results.comparisons if c.cell.published}
+            ):
                 found = [
                     abs(c.deviation)
                     for c in self.results.comparisons
-                    if c.metric == metric and c.cell.published == algorithm and c.deviation is not None
+                    if c.metric == metric
+                    and c.cell.published == algorithm
+                    and c.deviation is not None
                 ]
                 if found:
                     tiles.append(
-                        (f"{median(found):.1%}", f"median deviation of {FIGURES[metric].title} from {algorithm}", "")
+                        (
+                            f"{median(found):.1%}",
+                            f"median deviation of {FIGURES[metric].title} from {algorithm}",
+                            "",
+                        )
                     )
         return tiles
 
@@ -68,9 +84,17 @@ class FlowPage:
         groups: dict[str, list[list[str]]] = {}
         for one, row in zip(self.results.comparisons, rows, strict=True):
             part = one.cell.id.partition("/")[0]
-            name = f"Test {one.cell.test}" if one.cell.test else self.results.paper.groups.get(part, "Not in the paper")
+            name = (
+                f"Test {one.cell.test}"
+                if one.cell.test
+                else self.results.paper.groups.get(part, "Not in the paper")
+            )
             groups.setdefault(name, []).append(row)
-        return head, list(groups.items()), [place for place, name in enumerate(head, 1) if name in NUMBERS]
+        return (
+            head,
+            list(groups.items()),
+            [place for place, name in enumerate(head, 1) if name in NUMBERS],
+        )
 
     @property
     def row_names(self) -> set[str]:
@@ -85,10 +109,19 @@ class FlowPage:
 
 def write(campaign: FlowCampaign, results: FlowResults, path: Path) -> Path:
     """Write the page atomically and return its path."""
-    figures = [figure for plot in results.paper.plots for figure in flow_plots.draw(plot, campaign, results)]
+    figures = [
+        figure
+        for plot in results.paper.plots
+        for figure in flow_plots.draw(plot, campaign, results)
+    ]
     page = FlowPage(campaign, results)
     content = html.page(
-        "paper.html", figures, page=page, paper=results.paper, figures=figures, agreement_columns=AGREEMENT_COLUMNS
+        "paper.html",
+        figures,
+        page=page,
+        paper=results.paper,
+        figures=figures,
+        agreement_columns=AGREEMENT_COLUMNS,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)

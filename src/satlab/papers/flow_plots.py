@@ -9,7 +9,18 @@ from satlab.papers.flow_figures import FIGURES, Outcome
 from satlab.papers.flow_request import BIN_MS
 from satlab.papers.flow_results import FlowResults
 from satlab.papers.paper import Cell, Plot
-from satlab.report.figures import COLOURS, SYMBOLS, DataTable, Figure, Json, Points, axis, line, per_second, text
+from satlab.report.figures import (
+    COLOURS,
+    SYMBOLS,
+    DataTable,
+    Figure,
+    Json,
+    Points,
+    axis,
+    line,
+    per_second,
+    text,
+)
 
 BIN_S = BIN_MS / 1000
 SERIES = (("Goodput", "Mbit/s"), ("Window", "kB"), ("RTT", "ms"))
@@ -18,7 +29,9 @@ Shown = Sequence[tuple[Cell, Run]]
 
 def draw(plot: Plot, campaign: FlowCampaign, results: FlowResults) -> list[Figure]:
     """Draw a plot of the cells that were run; nothing without any."""
-    cells = [cell for cell in results.cells if fnmatchcase(cell.id, plot.cells) and results.runs[cell.id]]
+    cells = [
+        cell for cell in results.cells if fnmatchcase(cell.id, plot.cells) and results.runs[cell.id]
+    ]
     shown = [(cell, results.runs[cell.id][0]) for cell in cells]
     if plot.kind == "over_time":
         groups: dict[str, list[tuple[Cell, Run]]] = {}
@@ -39,14 +52,28 @@ def _by_factor(plot: Plot, cells: Sequence[Cell], results: FlowResults) -> Figur
     curves: dict[str, dict[str, tuple[float, float | None]]] = {}
     for cell in cells:
         named = ", ".join(_short(cell.factors[name]) for name in plot.series) or cell.algorithm
-        for figure, name in ((plot.figure, named), *([(plot.formula, "formula")] if plot.formula else [])):
+        for figure, name in (
+            (plot.figure, named),
+            *([(plot.formula, "formula")] if plot.formula else []),
+        ):
             found = results.figure(cell, figure, plot.phase if FIGURES[figure].is_phased else 0)
             if found is not None and not found.censored:
-                curves.setdefault(name, {})[_short(cell.factors[plot.x])] = (found.mean, found.between)
-    data = [_curve(plot, name, curve, values, style) for style, (name, curve) in enumerate(curves.items())]
+                curves.setdefault(name, {})[_short(cell.factors[plot.x])] = (
+                    found.mean,
+                    found.between,
+                )
+    data = [
+        _curve(plot, name, curve, values, style)
+        for style, (name, curve) in enumerate(curves.items())
+    ]
     unit = f" ({about.unit})" if about.unit else ""
     rows = tuple(
-        (name, x, f"{mean:.{about.digits}f}", "" if between is None else f"{between:.{about.digits + 1}f}")
+        (
+            name,
+            x,
+            f"{mean:.{about.digits}f}",
+            "" if between is None else f"{between:.{about.digits + 1}f}",
+        )
         for name, curve in curves.items()
         for x, (mean, between) in curve.items()
     )
@@ -65,7 +92,11 @@ def _short(value: str | float) -> str:
 
 
 def _curve(
-    plot: Plot, name: str, curve: dict[str, tuple[float, float | None]], values: Sequence[str], style: int
+    plot: Plot,
+    name: str,
+    curve: dict[str, tuple[float, float | None]],
+    values: Sequence[str],
+    style: int,
 ) -> Json:
     xs = [x for x in values if x in curve]
     ys = [round(curve[x][0], 4) for x in xs]
@@ -74,18 +105,37 @@ def _curve(
         dotted = {"color": "--text", "width": 2, "dash": "dot"}
         return {"type": "scatter", "mode": "lines", "name": name, "x": xs, "y": ys, "line": dotted}
     between = [curve[x][1] or 0.0 for x in xs]
-    errors = {"error_y": {"type": "data", "array": between, "visible": True}} if any(between) else {}
+    errors = (
+        {"error_y": {"type": "data", "array": between, "visible": True}} if any(between) else {}
+    )
     if plot.kind == "bars":
-        return {"type": "bar", "name": text(name), "x": xs, "y": ys, "marker": {"color": colour}, **errors}
+        return {
+            "type": "bar",
+            "name": text(name),
+            "x": xs,
+            "y": ys,
+            "marker": {"color": colour},
+            **errors,
+        }
     marker = {"color": colour, "symbol": SYMBOLS[style % len(SYMBOLS)], "size": 8}
     stroke = {"color": colour, "width": 2}
     mode = {"type": "scatter", "mode": "lines+markers"}
-    return {**mode, "name": text(name), "x": xs, "y": ys, "marker": marker, "line": stroke, **errors}
+    return {
+        **mode,
+        "name": text(name),
+        "x": xs,
+        "y": ys,
+        "marker": marker,
+        "line": stroke,
+        **errors,
+    }
 
 
 def _points(outcome: Outcome, index: int, name: str, scale: float) -> Points:
     values = enumerate(outcome["flows"][index]["bins"][name])
-    return per_second([((n + 1) * BIN_S, value * scale) for n, value in values if value is not None])
+    return per_second(
+        [((n + 1) * BIN_S, value * scale) for n, value in values if value is not None]
+    )
 
 
 def series(run: Run) -> tuple[Points, Points, Points]:
@@ -98,18 +148,33 @@ def series(run: Run) -> tuple[Points, Points, Points]:
 def _flows(cell: Cell, run: Run) -> Figure:
     """Draw the goodput of each flow."""
     flows = run.outcome["flows"]
-    lines = [_points(run.outcome, index, "payload_bytes", 8e-6 / BIN_S) for index in range(len(flows))]
-    data = [line(points, flow["id"], style) for style, (flow, points) in enumerate(zip(flows, lines, strict=True))]
+    lines = [
+        _points(run.outcome, index, "payload_bytes", 8e-6 / BIN_S) for index in range(len(flows))
+    ]
+    data = [
+        line(points, flow["id"], style)
+        for style, (flow, points) in enumerate(zip(flows, lines, strict=True))
+    ]
     rows = tuple(
         (flow["id"], f"{t:.1f}", f"{value:.3f}")
         for flow, points in zip(flows, lines, strict=True)
         for t, value in points[::5]
     )
-    layout: Json = {"xaxis": axis("Time (s)"), "yaxis": axis("Goodput (Mbit/s)", rangemode="tozero")}
+    layout: Json = {
+        "xaxis": axis("Time (s)"),
+        "yaxis": axis("Goodput (Mbit/s)", rangemode="tozero"),
+    }
     caption = "The first run, means over 1 s."
     table = DataTable(("flow", "time (s)", "Mbit/s"), rows)
     key = f"flows-{cell.id.replace('/', '-')}"
-    return Figure(key, f"{cell.id}: goodput of each flow", caption, {"data": data, "layout": layout}, 340, table)
+    return Figure(
+        key,
+        f"{cell.id}: goodput of each flow",
+        caption,
+        {"data": data, "layout": layout},
+        340,
+        table,
+    )
 
 
 def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Figure:
@@ -122,17 +187,28 @@ def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Figure:
             suffix = "" if index == 0 else str(index + 1)
             more = {"yaxis": f"y{suffix}", "legendgroup": label, "showlegend": index == 0}
             data.append(line(points, label, style, **more))
-            rows += [(SERIES[index][0], label, f"{t:.1f}", f"{value:.3f}") for t, value in points[::5]]
+            rows += [
+                (SERIES[index][0], label, f"{t:.1f}", f"{value:.3f}") for t, value in points[::5]
+            ]
     share = 1 / len(SERIES)
     layout: Json = {"xaxis": axis("Time (s)", anchor="y3")}
     for index, (title, unit) in enumerate(SERIES):
         suffix = "" if index == 0 else str(index + 1)
         top = 1 - index * share
-        layout[f"yaxis{suffix}"] = axis(f"{title}<br>({unit})", domain=[top - share + 0.04, top], rangemode="tozero")
+        layout[f"yaxis{suffix}"] = axis(
+            f"{title}<br>({unit})", domain=[top - share + 0.04, top], rangemode="tozero"
+        )
     caption = "The first run of each cell, means over 1 s: goodput at the receiver, window and RTT at the sender."
     table = DataTable(("series", "cell", "time (s)", "value"), tuple(rows))
     key = f"time-{name.replace('/', '-')}"
-    return Figure(key, f"{name}: goodput, window and RTT", caption, {"data": data, "layout": layout}, 560, table)
+    return Figure(
+        key,
+        f"{name}: goodput, window and RTT",
+        caption,
+        {"data": data, "layout": layout},
+        560,
+        table,
+    )
 
 
 def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
@@ -148,18 +224,34 @@ def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
         colour = COLOURS[phase % len(COLOURS)]
         data.append(
             {
-                "type": "scatter", "mode": "markers", "name": text(name),
-                "x": [round(x, 2) for x, _ in marks], "y": [round(y, 3) for _, y in marks],
-                "marker": {"color": colour, "symbol": SYMBOLS[phase % len(SYMBOLS)], "size": 6, "opacity": 0.7},
+                "type": "scatter",
+                "mode": "markers",
+                "name": text(name),
+                "x": [round(x, 2) for x, _ in marks],
+                "y": [round(y, 3) for _, y in marks],
+                "marker": {
+                    "color": colour,
+                    "symbol": SYMBOLS[phase % len(SYMBOLS)],
+                    "size": 6,
+                    "opacity": 0.7,
+                },
             }
-        )  # fmt: skip
+        )
         rows += [(name, f"{x:.1f}", f"{y:.3f}") for x, y in marks[::5]]
     links = campaign.paper.links.values()
     shapes: list[Json] = [
-        {"type": "line", "xref": "x", "yref": "paper", "x0": link.rtt_ms, "x1": link.rtt_ms, "y0": 0, "y1": 1,
-         "line": {"color": "--text", "width": 1, "dash": "dot"}}
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": link.rtt_ms,
+            "x1": link.rtt_ms,
+            "y0": 0,
+            "y1": 1,
+            "line": {"color": "--text", "width": 1, "dash": "dot"},
+        }
         for link in links
-    ]  # fmt: skip
+    ]
     top = max(link.rate_mbps for link in links)
     layout = {
         "xaxis": axis("RTT at the sender (ms)", rangemode="tozero"),
@@ -172,4 +264,6 @@ def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
     )
     key = f"area-{cell.id.replace('/', '-')}"
     table = DataTable(("link", "RTT (ms)", "rate (Mbit/s)"), tuple(rows))
-    return Figure(key, f"{cell.id}: working area", caption, {"data": data, "layout": layout}, 340, table)
+    return Figure(
+        key, f"{cell.id}: working area", caption, {"data": data, "layout": layout}, 340, table
+    )

@@ -15,7 +15,9 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
     link = paper.links[cell.link or paper.path[0].link]
     back_mbps = cell.return_mbps or link.return_mbps or link.rate_mbps
     loss = {} if cell.loss is None else {"loss": paper.losses[cell.loss]}
-    common = {"delay_ms": link.rtt_ms / 2} | ({"header_bytes": cell.header_bytes} if cell.header_bytes else {})
+    common = {"delay_ms": link.rtt_ms / 2} | (
+        {"header_bytes": cell.header_bytes} if cell.header_bytes else {}
+    )
     half = {"rate_mbps": link.rate_mbps, **common, "queue": dict(paper.queues[cell.queue]), **loss}
     back = {"rate_mbps": back_mbps, **common, "queue": _return_queue(paper, cell, link, back_mbps)}
     timeline = [] if cell.link else _timeline(paper, cell, duration_s)
@@ -30,7 +32,9 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
         **fec,
         **({} if cell.hystart is None else {"tcp_hystart": cell.hystart}),
         "wire": {"forward": half, "return": back, "timeline": timeline},
-        "flows": _flows(paper, cell, number, [step["at_s"] for step in timeline] if cell.migrate else []),
+        "flows": _flows(
+            paper, cell, number, [step["at_s"] for step in timeline] if cell.migrate else []
+        ),
     }
 
 
@@ -40,7 +44,11 @@ def _return_queue(paper: Paper, cell: Cell, link: Link, back_mbps: float) -> dic
     if limit != "forward":
         return {"bytes": round(limit * back_mbps * link.rtt_ms * 125)}
     queue = dict(paper.queues[cell.queue])
-    return {"bytes": round(queue["bdp"] * link.rate_mbps * link.rtt_ms * 125)} if "bdp" in queue else queue
+    return (
+        {"bytes": round(queue["bdp"] * link.rate_mbps * link.rtt_ms * 125)}
+        if "bdp" in queue
+        else queue
+    )
 
 
 def _flows(paper: Paper, cell: Cell, number: int, migrations: list[float]) -> list[dict[str, Any]]:
@@ -58,7 +66,9 @@ def _flows(paper: Paper, cell: Cell, number: int, migrations: list[float]) -> li
     return flows
 
 
-def _flow(cell: Cell, part: Flows, index: int, start_s: float, migrations: list[float]) -> dict[str, Any]:
+def _flow(
+    cell: Cell, part: Flows, index: int, start_s: float, migrations: list[float]
+) -> dict[str, Any]:
     pair = 1 + index % 2
     ends = (f"server{pair}", f"client{pair}")
     stack = part.stack or cell.stack

@@ -52,15 +52,28 @@ class Comparison:
             theirs = _with_spread(self.published.mean, self.published.sd, figure.digits)
             algorithm, source = self.published.algorithm, f"table {self.published.table}"
         if self.ours:
-            mine = _least(self.ours) + _with_spread(self.ours.mean, self.ours.in_time, figure.digits)
+            mine = _least(self.ours) + _with_spread(
+                self.ours.mean, self.ours.in_time, figure.digits
+            )
             if (found := self.ours.interval) is not None:
                 interval = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
         off = NOTHING if self.deviation is None else _signed(self.deviation)
         phase = phases[self.phase] if figure.is_phased and len(phases) > 1 else NOTHING
         return (
-            self.cell.id, _title(self.metric), phase, algorithm, theirs, source, self.cell.algorithm, mine, off,
-            interval, str(self.ours.runs if self.ours else 0), str(self.failed), str(self.uncalibrated or NOTHING),
-        )  # fmt: skip
+            self.cell.id,
+            _title(self.metric),
+            phase,
+            algorithm,
+            theirs,
+            source,
+            self.cell.algorithm,
+            mine,
+            off,
+            interval,
+            str(self.ours.runs if self.ours else 0),
+            str(self.failed),
+            str(self.uncalibrated or NOTHING),
+        )
 
 
 def _title(metric: str) -> str:
@@ -85,9 +98,20 @@ def _with_spread(mean: float, sd: float | None, digits: int) -> str:
 
 
 COLUMNS = (
-    "Cell", "Figure", "Phase", "Published for", "Published", "In", "Ours with", "Ours", "Deviation", "95 % interval",
-    "n", "Failed", "Out of calibration",
-)  # fmt: skip
+    "Cell",
+    "Figure",
+    "Phase",
+    "Published for",
+    "Published",
+    "In",
+    "Ours with",
+    "Ours",
+    "Deviation",
+    "95 % interval",
+    "n",
+    "Failed",
+    "Out of calibration",
+)
 
 
 @dataclass(frozen=True)
@@ -108,10 +132,24 @@ class AgreementResult:
         bound = f"{self.agreement.at_most:.0%}"
         found = NOTHING if self.median is None else f"{self.median:.1%}"
         counts = f"{self.measured} of {self.published}"
-        return _title(self.agreement.figure), counts, found, bound, self.verdict, ", ".join(self.misses) or NOTHING
+        return (
+            _title(self.agreement.figure),
+            counts,
+            found,
+            bound,
+            self.verdict,
+            ", ".join(self.misses) or NOTHING,
+        )
 
 
-AGREEMENT_COLUMNS = ("Figure", "Published figures measured", "Median deviation", "At most", "Verdict", "Beyond it")
+AGREEMENT_COLUMNS = (
+    "Figure",
+    "Published figures measured",
+    "Median deviation",
+    "At most",
+    "Verdict",
+    "Beyond it",
+)
 
 
 @dataclass(frozen=True)
@@ -136,19 +174,28 @@ class FlowResults:
         """Return every figure of every cell, those of a phase in each."""
         return [
             Comparison(
-                cell, metric, phase, self._theirs(cell, metric, phase), self.figure(cell, metric, phase),
-                sum(run.failed for run in self.runs[cell.id]), sum(run.is_uncalibrated for run in self.runs[cell.id]),
+                cell,
+                metric,
+                phase,
+                self._theirs(cell, metric, phase),
+                self.figure(cell, metric, phase),
+                sum(run.failed for run in self.runs[cell.id]),
+                sum(run.is_uncalibrated for run in self.runs[cell.id]),
             )
             for cell in self.cells
             for metric in cell.figures
             for phase in self._phases(metric)
-        ]  # fmt: skip
+        ]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the `COLUMNS` that have a value, and of each comparison a row of them."""
         rows = [one.row(self.paper.phases) for one in self.comparisons]
-        kept = [number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)]
-        return [COLUMNS[number] for number in kept], [[row[number] for number in kept] for row in rows]
+        kept = [
+            number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)
+        ]
+        return [COLUMNS[number] for number in kept], [
+            [row[number] for number in kept] for row in rows
+        ]
 
     def _phases(self, metric: str) -> range:
         return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
@@ -172,12 +219,17 @@ class FlowResults:
         censored = 0
         if metric in TIMED:
             censored = sum(spread is None for spread in spreads)
-            spreads = [spread or (least_s(run.outcome), None) for spread, run in zip(spreads, runs, strict=True)]
+            spreads = [
+                spread or (least_s(run.outcome), None)
+                for spread, run in zip(spreads, runs, strict=True)
+            ]
         scale = self._scale(cell, metric, phase)
         if scale is None:
             return None
         means = [spread[0] * scale for spread in spreads if spread is not None]
-        deviations = [spread[1] * scale for spread in spreads if spread is not None and spread[1] is not None]
+        deviations = [
+            spread[1] * scale for spread in spreads if spread is not None and spread[1] is not None
+        ]
         return flow_values.of_runs(means, deviations, censored)
 
     def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
@@ -206,10 +258,15 @@ class FlowResults:
             known = dict.fromkeys(_label(cell.factors[grid.columns]) for cell in cells)
             head = [value for value in grid.only or known if value in known]
             columns = [(grid.figures[0], value) for value in head]
-        rows = [(_label(row), *(self._in_grid(grid, cells, row, *one) for one in columns)) for row in row_values]
+        rows = [
+            (_label(row), *(self._in_grid(grid, cells, row, *one) for one in columns))
+            for row in row_values
+        ]
         return GridTable(grid.title, (grid.rows, *head), rows)
 
-    def _in_grid(self, grid: Grid, cells: Sequence[Cell], row: str | float, metric: str, column: str | None) -> str:
+    def _in_grid(
+        self, grid: Grid, cells: Sequence[Cell], row: str | float, metric: str, column: str | None
+    ) -> str:
         for cell in cells:
             is_column = grid.columns is None or _label(cell.factors[grid.columns]) == column
             if cell.factors[grid.rows] == row and is_column:
@@ -217,10 +274,17 @@ class FlowResults:
         return NOTHING
 
     def _text_in_grid(self, grid: Grid, cell: Cell, metric: str) -> str:
-        found, theirs = self.figure(cell, metric, grid.phase), self._theirs(cell, metric, grid.phase)
+        found, theirs = (
+            self.figure(cell, metric, grid.phase),
+            self._theirs(cell, metric, grid.phase),
+        )
         digits = FIGURES[metric].digits
         words = NOTHING if found is None else f"{_least(found)}{found.mean:.{digits}f}"
-        return f"{words} ({theirs.mean:.{digits}f})" if grid.published and theirs is not None else words
+        return (
+            f"{words} ({theirs.mean:.{digits}f})"
+            if grid.published and theirs is not None
+            else words
+        )
 
     @cached_property
     def _judge(self) -> Judge:
@@ -239,9 +303,20 @@ class FlowResults:
     def _agreement(self, agreement: Agreement) -> AgreementResult:
         metric = agreement.figure
         cells = [cell for cell in self.paper.cells if metric in cell.figures]
-        published = [cell.id for cell in cells for phase in self._phases(metric) if self._theirs(cell, metric, phase)]
-        found = [(c, c.deviation) for c in self.comparisons if c.metric == metric and c.deviation is not None]
-        misses = tuple(_miss(c, off, self.paper) for c, off in found if abs(off) > agreement.at_most)
+        published = [
+            cell.id
+            for cell in cells
+            for phase in self._phases(metric)
+            if self._theirs(cell, metric, phase)
+        ]
+        found = [
+            (c, c.deviation)
+            for c in self.comparisons
+            if c.metric == metric and c.deviation is not None
+        ]
+        misses = tuple(
+            _miss(c, off, self.paper) for c, off in found if abs(off) > agreement.at_most
+        )
         middle = median(abs(deviation) for _, deviation in found) if found else None
         verdict: Verdict = "not measured"
         if middle is not None:
@@ -259,7 +334,9 @@ class FlowResults:
             "schema": "satlab/paper-results/1",
             "paper": self.paper.name,
             "clock": self.paper.clock,
-            "out_of_calibration": sum(run.is_uncalibrated for runs in self.runs.values() for run in runs),
+            "out_of_calibration": sum(
+                run.is_uncalibrated for runs in self.runs.values() for run in runs
+            ),
             "figures": [
                 {
                     "cell": c.cell.id,
@@ -267,8 +344,12 @@ class FlowResults:
                     "phase": self.paper.phases[c.phase] if FIGURES[c.metric].is_phased else None,
                     "published": c.published.mean if c.published else None,
                     "ours": round(c.ours.mean, 4) if c.ours else None,
-                    "sd_in_time": round(c.ours.in_time, 4) if c.ours and c.ours.in_time is not None else None,
-                    "sd_between_runs": round(c.ours.between, 4) if c.ours and c.ours.between is not None else None,
+                    "sd_in_time": round(c.ours.in_time, 4)
+                    if c.ours and c.ours.in_time is not None
+                    else None,
+                    "sd_between_runs": round(c.ours.between, 4)
+                    if c.ours and c.ours.between is not None
+                    else None,
                     "interval": _limits(c.ours),
                     "runs": c.ours.runs if c.ours else 0,
                     "failed": c.failed,
@@ -292,7 +373,8 @@ class FlowResults:
                 for a in self.agreements
             ],
             "conclusions": [
-                {"id": j.conclusion.id, "verdict": j.verdict, "evidence": list(j.evidence)} for j in self.judgements
+                {"id": j.conclusion.id, "verdict": j.verdict, "evidence": list(j.evidence)}
+                for j in self.judgements
             ],
         }
 
@@ -304,13 +386,19 @@ def _limits(ours: Ours | None) -> list[float] | None:
 
 def _miss(one: Comparison, deviation: float, paper: Paper) -> str:
     """Return a figure that is further from the published one than the bound, as text."""
-    phase = f", {paper.phases[one.phase]}" if FIGURES[one.metric].is_phased and len(paper.phases) > 1 else ""
+    phase = (
+        f", {paper.phases[one.phase]}"
+        if FIGURES[one.metric].is_phased and len(paper.phases) > 1
+        else ""
+    )
     return f"{one.cell.id}{phase} {_signed(deviation)}"
 
 
 def read(campaign: FlowCampaign) -> FlowResults:
     """Read all runs that are done."""
-    return FlowResults(campaign.paper, {cell.id: campaign.done(cell) for cell in campaign.cells}, campaign.cells)
+    return FlowResults(
+        campaign.paper, {cell.id: campaign.done(cell) for cell in campaign.cells}, campaign.cells
+    )
 
 
 def write(results: FlowResults, folder: Path) -> Path:
@@ -332,7 +420,9 @@ def show(results: FlowResults) -> None:
         console.print(_table("Agreement with the published figures", AGREEMENT_COLUMNS, rows_of))
     verdicts = Table("Conclusion", "Verdict", "Evidence", title="The paper's conclusions")
     for judgement in results.judgements:
-        verdicts.add_row(judgement.conclusion.text, judgement.verdict, "; ".join(judgement.evidence))
+        verdicts.add_row(
+            judgement.conclusion.text, judgement.verdict, "; ".join(judgement.evidence)
+        )
     console.print(verdicts)
 
 

@@ -61,7 +61,9 @@ def difference(one: Ours, other: Ours) -> Estimate:
     """Return how much larger one is than the other."""
     value = one.mean - other.mean
     interval = statistics.around(value, [(one.variance, one.runs), (other.variance, other.runs)])
-    return Estimate(value, interval, (one.runs, other.runs), bool(one.censored), bool(other.censored))
+    return Estimate(
+        value, interval, (one.runs, other.runs), bool(one.censored), bool(other.censored)
+    )
 
 
 def ratio(one: Ours, other: Ours) -> Estimate:
@@ -69,9 +71,14 @@ def ratio(one: Ours, other: Ours) -> Estimate:
     if not other.mean:
         return Estimate(float("inf"), None, (one.runs, other.runs))
     value = one.mean / other.mean
-    parts = [(one.variance / other.mean**2, one.runs), (other.variance * (value / other.mean) ** 2, other.runs)]
+    parts = [
+        (one.variance / other.mean**2, one.runs),
+        (other.variance * (value / other.mean) ** 2, other.runs),
+    ]
     interval = statistics.around(value, parts)
-    return Estimate(value, interval, (one.runs, other.runs), bool(one.censored), bool(other.censored))
+    return Estimate(
+        value, interval, (one.runs, other.runs), bool(one.censored), bool(other.censored)
+    )
 
 
 def within(estimate: Estimate, at_least: float | None, at_most: float | None) -> bool | None:

@@ -50,7 +50,10 @@ KINDS: Mapping[str, MeasurementType] = {
     **_PAPER,
     "quic-warm": MeasurementType("quic", {"pep": "quic-warm"}, 38),
     "h3-warm": MeasurementType("web_quic", {"pep": "quic-warm"}, 30, browser=True),
-    **{f"{name}{DEFECTS}": replace(_PAPER[name], defects=True) for name in ("tcp", "tcp-pep", "h1", "h1-pep")},
+    **{
+        f"{name}{DEFECTS}": replace(_PAPER[name], defects=True)
+        for name in ("tcp", "tcp-pep", "h1", "h1-pep")
+    },
 }
 OURS = tuple(KINDS.keys() - _PAPER.keys())
 
@@ -95,7 +98,9 @@ class Cell:
             timing="opensand",
             opensand_defects=kind.defects,
         )
-        return RunRequest(SCENARIOS / f"{kind.scenario}.json", link, kind.settings, runs, report=False)
+        return RunRequest(
+            SCENARIOS / f"{kind.scenario}.json", link, kind.settings, runs, report=False
+        )
 
 
 EVERY = tuple(Cell(orbit, loss, kind) for orbit in ORBITS for loss in LOSSES for kind in KINDS)
@@ -131,4 +136,6 @@ def arguments(request: RunRequest) -> list[str]:
     words += ["--seed", str(link.seed), "--loss", f"{link.loss:g}", "--loss-unit", link.loss_unit]
     words += ["--timing", link.timing, *(["--opensand-defects"] if link.opensand_defects else [])]
     words += ["--no-report", "--quiet", "--json"]
-    return words + [word for name, value in request.settings.items() for word in ("--set", f"{name}={value}")]
+    return words + [
+        word for name, value in request.settings.items() for word in ("--set", f"{name}={value}")
+    ]

@@ -257,10 +257,16 @@ class Paper(Strict):
         """
         for pattern in patterns or ():
             if not any(fnmatchcase(cell.id, pattern) for cell in self.cells):
-                known = ", ".join(dict.fromkeys(f"{cell.id.split('/')[0]}/*" for cell in self.cells))
-                raise ConfigError(f"--cells {pattern}: no such cell", hint=f"{known}; --dry-run names every cell")
+                known = ", ".join(
+                    dict.fromkeys(f"{cell.id.split('/')[0]}/*" for cell in self.cells)
+                )
+                raise ConfigError(
+                    f"--cells {pattern}: no such cell", hint=f"{known}; --dry-run names every cell"
+                )
         chosen = patterns if patterns is not None else self.quick if quick else ("*",)
-        return [cell for cell in self.cells if any(fnmatchcase(cell.id, pattern) for pattern in chosen)]
+        return [
+            cell for cell in self.cells if any(fnmatchcase(cell.id, pattern) for pattern in chosen)
+        ]
 
     def expected_s(self, cell: Cell) -> float:
         """Return how long a run of a cell takes, s: the published time of its download, else all its time."""
@@ -293,10 +299,13 @@ class Paper(Strict):
             lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
             rows = csv.DictReader(lines)
             return [
-                Published.model_validate({k: v if v or k != "sd" else None for k, v in row.items()}) for row in rows
+                Published.model_validate({k: v if v or k != "sd" else None for k, v in row.items()})
+                for row in rows
             ]
         except (OSError, ValidationError) as error:
-            raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md names the columns") from error
+            raise ConfigError(
+                f"{file}: {error}", hint="docs/reproduce.md names the columns"
+            ) from error
 
 
 def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -310,7 +319,9 @@ def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         chosen = dict(zip(each, values, strict=True))
         names = {k: v for name, value in chosen.items() for k, v in _names(name, value).items()}
         factors = {name: _factor(value) for name, value in chosen.items()}
-        cells.append({"factors": factors, **_fill({k: v for k, v in entry.items() if k != "each"}, names)})
+        cells.append(
+            {"factors": factors, **_fill({k: v for k, v in entry.items() if k != "each"}, names)}
+        )
     return cells
 
 
@@ -336,7 +347,9 @@ def clock_of(name: str, asked: Clock | None) -> Clock:
     """Return the clock of a paper's runs, its default if none is asked for. Raises ConfigError: it has no such runs."""
     clocks = CLOCKS[name]
     if asked is not None and asked not in clocks:
-        raise ConfigError(f"clock {asked}: {name} has {clocks[0]} runs alone", hint=f"clock {clocks[0]}")
+        raise ConfigError(
+            f"clock {asked}: {name} has {clocks[0]} runs alone", hint=f"clock {clocks[0]}"
+        )
     return asked or clocks[0]
 
 
@@ -351,11 +364,21 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
         content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
         paper = Paper.model_validate(content)
     except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder") from error
+        raise ConfigError(
+            f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder"
+        ) from error
     faults = [*_cell_faults(paper), *_rule_faults(paper), *_grid_faults(paper)]
-    faults += [f"agreements: no figure {one.figure}" for one in paper.agreements if one.figure not in FIGURES]
+    faults += [
+        f"agreements: no figure {one.figure}"
+        for one in paper.agreements
+        if one.figure not in FIGURES
+    ]
     faults += [f"path: no link {s.link}" for s in paper.path if s.link not in paper.links]
-    faults += [f"quick: no cell {p}" for p in paper.quick if not any(fnmatchcase(c.id, p) for c in paper.cells)]
+    faults += [
+        f"quick: no cell {p}"
+        for p in paper.quick
+        if not any(fnmatchcase(c.id, p) for c in paper.cells)
+    ]
     if faults:
         raise ConfigError(f"{file}: {'; '.join(faults)}", hint="name what is there")
     return paper
@@ -363,7 +386,9 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
 
 def _cell_faults(paper: Paper) -> list[str]:
     ids = [cell.id for cell in paper.cells]
-    faults = [f"cells: {known}: is there twice" for known in sorted(set(ids)) if ids.count(known) > 1]
+    faults = [
+        f"cells: {known}: is there twice" for known in sorted(set(ids)) if ids.count(known) > 1
+    ]
     for cell in paper.cells:
         named: list[tuple[str, str | None, Any]] = [
             ("queue", cell.queue, paper.queues),
@@ -372,7 +397,9 @@ def _cell_faults(paper: Paper) -> list[str]:
             ("base", cell.base, ids),
         ]
         faults += [
-            f"cells: {cell.id}: no {what} {which}" for what, which, known in named if which and which not in known
+            f"cells: {cell.id}: no {what} {which}"
+            for what, which, known in named
+            if which and which not in known
         ]
         faults += [f"cells: {cell.id}: no figure {f}" for f in cell.figures if f not in FIGURES]
     return faults
@@ -397,8 +424,16 @@ def _rule_faults(paper: Paper) -> list[str]:
     faults = []
     for conclusion in paper.conclusions:
         for rule in conclusion.rules:
-            named = [known for known in (rule.of, rule.minus, rule.over) if known is not None and known != "*"]
-            faults += [f"conclusions: {conclusion.id}: no cell {known}" for known in named if known not in figures]
+            named = [
+                known
+                for known in (rule.of, rule.minus, rule.over)
+                if known is not None and known != "*"
+            ]
+            faults += [
+                f"conclusions: {conclusion.id}: no cell {known}"
+                for known in named
+                if known not in figures
+            ]
             faults += [
                 f"conclusions: {conclusion.id}: {known} has no figure {rule.figure}"
                 for known in named

@@ -46,12 +46,16 @@ def prepare(request: ReproduceRequest) -> tuple[Execution, ProgressLog]:
         campaign = campaigns.resume(request.resume, cells, request.runs)
     else:
         folder = request.out / f"{campaigns.PAPER}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-        campaign = campaigns.begin(folder, matrix.select([]) if cells is None else cells, request.runs or DEFAULT_RUNS)
+        campaign = campaigns.begin(
+            folder, matrix.select([]) if cells is None else cells, request.runs or DEFAULT_RUNS
+        )
     for cell in {(cell.orbit, cell.kind): cell for cell in campaign.cells}.values():
         run.prepare(cell.request(1, campaign.runs_of(cell)))
     log = ProgressLog()
     at_once = parallel(request.parallel) or (1 if request.patience.wait_quiet_s else None)
-    return Execution(campaign, Concurrency(os.cpu_count() or 1, at_once), log, request.patience), log
+    return Execution(
+        campaign, Concurrency(os.cpu_count() or 1, at_once), log, request.patience
+    ), log
 
 
 def parallel(text: str) -> int | None:
@@ -71,7 +75,10 @@ def plan(execution: Execution) -> str:
         "runs_per_cell": campaign.plan.runs,
         "runs_left": len(execution.todo),
         "estimate_s": round(execution.left_s()),
-        "cells": {cell.name: ["satlab", *execution.arguments(campaigns.Task(cell, 1))] for cell in campaign.cells},
+        "cells": {
+            cell.name: ["satlab", *execution.arguments(campaigns.Task(cell, 1))]
+            for cell in campaign.cells
+        },
     }
     return json.dumps(document, indent=1)
 
@@ -98,7 +105,9 @@ def report(campaign: Campaign, log: ProgressLog) -> Results:
     with log.step("tables and report"):
         measured = results.read(campaign)
         result_tables.write(measured, campaign.folder / "report")
-        path = reproduction_page.write(campaign, measured, campaign.folder / "report" / "index.html")
+        path = reproduction_page.write(
+            campaign, measured, campaign.folder / "report" / "index.html"
+        )
         ownership.chown_to_caller(campaign.folder)
     log.line(str(path))
     return measured

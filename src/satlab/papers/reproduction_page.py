@@ -14,9 +14,7 @@ from satlab.papers.results import STEP_S, Conclusion, FigureComparison, Results,
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 
-SOURCE = (
-    "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022"
-)
+SOURCE = "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022"
 NAMES = {
     "response_start_ms": "Response Start (ms)",
     "first_contentful_paint_ms": "First Contentful Paint (ms)",
@@ -60,7 +58,9 @@ class ReproductionPage:
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
-        lines = [one for one in (*self.measured.pages, *self.measured.bulk) if one.deviation is not None]
+        lines = [
+            one for one in (*self.measured.pages, *self.measured.bulk) if one.deviation is not None
+        ]
         near = sum(abs(one.deviation or 0) <= TOLERANCE for one in lines)
         done = sum(len(result.runs) for result in self.measured.cells.values())
         planned = len(self.campaign.cells) * self.campaign.plan.runs
@@ -69,7 +69,9 @@ class ReproductionPage:
         return [
             (f"{done}/{planned}", "runs done, each in a fresh lab", ""),
             (f"{near}/{len(lines)}", "medians within 10 % of the published ones", ""),
-            _verdicts_tile([one.verdict for one in self.measured.conclusions if one.verdict != "not measured"]),
+            _verdicts_tile(
+                [one.verdict for one in self.measured.conclusions if one.verdict != "not measured"]
+            ),
             (str(bad), "samples cut off or failed, counted below", "bad" if bad else "good"),
             (str(off), "runs out of calibration: kept and counted", "bad" if off else "good"),
         ]
@@ -94,10 +96,17 @@ class ReproductionPage:
 
         Nearness: `near` within `TOLERANCE`, `far` beyond `FAR`, else ''.
         """
-        lines = [one for one in (*self.measured.pages, *self.measured.bulk) if one.deviation is not None]
+        lines = [
+            one for one in (*self.measured.pages, *self.measured.bulk) if one.deviation is not None
+        ]
         places = [(orbit, loss) for orbit in ORBITS for loss in LOSSES]
-        places = [at for at in places if any((one.cell.orbit, one.cell.loss) == at for one in lines)]
-        found = {(one.cell.kind, one.metric, (one.cell.orbit, one.cell.loss)): one.deviation or 0.0 for one in lines}
+        places = [
+            at for at in places if any((one.cell.orbit, one.cell.loss) == at for one in lines)
+        ]
+        found = {
+            (one.cell.kind, one.metric, (one.cell.orbit, one.cell.loss)): one.deviation or 0.0
+            for one in lines
+        }
         rows = [
             (f"{kind}, {metric}", [_nearness(found.get((kind, metric, at))) for at in places])
             for kind, metric in dict.fromkeys((kind, metric) for kind, metric, _ in found)
@@ -112,13 +121,20 @@ class ReproductionPage:
     def commands(self) -> list[str]:
         """Return the command that makes the first run of each cell."""
         folder = Path("runs")
-        return [f"./satlab {' '.join(arguments(cell.request(1, folder)))}" for cell in self.campaign.cells]
+        return [
+            f"./satlab {' '.join(arguments(cell.request(1, folder)))}"
+            for cell in self.campaign.cells
+        ]
 
 
 def _telling(conclusions: Sequence[Conclusion]) -> list[Conclusion]:
     measured = {one.name for one in conclusions if one.runs}
     first = {one.name: one for one in reversed(conclusions)}
-    return [one for one in conclusions if one.runs or (one.name not in measured and one is first[one.name])]
+    return [
+        one
+        for one in conclusions
+        if one.runs or (one.name not in measured and one is first[one.name])
+    ]
 
 
 def _nearness(deviation: float | None) -> tuple[str, str]:
@@ -133,13 +149,27 @@ def _verdicts_tile(judged: Sequence[str]) -> tuple[str, str, str]:
     decided = [one for one in judged if one != "undecided"]
     undecided = len(judged) - len(decided)
     if judged and not decided:
-        return "undecided", f"all {undecided} measured conclusions: {MIN_RUNS} runs of each type are needed", ""
+        return (
+            "undecided",
+            f"all {undecided} measured conclusions: {MIN_RUNS} runs of each type are needed",
+            "",
+        )
     more = f"; {undecided} undecided" if undecided else ""
-    return f"{decided.count('holds')}/{len(decided)}", f"decided conclusions that hold{more}", _state(decided)
+    return (
+        f"{decided.count('holds')}/{len(decided)}",
+        f"decided conclusions that hold{more}",
+        _state(decided),
+    )
 
 
 def _state(verdicts: Sequence[str]) -> str:
-    return "bad" if "does not hold" in verdicts else "good" if verdicts and set(verdicts) == {"holds"} else ""
+    return (
+        "bad"
+        if "does not hold" in verdicts
+        else "good"
+        if verdicts and set(verdicts) == {"holds"}
+        else ""
+    )
 
 
 def _grouped(lines: Sequence[FigureComparison]) -> list[tuple[str, list[tuple[str, ...]]]]:
@@ -156,9 +186,15 @@ def write(campaign: Campaign, measured: Results, path: Path) -> Path:
     page = ReproductionPage(campaign, measured)
     drawn = page.figures()
     text = html.page(
-        "reproduction.html", drawn, page=page, figures=drawn, source=SOURCE,
-        columns=COLUMNS, numbers=NUMBERS, conclusion_columns=CONCLUSIONS,
-    )  # fmt: skip
+        "reproduction.html",
+        drawn,
+        page=page,
+        figures=drawn,
+        source=SOURCE,
+        columns=COLUMNS,
+        numbers=NUMBERS,
+        conclusion_columns=CONCLUSIONS,
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     return path
@@ -182,17 +218,36 @@ def _curves(measured: Results, orbit: str, loss: str) -> Figure | None:
     for split, plain in PAIRS:
         if split in means and plain in means:
             both = zip(means[split], means[plain], strict=True)
-            ratio = [(step * STEP_S, more / less) for step, (more, less) in enumerate(both, start=1) if less]
+            ratio = [
+                (step * STEP_S, more / less)
+                for step, (more, less) in enumerate(both, start=1)
+                if less
+            ]
             data.append(line(ratio, f"{split} / {plain}", STYLES[split]))
-            rows += [("ratio", f"{split} / {plain}", f"{t:.1f}", f"{value:.3f}") for t, value in ratio[9::10]]
+            rows += [
+                ("ratio", f"{split} / {plain}", f"{t:.1f}", f"{value:.3f}")
+                for t, value in ratio[9::10]
+            ]
     for kind, mean in means.items():
         rates = _rates(mean)
-        data.append(line(rates, f"{kind}, n = {len(cells[kind].curves)}", STYLES[kind], xaxis="x2", yaxis="y2"))
+        data.append(
+            line(
+                rates,
+                f"{kind}, n = {len(cells[kind].curves)}",
+                STYLES[kind],
+                xaxis="x2",
+                yaxis="y2",
+            )
+        )
         rows += [("goodput (Mbit/s)", kind, f"{t:.1f}", f"{value:.3f}") for t, value in rates[4::5]]
     return Figure(
-        f"fig2-{orbit}-{loss}", f"{orbit.upper()}, {loss} % loss", CAPTION, {"data": data, "layout": _layout()}, 380,
+        f"fig2-{orbit}-{loss}",
+        f"{orbit.upper()}, {loss} % loss",
+        CAPTION,
+        {"data": data, "layout": _layout()},
+        380,
         DataTable(("plot", "type", "time (s)", "value"), tuple(rows)),
-    )  # fmt: skip
+    )
 
 
 CAPTION = (
@@ -207,7 +262,10 @@ def _rates(mean: Sequence[float]) -> list[tuple[float, float]]:
     width = 5
     padded = [0.0] * width + list(mean)
     return [
-        ((step + 1) * STEP_S, (padded[step + width] - padded[step]) * 8 / (min(step + 1, width) * STEP_S) / 1e6)
+        (
+            (step + 1) * STEP_S,
+            (padded[step + width] - padded[step]) * 8 / (min(step + 1, width) * STEP_S) / 1e6,
+        )
         for step in range(len(mean))
     ]
 
@@ -219,7 +277,15 @@ def _layout() -> Json:
         "xaxis2": axis("Time (s)", domain=[0.56, 1], rangemode="tozero", anchor="y2"),
         "yaxis2": axis("Goodput (Mbit/s)", rangemode="tozero", anchor="x2"),
         "shapes": [
-            {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y", "y0": 1, "y1": 1,
-             "line": {"color": COLOURS[4], "dash": "dash", "width": 1}}
+            {
+                "type": "line",
+                "xref": "x domain",
+                "x0": 0,
+                "x1": 1,
+                "yref": "y",
+                "y0": 1,
+                "y1": 1,
+                "line": {"color": COLOURS[4], "dash": "dash", "width": 1},
+            }
         ],
-    }  # fmt: skip
+    }

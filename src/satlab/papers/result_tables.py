@@ -82,7 +82,14 @@ def show(measured: Results) -> None:
     """Print tables on stdout."""
     console = for_tables()
     console.print(_lines("Comparison with the paper", [*measured.pages, *measured.bulk]))
-    table = Table("Conclusion (GEO)", "loss %", "verdict", "95 % interval", "n", title="The paper's conclusions")
+    table = Table(
+        "Conclusion (GEO)",
+        "loss %",
+        "verdict",
+        "95 % interval",
+        "n",
+        title="The paper's conclusions",
+    )
     for one in measured.conclusions:
         table.add_row(one.claim, one.loss, one.verdict, one.evidence, str(one.runs))
     console.print(table)
@@ -114,12 +121,20 @@ def figures(one: FigureComparison) -> tuple[str, ...]:
     interval = NOTHING
     if one.interval is not None:
         interval = f"{number(one.interval.low, digits)} to {number(one.interval.high, digits)}"
-    deviation = NOTHING if one.deviation is None else f"{one.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
+    deviation = (
+        NOTHING if one.deviation is None else f"{one.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
+    )
     middle = "cut off" if one.median is None and one.n else number(one.median, digits)
     return (
-        number(one.published, digits), middle, interval, str(one.n), str(one.censored), str(one.failed),
-        str(one.uncalibrated), deviation,
-    )  # fmt: skip
+        number(one.published, digits),
+        middle,
+        interval,
+        str(one.n),
+        str(one.censored),
+        str(one.failed),
+        str(one.uncalibrated),
+        deviation,
+    )
 
 
 def number(value: float | None, digits: int) -> str:

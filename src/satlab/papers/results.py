@@ -134,7 +134,9 @@ class Results:
         """Return Table II."""
         pages = [result for result in self.cells.values() if result.cell.browser]
         return [
-            line(result, metric, published_page(result.cell, metric)) for metric in PAGE_METRICS for result in pages
+            line(result, metric, published_page(result.cell, metric))
+            for metric in PAGE_METRICS
+            for result in pages
         ]
 
     @cached_property
@@ -159,7 +161,9 @@ class Results:
 def read(campaign: Campaign) -> Results:
     """Read the records of every run that is done."""
     cells = {
-        cell: CellResult(cell, tuple(run_of(done) for _, done in sorted(campaign.done(cell).items())))
+        cell: CellResult(
+            cell, tuple(run_of(done) for _, done in sorted(campaign.done(cell).items()))
+        )
         for cell in campaign.cells
     }
     return Results(cells, len(campaign.halves()))
@@ -171,7 +175,9 @@ def run_of(done: Done) -> CampaignRun:
     if not frame.filter(pl.col("metric").is_in(CONDITIONS) & (pl.col("status") != "ok")).is_empty():
         return CampaignRun(done.number, done.exit_status, {}, None)
     curve = _curve(frame)
-    figures = {metric: figure for metric in (*PAGE_METRICS, *TIMINGS) if (figure := _figure(frame, metric))}
+    figures = {
+        metric: figure for metric in (*PAGE_METRICS, *TIMINGS) if (figure := _figure(frame, metric))
+    }
     if curve:
         figures |= {metric: _reached(curve, size) for metric, size in REACHED.items()}
     return CampaignRun(done.number, done.exit_status, figures, curve)
@@ -259,7 +265,9 @@ def published_bulk(cell: Cell, metric: str) -> float | None:
 
 def _published(file: Path, column: str, cell: Cell, metric: str) -> float | None:
     """Return the figure of a cell: the paper measured over OpenSAND, so with its defects or not it is the same."""
-    return _table(file, column).get((cell.orbit, cell.loss_ratio, cell.kind.removesuffix(DEFECTS), metric))
+    return _table(file, column).get(
+        (cell.orbit, cell.loss_ratio, cell.kind.removesuffix(DEFECTS), metric)
+    )
 
 
 def line(result: CellResult, metric: str, published: float | None) -> FigureComparison:
@@ -271,9 +279,16 @@ def line(result: CellResult, metric: str, published: float | None) -> FigureComp
     if middle == float("inf"):
         middle = None
     return FigureComparison(
-        result.cell, metric, published, middle, interval, samples.n, samples.censored, samples.failed,
+        result.cell,
+        metric,
+        published,
+        middle,
+        interval,
+        samples.n,
+        samples.censored,
+        samples.failed,
         result.uncalibrated,
-    )  # fmt: skip
+    )
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
@@ -288,7 +303,9 @@ FAR = "geo"
 
 def _fcp(results: Results) -> Iterator[Conclusion]:
     for loss in ("0", "0.01", "0.1", "1"):
-        yield _order(results, loss, "First Contentful Paint", "first_contentful_paint_ms", ("h3", "h1"))
+        yield _order(
+            results, loss, "First Contentful Paint", "first_contentful_paint_ms", ("h3", "h1")
+        )
 
 
 def _plt(results: Results) -> Iterator[Conclusion]:
@@ -302,7 +319,11 @@ def _quic_pep(results: Results) -> Iterator[Conclusion]:
 
 
 def _tcp_pep(results: Results) -> Iterator[Conclusion]:
-    for loss in ("0", "0.01", "0.1"):  # at 1 % the paper names its TCP figures of the first second an artefact
+    for loss in (
+        "0",
+        "0.01",
+        "0.1",
+    ):  # at 1 % the paper names its TCP figures of the first second an artefact
         yield _ahead(results, loss, "tcp")
 
 
@@ -321,7 +342,9 @@ def _order(results: Results, loss: str, name: str, metric: str, kinds: Sequence[
         ends = f"{interval.low:+,.0f} to {interval.high:+,.0f} ms".replace("inf", "\N{INFINITY}")
         evidence.append(f"{first} less {second}: {ends}")
     claim = f"{name}: {' < '.join(kinds)}"
-    return Conclusion(name, claim, loss, statistics.all_of(verdicts), "; ".join(evidence), min(runs))
+    return Conclusion(
+        name, claim, loss, statistics.all_of(verdicts), "; ".join(evidence), min(runs)
+    )
 
 
 def _ahead(results: Results, loss: str, kind: str) -> Conclusion:
@@ -334,7 +357,9 @@ def _ahead(results: Results, loss: str, kind: str) -> Conclusion:
     interval = statistics.interval_of_two(plain, pep, statistics.mean_ratio)
     turned = Interval(*(1 / end if end else float("inf") for end in (interval.high, interval.low)))
     verdict = statistics.is_below(interval, runs, 1.0)
-    return Conclusion(name, claim, loss, verdict, f"ratio {turned.low:.2f} to {turned.high:.2f}", runs)
+    return Conclusion(
+        name, claim, loss, verdict, f"ratio {turned.low:.2f} to {turned.high:.2f}", runs
+    )
 
 
 # --- as data --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,9 @@ def test_differences_and_ratios_have_the_variance_of_both() -> None:
     assert difference.interval is not None and ratio.interval is not None
     assert difference.interval.high - 5.5 == pytest.approx(3.21 * math.sqrt(5 / 12), rel=0.02)
     assert ratio.interval.high - 2 == pytest.approx(2.776 * math.sqrt(2 * 1 / 3) / 5.5, rel=0.01)
-    assert flow_values.ratio(one, ours(5)).interval is not None, "one run has no variance of its own"
+    assert flow_values.ratio(one, ours(5)).interval is not None, (
+        "one run has no variance of its own"
+    )
     assert flow_values.ratio(ours(1), ours(0)).value == math.inf
 
 
@@ -56,6 +58,10 @@ def test_differences_and_ratios_have_the_variance_of_both() -> None:
 )
 def test_a_bound_is_judged_by_what_is_known(estimate: Estimate, within: bool | None) -> None:
     assert flow_values.within(estimate, 3, None) is within
-    mirrored = None if estimate.interval is None else Interval(-estimate.interval.high, -estimate.interval.low)
+    mirrored = (
+        None
+        if estimate.interval is None
+        else Interval(-estimate.interval.high, -estimate.interval.low)
+    )
     other = Estimate(-estimate.value, mirrored, estimate.runs, estimate.is_most, estimate.is_least)
     assert flow_values.within(other, None, -3) is within

@@ -16,7 +16,15 @@ from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.flows import real_clock
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.real_clock import RealRun
-from satlab.papers import engine, flow_campaign, flow_figures, flow_page, flow_request, flow_results, paper
+from satlab.papers import (
+    engine,
+    flow_campaign,
+    flow_figures,
+    flow_page,
+    flow_request,
+    flow_results,
+    paper,
+)
 from satlab.papers.flow_campaign import FlowCampaign
 from satlab.papers.flow_judgement import Judgement
 from satlab.papers.flow_results import FlowResults
@@ -33,15 +41,26 @@ def schema(name: str) -> dict[str, Any]:
     return found
 
 
-def outcome(request: dict[str, Any], status: str = "ok", reno: float = 9.6, bbr: float = 9.5) -> dict[str, Any]:
+def outcome(
+    request: dict[str, Any], status: str = "ok", reno: float = 9.6, bbr: float = 9.5
+) -> dict[str, Any]:
     """Return what satvirtual would say: constant figures."""
     rate = bbr if request["flows"][0]["congestion_control"] == "bbr3" else reno
     count = round(request["duration_s"] / 0.1)
     spread = {"mean": rate, "sd": 0.1}
     phases = [
         {
-            **{"from_s": start, "to_s": start + 90, "goodput_mbps": spread, "goodput_bins_mbps": spread},
-            **{"received_mbps": spread, "rtt_ms": {"mean": 10 * rate, "sd": 5.0}, "lost_packets": 1},
+            **{
+                "from_s": start,
+                "to_s": start + 90,
+                "goodput_mbps": spread,
+                "goodput_bins_mbps": spread,
+            },
+            **{
+                "received_mbps": spread,
+                "rtt_ms": {"mean": 10 * rate, "sd": 5.0},
+                "lost_packets": 1,
+            },
         }
         for start in (0.0, 90.0)
     ]
@@ -88,7 +107,12 @@ def test_seed_003_is_that_of_the_paper() -> None:
 def test_quick_serves_every_conclusion_and_relation(name: str, clock: paper.Clock) -> None:
     about = paper.load(name, clock)
     quick = about.select(None, quick=True)
-    needed = {known for c in about.conclusions for rule in c.rules for known in (rule.of, rule.minus, rule.over)}
+    needed = {
+        known
+        for c in about.conclusions
+        for rule in c.rules
+        for known in (rule.of, rule.minus, rule.over)
+    }
     needed |= {cell.base for cell in quick}
     assert needed - {None, "*"} <= {cell.id for cell in quick}
 
@@ -99,12 +123,16 @@ def test_every_cell_is_a_valid_request(name: str, clock: paper.Clock) -> None:
     link = schema("link-config")["$defs"]
     text = (paths.SCHEMAS / "virtual-flows.schema.json").read_text()
     flows = json.loads(text.replace("satlab/link-config#/$defs/", "#/$defs/"))
-    flows["$defs"] |= {known: link[known] for known in ("queue", "ms", "loss", "losses", "loss_unit", "ratio")}
+    flows["$defs"] |= {
+        known: link[known] for known in ("queue", "ms", "loss", "losses", "loss_unit", "ratio")
+    }
     validator = jsonschema.Draft202012Validator(flows)
     for cell in about.cells:
         request = flow_request.request(about, cell, 1)
         validator.validate(request)
-        assert request != flow_request.request(about, cell, 2), "each run has its seed and its start"
+        assert request != flow_request.request(about, cell, 2), (
+            "each run has its seed and its start"
+        )
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -118,7 +146,10 @@ def test_published_figures_have_a_cell_and_plots_have_factors(name: str) -> None
         cells = [cell for cell in about.cells if fnmatchcase(cell.id, plot.cells)]
         assert cells, plot.cells
         if plot.x:
-            assert all({plot.x, *plot.series} <= set(cell.factors) and plot.figure in cell.figures for cell in cells)
+            assert all(
+                {plot.x, *plot.series} <= set(cell.factors) and plot.figure in cell.figures
+                for cell in cells
+            )
             assert plot.x in about.factor_titles, "the factor's name has no unit"
 
 
@@ -133,7 +164,10 @@ def test_changes_of_the_link_are_those_of_the_cell() -> None:
     often = request("more/every-15-s/bbr3")["wire"]["timeline"]
     assert [(s["at_s"], s["delay_ms"]) for s in often[:3]] == [(15, 60), (30, 30), (45, 60)]
     moved = request("more/migration-drop/cubic")
-    assert (moved["flows"][0]["migrate_s"], moved["wire"]["timeline"][0]["waiting"]) == ([90], "drop")
+    assert (moved["flows"][0]["migrate_s"], moved["wire"]["timeline"][0]["waiting"]) == (
+        [90],
+        "drop",
+    )
 
 
 def test_the_return_queue_is_that_of_the_paper_of_the_cell_or_the_forward_one() -> None:
@@ -143,14 +177,18 @@ def test_the_return_queue_is_that_of_the_paper_of_the_cell_or_the_forward_one() 
         found = about.select([cell], quick=False)[0]
         return flow_request.request(about, found, 1)["wire"]["return"]["queue"]
 
-    assert queued("c1/0/none/2/0.2/cubic") == {"bytes": 1_500_000}, "20 Mbit/s and 600 ms, as the forward one"
+    assert queued("c1/0/none/2/0.2/cubic") == {"bytes": 1_500_000}, (
+        "20 Mbit/s and 600 ms, as the forward one"
+    )
     assert queued("a1/terr/0.5/0/cubic") == {"bytes": 125_000}
     assert queued("c1/0/own/0.2/cubic") == {"bytes": 15_000}, "one BDP of the upstream rate"
 
 
 def test_an_entry_has_a_cell_for_each_combination() -> None:
     each = {"up": [1, 2.5], "policy": [{"acks": 2, "name": "every"}]}
-    cells = paper.expand({"id": "c1/{acks}/{up}", "each": each, "rate": "{up}", "flows": [{"count": "{acks}"}]})
+    cells = paper.expand(
+        {"id": "c1/{acks}/{up}", "each": each, "rate": "{up}", "flows": [{"count": "{acks}"}]}
+    )
     assert [(cell["id"], cell["rate"]) for cell in cells] == [("c1/2/1", 1), ("c1/2/2.5", 2.5)]
     assert cells[0]["flows"] == [{"count": 2}]
     assert cells[0]["factors"] == {"up": 1.0, "policy": 2.0}
@@ -179,7 +217,9 @@ def test_the_formula_of_our_acknowledgements_counts_headers() -> None:
     assert spread[0] == pytest.approx(66.7, abs=0.05)
 
 
-def test_a_conclusion_without_a_stack_is_undecided(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
+def test_a_conclusion_without_a_stack_is_undecided(
+    tmp_path: Path, simulated: Callable[..., list[Path]]
+) -> None:
     simulated()
     about = paper.load("seed-000")
     done = flow_campaign.begin(tmp_path, about, about.select(["a1/sat/1/*/bbr3"], quick=False), 1)
@@ -190,7 +230,9 @@ def test_a_conclusion_without_a_stack_is_undecided(tmp_path: Path, simulated: Ca
     assert judged["A1.2"].verdict == "not measured"
 
 
-def test_a_campaign_is_resumed_where_it_was_left(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
+def test_a_campaign_is_resumed_where_it_was_left(
+    tmp_path: Path, simulated: Callable[..., list[Path]]
+) -> None:
     asked = simulated()
     first = campaign(tmp_path, [RENO, BBR])
     first.save()
@@ -208,12 +250,18 @@ def test_a_campaign_is_resumed_where_it_was_left(tmp_path: Path, simulated: Call
     assert len(more.todo()) == 2
 
 
-def test_figures_stand_next_to_the_published_ones(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
+def test_figures_stand_next_to_the_published_ones(
+    tmp_path: Path, simulated: Callable[..., list[Path]]
+) -> None:
     simulated(reno=9.65, bbr=9.3)
     done = campaign(tmp_path, [RENO, BBR], 2)
     done.go(ProgressLog(), threading.Event())
     results = flow_results.read(done)
-    line = next(c for c in results.comparisons if c.cell.id == RENO and c.metric == "goodput_mbps" and c.phase == 0)
+    line = next(
+        c
+        for c in results.comparisons
+        if c.cell.id == RENO and c.metric == "goodput_mbps" and c.phase == 0
+    )
     assert line.deviation == pytest.approx(0.0)
     document = results.document()
     jsonschema.validate(document, schema("paper-results"))
@@ -233,7 +281,11 @@ def outcome_of(*lives_s: float | None) -> dict[str, Any]:
     """Return what satvirtual would say of flows of one group that start at 1 s and live so long (None: incomplete)."""
     asked = [{"id": f"f{n}", "group": "all", "start_s": 1.0} for n in range(len(lives_s))]
     flows = [
-        {"id": f"f{n}", "status": "stopped" if life is None else "ok", "ended_s": None if life is None else 1.0 + life}
+        {
+            "id": f"f{n}",
+            "status": "stopped" if life is None else "ok",
+            "ended_s": None if life is None else 1.0 + life,
+        }
         for n, life in enumerate(lives_s)
     ]
     return {"request": {"duration_s": 100.0, "flows": asked}, "flows": flows}
@@ -241,7 +293,10 @@ def outcome_of(*lives_s: float | None) -> dict[str, Any]:
 
 def test_percentiles_are_of_the_loads_and_what_is_incomplete_is_slowest() -> None:
     forty = outcome_of(*[float(n) for n in range(1, 41)])
-    found = [flow_figures.FIGURES[f"complete_p{percent:02}_s"].read(forty, 0) for percent in (5, 25, 50, 75, 95)]
+    found = [
+        flow_figures.FIGURES[f"complete_p{percent:02}_s"].read(forty, 0)
+        for percent in (5, 25, 50, 75, 95)
+    ]
     assert found == [(2.0, None), (10.0, None), (20.0, None), (30.0, None), (38.0, None)]
     some = outcome_of(None, 3.0, 2.0, None)
     assert flow_figures.FIGURES["complete_p50_s"].read(some, 0) == (3.0, None)
@@ -252,7 +307,10 @@ def judged(seconds: Callable[[str], float | None]) -> FlowResults:
     """Return the results of seed-004's cells with times to complete, as if the runs had been done."""
     about = paper.load("seed-004")
     cells = about.select(["table3/*", "why/*"], quick=False)
-    runs = {cell.id: [flow_campaign.Run(n, outcome_of(seconds(cell.id))) for n in (1, 2)] for cell in cells}
+    runs = {
+        cell.id: [flow_campaign.Run(n, outcome_of(seconds(cell.id))) for n in (1, 2)]
+        for cell in cells
+    }
     return FlowResults(about, runs, cells)
 
 
@@ -269,14 +327,18 @@ def test_preset_d_is_judged_and_a_transfer_that_did_not_end_exceeds_its_bound() 
     assert (fast["preset-d"].verdict, fast["why-not-d"].verdict) == ("holds", "holds")
     endless = verdicts(lambda cell: None if cell == "table3/d/large/100" else usual(cell))
     assert endless["preset-d"].verdict == "does not hold"
-    evidence = "at least 99.00 s [99.00 to 99.00], n = 2 (at most 10; 2 of 2 runs: not within the run)"
+    evidence = (
+        "at least 99.00 s [99.00 to 99.00], n = 2 (at most 10; 2 of 2 runs: not within the run)"
+    )
     assert evidence in endless["preset-d"].evidence[-1]
     slow = verdicts(lambda cell: 3.1 if cell == "table3/d/medium/2" else usual(cell))
     assert slow["preset-d"].verdict == "does not hold" and slow["why-not-d"].verdict == "holds"
 
 
 @pytest.mark.parametrize(("failed", "verdict"), [(1, "does not hold"), (2, "undecided")])
-def test_a_cell_of_which_every_run_failed_leaves_a_conclusion_undecided(failed: int, verdict: str) -> None:
+def test_a_cell_of_which_every_run_failed_leaves_a_conclusion_undecided(
+    failed: int, verdict: str
+) -> None:
     results = judged(lambda _: 99.0)
     cells = [cell for cell in results.runs if cell.startswith("table3/d/")]
     for run in (run for cell in cells for run in results.runs[cell][:failed]):
@@ -291,7 +353,9 @@ def test_a_paper_s_own_tables_have_a_row_for_each_value() -> None:
     tables = {table.title: table for table in results.grids}
     medium = tables["Table 3: time to 2, 10 and 100 MB over 50/10 Mbit/s, s"]
     assert medium.head == ("size", "none", "a", "b", "c", "d")
-    assert [row[0] for row in medium.rows] == ["2", "10", "100"] and medium.rows[0][1:] == ("4.00",) * 5
+    assert [row[0] for row in medium.rows] == ["2", "10", "100"] and medium.rows[0][1:] == (
+        "4.00",
+    ) * 5
     large = tables["Table 3: time to 2, 10 and 100 MB over 250/3 Mbit/s with 1 % lost, s"]
     assert large.rows[2][1:] == ("at least 99.00",) * 5
     # Those without a cell here are left out.
@@ -310,7 +374,9 @@ def test_smaller_jumps_are_fractions_of_what_was_learned() -> None:
     assert [4_062_500 / saved[mode] for mode in grid.only] == [1, 2, 4]
 
 
-@pytest.mark.parametrize(("field", "value"), [("cells", "moon/*"), ("rows", "colour"), ("figures", ["rtt_ms"])])
+@pytest.mark.parametrize(
+    ("field", "value"), [("cells", "moon/*"), ("rows", "colour"), ("figures", ["rtt_ms"])]
+)
 def test_a_table_of_what_is_not_there_is_refused(
     field: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,7 +389,9 @@ def test_a_table_of_what_is_not_there_is_refused(
         paper.load("seed-004")
 
 
-def test_a_connection_that_died_is_counted(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
+def test_a_connection_that_died_is_counted(
+    tmp_path: Path, simulated: Callable[..., list[Path]]
+) -> None:
     simulated(status="failed")
     done = campaign(tmp_path, [RENO])
     done.go(ProgressLog(), threading.Event())
@@ -332,7 +400,9 @@ def test_a_connection_that_died_is_counted(tmp_path: Path, simulated: Callable[.
     assert {j.conclusion.id: j.verdict for j in results.judgements}["survives"] == "does not hold"
 
 
-def test_a_paper_with_faults_is_refused_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_paper_with_faults_is_refused_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (paths.PAPERS / "seed-003" / "paper.yml").read_text()
     content = yaml.safe_load(text)
     content["cells"][0]["queue"] = "endless"
@@ -365,7 +435,11 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
 def test_the_plan_names_every_cell(tmp_path: Path) -> None:
     work = engine.prepare(engine.Request("seed-003", quick=True, out=tmp_path), dry_run=True)
     plan = json.loads(work.plan())
-    assert (set(plan["runs"].values()), plan["runs_left"], plan["labs"]) == ({1}, len(plan["cells"]), 0)
+    assert (set(plan["runs"].values()), plan["runs_left"], plan["labs"]) == (
+        {1},
+        len(plan["cells"]),
+        0,
+    )
     assert not list(tmp_path.iterdir()), "a dry run touches nothing"
 
 
@@ -395,11 +469,15 @@ def test_a_campaign_on_the_real_clock_is_resumed(
 ) -> None:
     asked: list[Path] = []
 
-    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+    def run(
+        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
+    ) -> RealRun:
         assert rates is not None and (rates.find("wire") is None) == (len(asked) in (0, 1))
         rates.keep("wire", Probe(None, 1.0, 1, 0, 0, {}))
         asked.append(file)
-        found = outcome(json.loads(file.read_text())) | {"calibration": ["rtt_ms"] if len(asked) == 1 else []}
+        found = outcome(json.loads(file.read_text())) | {
+            "calibration": ["rtt_ms"] if len(asked) == 1 else []
+        }
         (folder / "outcome.json").write_text(json.dumps(found))
         return RealRun(found, ExitStatus.UNCALIBRATED if found["calibration"] else ExitStatus.OK)
 
@@ -428,7 +506,9 @@ def test_labs_run_side_by_side_unless_they_set_hystart_differently(
 ) -> None:
     running, seen, change = list[bool | None](), list[list[bool | None]](), threading.Condition()
 
-    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+    def run(
+        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
+    ) -> RealRun:
         request = json.loads(file.read_text())
         hystart = request.get("tcp_hystart")
         with change:
@@ -443,7 +523,9 @@ def test_labs_run_side_by_side_unless_they_set_hystart_differently(
 
     monkeypatch.setattr(real_clock, "run", run)
     about = paper.load("seed-001", "real")
-    cells = about.select(["ideal/1/none/cubic", "ideal/1/hystart/cubic", "ideal/1/none/bbr"], quick=False)
+    cells = about.select(
+        ["ideal/1/none/cubic", "ideal/1/hystart/cubic", "ideal/1/none/bbr"], quick=False
+    )
     begun = flow_campaign.begin(tmp_path, about, cells, 2)
     assert begun.go(ProgressLog(quiet=True), threading.Event(), Patience(wait_quiet_s=0.0), None, 2)
     assert len(seen) == 6 and not begun.todo()
@@ -451,10 +533,14 @@ def test_labs_run_side_by_side_unless_they_set_hystart_differently(
     assert all(len(set(at_once) - {None}) <= 1 for at_once in seen), seen
 
 
-def test_a_lab_that_breaks_once_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_that_breaks_once_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Path] = []
 
-    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+    def run(
+        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
+    ) -> RealRun:
         asked.append(folder)
         if len(asked) == 1:
             raise HostError("the lab broke")
@@ -472,7 +558,9 @@ def test_a_lab_that_breaks_once_is_repeated(tmp_path: Path, monkeypatch: pytest.
 def test_what_breaks_a_lab_twice_ends_the_campaign_and_others_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None) -> RealRun:
+    def run(
+        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
+    ) -> RealRun:
         if "bbr2" in str(folder):
             raise HostError("the lab broke", "repair it")
         assert stop.wait(20), "the other one is stopped"
@@ -481,15 +569,22 @@ def test_what_breaks_a_lab_twice_ends_the_campaign_and_others_with_it(
     monkeypatch.setattr(real_clock, "run", run)
     for need in ("ensure", "root"):
         monkeypatch.setattr(needs, need, lambda *words: None)
-    request = engine.Request("seed-003", "real", cells=["test4/*"], runs=3, out=tmp_path, parallel="2")
+    request = engine.Request(
+        "seed-003", "real", cells=["test4/*"], runs=3, out=tmp_path, parallel="2"
+    )
     work = engine.FlowWork(request)
     with pytest.raises(HostError, match="the lab broke") as caught:
         work.execute(threading.Event())
     assert len(work.campaign.todo()) == 6
-    assert caught.value.hint == f"repair it; then: satlab reproduce seed-003 --resume {work.campaign.folder}"
+    assert (
+        caught.value.hint
+        == f"repair it; then: satlab reproduce seed-003 --resume {work.campaign.folder}"
+    )
 
 
-def by_number(name: str, cells: list[str], value: Callable[[str, int], float | None], runs: int) -> FlowResults:
+def by_number(
+    name: str, cells: list[str], value: Callable[[str, int], float | None], runs: int
+) -> FlowResults:
     """Return the results of made-up runs on the real clock: downloads of so many seconds, or a flow of such a rate."""
     about = paper.load(name, "real")
     chosen = about.select(cells, quick=False)
@@ -500,7 +595,9 @@ def by_number(name: str, cells: list[str], value: Callable[[str, int], float | N
             made = outcome_of(*[found] * cell.flows[0].count)
             made["queues"] = [{"phases": [{"p95_ms": 1.0}]}]
         else:
-            made = outcome(flow_request.request(about, cell, number), reno=found or 0.0, bbr=found or 0.0)
+            made = outcome(
+                flow_request.request(about, cell, number), reno=found or 0.0, bbr=found or 0.0
+            )
         return flow_campaign.Run(number, made | {"calibration": ["rtt_ms"] if number == 1 else []})
 
     return FlowResults(about, {c.id: [run(c, n + 1) for n in range(runs)] for c in chosen}, chosen)
@@ -524,10 +621,14 @@ def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
     assert verdicts_of(rates(0.01, 0.3, 4))["small-queue"] == "undecided"
     wide = rates(0.5, 0.3, 5)
     assert verdicts_of(wide)["small-queue"] == "undecided"
-    evidence = next(one.evidence for one in wide.judgements if one.conclusion.id == "small-queue")[0]
+    evidence = next(one.evidence for one in wide.judgements if one.conclusion.id == "small-queue")[
+        0
+    ]
     # Welch: 0.3 +- 2.306 * sqrt(2 * 0.625 / 5)
     assert "Goodput +0.30 Mbit/s [-0.85 to +1.45], n = 5 and 5 (at least 0)" in evidence
-    few = next(j.evidence for j in rates(0.01, 0.3, 4).judgements if j.conclusion.id == "small-queue")
+    few = next(
+        j.evidence for j in rates(0.01, 0.3, 4).judgements if j.conclusion.id == "small-queue"
+    )
     assert "too few runs to judge: 1 more" in few[0]
     first = wide.document()["figures"][0]  # type: ignore[index]
     assert (first["runs"], first["uncalibrated"], first["interval"]) == (5, 1, [8.0185, 9.9815])
@@ -544,7 +645,9 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
         assert (found["metric"], found["published"]) == ("goodput_mbps", 16)
         done = flow_campaign.begin(tmp_path, about, results.cells)
         page = flow_page.write(done, results, tmp_path / "index.html").read_text()
-        assert "Agreement with the published figures" in page and f">{found['verdict']}</td>" in page
+        assert (
+            "Agreement with the published figures" in page and f">{found['verdict']}</td>" in page
+        )
         return found["verdict"], found["misses"]
 
     cells = [cell for cell in paper.load("seed-003", "real").cells if cell.published]
@@ -553,26 +656,50 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
     assert (verdict, [miss.split(" +")[0] for miss in misses]) == ("holds", ["test3/newreno, LEO"])
     verdict, misses = agreement(0.9, ["test*"])
     assert verdict == "does not hold" and "test4/bbr2, terrestrial \N{MINUS SIGN}10.0%" in misses
-    assert agreement(1.0, ["test4/*"])[0] == "undecided", "most of the published figures are not measured"
+    assert agreement(1.0, ["test4/*"])[0] == "undecided", (
+        "most of the published figures are not measured"
+    )
 
 
 def test_the_tables_of_seed_001_have_ours_next_to_the_paper_s() -> None:
     about = paper.load("seed-001", "real")
     runs = {cell.id: about.runs_of(cell) for cell in about.cells}
-    assert (runs["ideal/1/s2/bbr"], runs["optical-wifi/1/s5/cubic"], runs["dvb-wifi/1/none/bbr2"]) == (5, 5, 5)
-    assert (runs["dvb/1/s10/cubic"], runs["ideal/5/none/bbr"]) == (1, 1), "long downloads, and five flows, once"
-    done = by_number("seed-001", ["*"], lambda cell, _: None if cell.startswith("dvb-wifi/1/none/") else 20.0, 5)
+    assert (
+        runs["ideal/1/s2/bbr"],
+        runs["optical-wifi/1/s5/cubic"],
+        runs["dvb-wifi/1/none/bbr2"],
+    ) == (5, 5, 5)
+    assert (runs["dvb/1/s10/cubic"], runs["ideal/5/none/bbr"]) == (1, 1), (
+        "long downloads, and five flows, once"
+    )
+    done = by_number(
+        "seed-001", ["*"], lambda cell, _: None if cell.startswith("dvb-wifi/1/none/") else 20.0, 5
+    )
     tables = {table.title: table for table in done.grids}
     table = tables["Table II: time for 20 MB, s, one flow of TCP CUBIC (in brackets the paper's)"]
     assert table.head == ("loss", "none", "s10", "s5", "s2")
-    assert table.rows[0][:2] == ("ideal", "20.00 (17.84)") and table.rows[-1][1] == "at least 99.00 (507.10)"
-    assert [row[0] for row in tables["Table I: time for 20 MB without losses, s, BBR (in brackets the paper's)"].rows]
+    assert (
+        table.rows[0][:2] == ("ideal", "20.00 (17.84)")
+        and table.rows[-1][1] == "at least 99.00 (507.10)"
+    )
+    assert [
+        row[0]
+        for row in tables[
+            "Table I: time for 20 MB without losses, s, BBR (in brackets the paper's)"
+        ].rows
+    ]
     judged = verdicts_of(done)
     # Without code BBRv2 does not complete: it is at least 99 / 20 times as slow.
-    assert (judged["open-question"], judged["hides"], judged["survives"]) == ("holds", "does not hold", "holds")
+    assert (judged["open-question"], judged["hides"], judged["survives"]) == (
+        "holds",
+        "does not hold",
+        "holds",
+    )
     (agreement,) = done.agreements
     assert (agreement.verdict, agreement.published) == ("does not hold", 86)
-    slow = by_number("seed-001", ["dvb-wifi/1/*/bbr2"], lambda cell, _: None if "/s2/" in cell else 98.0, 5)
+    slow = by_number(
+        "seed-001", ["dvb-wifi/1/*/bbr2"], lambda cell, _: None if "/s2/" in cell else 98.0, 5
+    )
     assert verdicts_of(slow)["open-question"] == "does not hold"
     both = by_number("seed-001", ["dvb-wifi/1/*/bbr2"], lambda *_: None, 5)
     assert verdicts_of(both)["open-question"] == "undecided"
@@ -583,10 +710,19 @@ def test_a_campaign_has_the_runs_of_the_file_unless_a_number_is_asked_for(tmp_pa
     cells = about.select(["dvb/1/s10/cubic", "dvb/1/s5/cubic"], quick=False)
     planned = flow_campaign.begin(tmp_path, about, cells)
     assert [(cell.factors["code"], number) for cell, number in planned.todo()] == [
-        ("s10", 1), ("s5", 1), ("s5", 2), ("s5", 3), ("s5", 4), ("s5", 5)
-    ]  # fmt: skip
+        ("s10", 1),
+        ("s5", 1),
+        ("s5", 2),
+        ("s5", 3),
+        ("s5", 4),
+        ("s5", 5),
+    ]
     assert len(flow_campaign.begin(tmp_path, about, cells, 2).todo()) == 4
-    plan = json.loads(engine.prepare(engine.Request("seed-001", "real", cells=["dvb/1/*/cubic"]), dry_run=True).plan())
+    plan = json.loads(
+        engine.prepare(
+            engine.Request("seed-001", "real", cells=["dvb/1/*/cubic"]), dry_run=True
+        ).plan()
+    )
     assert (plan["labs"], plan["left"][0]["cell"]) == (12, "dvb/1/none/cubic")
     assert plan["estimate_s"] == round(405.91 + 291.02 + 5 * (31.11 + 24.67) + 12 * paper.LAB_S)
 

@@ -39,15 +39,25 @@ def test_the_matrix_is_that_of_the_paper() -> None:
     with results.TABLE_II.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 96
-    found = {(cell.name, metric) for cell in matrix.ALL for metric in results.PAGE_METRICS
-             if results.published_page(cell, metric) is not None}  # fmt: skip
+    found = {
+        (cell.name, metric)
+        for cell in matrix.ALL
+        for metric in results.PAGE_METRICS
+        if results.published_page(cell, metric) is not None
+    }
     assert len(found) == 96, "each cell of Table II has a cell of the matrix"
 
 
 @pytest.mark.parametrize(
     ("patterns", "count"),
     [
-        *((["geo/0/h1"], 1), (["*/0.01/h3*"], 4), (["geo/*/tcp", "geo/0/tcp"], 4), ([], 64), (["*"], 64)),
+        *(
+            (["geo/0/h1"], 1),
+            (["*/0.01/h3*"], 4),
+            (["geo/*/tcp", "geo/0/tcp"], 4),
+            ([], 64),
+            (["*"], 64),
+        ),
         *((["geo/0/quic-warm"], 1), (["*/0/h3-warm", "geo/0/*"], 10)),
     ],
 )
@@ -66,7 +76,9 @@ def test_types_with_the_defects_of_opensand_stand_next_to_the_paper_s() -> None:
     assert len(matrix.select(["geo/0/tcp-defects", "leo/0/h1-pep-defects"])) == 2
     cell = Cell("geo", "0", "h1-defects")
     assert "--opensand-defects" in matrix.arguments(cell.request(1, Path("x")))
-    assert "--opensand-defects" not in matrix.arguments(Cell("geo", "0", "h1").request(1, Path("x")))
+    assert "--opensand-defects" not in matrix.arguments(
+        Cell("geo", "0", "h1").request(1, Path("x"))
+    )
     metric = "page_load_time_ms"
     published = results.published_page(cell, metric)
     assert published is not None
@@ -81,7 +93,13 @@ def test_a_pattern_that_names_nothing_is_refused() -> None:
 def test_a_run_loses_whole_frames_on_opensand_s_ticks() -> None:
     words = matrix.arguments(Cell("leo", "0.01", "h1-pep").request(7, Path("x")))
     text = " ".join(words)
-    for part in ("--loss 0.0001", "--loss-unit frame", "--timing opensand", "--seed 7", "--profile leo"):
+    for part in (
+        "--loss 0.0001",
+        "--loss-unit frame",
+        "--timing opensand",
+        "--seed 7",
+        "--profile leo",
+    ):
         assert part in text
     assert "--set pep=haproxy" in text
     command = typer.main.get_command(app)
@@ -167,36 +185,70 @@ def campaign(tmp_path: Path, *cells: Cell, runs: int = 2) -> Campaign:
     return made
 
 
-def record(metric: str, value: float | None, t_s: float | None = None, status: str = "ok", **labels: str) -> list[Any]:
+def record(
+    metric: str, value: float | None, t_s: float | None = None, status: str = "ok", **labels: str
+) -> list[Any]:
     return ["r", "s", "geo", "netns", metric, value, t_s, status, "", json.dumps(labels)]
 
 
 def run_folder(
-    made: Campaign, task: Task, rows: list[list[Any]] | None, status: str = "ok", exit_status: int | None = 0
+    made: Campaign,
+    task: Task,
+    rows: list[list[Any]] | None,
+    status: str = "ok",
+    exit_status: int | None = 0,
 ) -> Path:
     number = len(list(made.runs_of(task.cell).glob("*")))
     folder = made.runs_of(task.cell) / f"run-{number}"
     folder.mkdir(parents=True)
     manifest = {
-        **{"schema": "satlab/manifest/1", "run_id": folder.name, "satlab_version": "1", "scenario": "s"},
-        **{"scenario_sha256": "", "profile": "geo", "profile_sha256": "", "lab": "netns", "emulator": "satlink"},
-        **{"arguments": {}, "seed": task.number, "started_unix_s": 1000.0, "ended_unix_s": 1030.0, "status": status},
+        **{
+            "schema": "satlab/manifest/1",
+            "run_id": folder.name,
+            "satlab_version": "1",
+            "scenario": "s",
+        },
+        **{
+            "scenario_sha256": "",
+            "profile": "geo",
+            "profile_sha256": "",
+            "lab": "netns",
+            "emulator": "satlink",
+        },
+        **{
+            "arguments": {},
+            "seed": task.number,
+            "started_unix_s": 1000.0,
+            "ended_unix_s": 1030.0,
+            "status": status,
+        },
         **{"reason": "", "exit_status": exit_status, "host": {}, "versions": {}, "files": {}},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     if rows is not None:
-        pl.DataFrame(rows, schema=collect.SCHEMA, orient="row").write_parquet(folder / "records.parquet")
+        pl.DataFrame(rows, schema=collect.SCHEMA, orient="row").write_parquet(
+            folder / "records.parquet"
+        )
     return folder
 
 
 def load(rs: float, fcp: float, plt: float | None) -> list[list[Any]]:
-    shown = [("response_start_ms", rs), ("first_contentful_paint_ms", fcp), ("page_load_time_ms", plt)]
-    each = [record(name, value, status="ok" if value else "censored", load="0") for name, value in shown]
+    shown = [
+        ("response_start_ms", rs),
+        ("first_contentful_paint_ms", fcp),
+        ("page_load_time_ms", plt),
+    ]
+    each = [
+        record(name, value, status="ok" if value else "censored", load="0") for name, value in shown
+    ]
     return [record("response_start_ms", 1.0, stat="median"), *each]
 
 
 def bulk(*rates_bps: float, job: str = "satlab_iperf3") -> list[list[Any]]:
-    series = [record("goodput_bps", rate, 10 + 0.1 * i, job=job) for i, rate in enumerate(rates_bps, start=1)]
+    series = [
+        record("goodput_bps", rate, 10 + 0.1 * i, job=job)
+        for i, rate in enumerate(rates_bps, start=1)
+    ]
     return [record("goodput_bps", 1.0, job=job), *series]
 
 
@@ -208,29 +260,44 @@ def test_a_run_is_done_when_it_ended_and_its_records_are_there(tmp_path: Path) -
     run_folder(made, Task(H1, 4), [], status="interrupted", exit_status=130)
     run_folder(made, Task(H1, 5), [], status="failed", exit_status=1)  # a failed sample is a sample
     (made.runs_of(H1) / "torn").mkdir()
-    assert {number: done.folder.name for number, done in made.done(H1).items()} == {1: good.name, 5: "run-4"}
+    assert {number: done.folder.name for number, done in made.done(H1).items()} == {
+        1: good.name,
+        5: "run-4",
+    }
     assert [task.number for task in made.todo()] == [2, 3, 4, 6]
     assert len(made.halves()) == 4
     assert made.done(H1)[1].took_s == 30
 
 
-@pytest.mark.parametrize(("statuses", "used"), [([4, 0], 1), ([4, 4], 1), ([0, 4], 0), ([4, 1, 4], 1)])
-def test_of_repeated_runs_the_one_in_calibration_counts(tmp_path: Path, statuses: list[int], used: int) -> None:
+@pytest.mark.parametrize(
+    ("statuses", "used"), [([4, 0], 1), ([4, 4], 1), ([0, 4], 0), ([4, 1, 4], 1)]
+)
+def test_of_repeated_runs_the_one_in_calibration_counts(
+    tmp_path: Path, statuses: list[int], used: int
+) -> None:
     made = campaign(tmp_path, H1, runs=1)
     folders = [run_folder(made, Task(H1, 1), [], exit_status=status) for status in statuses]
     assert made.done(H1)[1].folder == folders[used]
 
 
-def test_the_patience_of_a_campaign_is_that_of_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_patience_of_a_campaign_is_that_of_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "prepare", lambda _: None)
-    request = reproduction.ReproduceRequest(cells=["geo/0/h1"], out=tmp_path, patience=Patience(600, 2))
+    request = reproduction.ReproduceRequest(
+        cells=["geo/0/h1"], out=tmp_path, patience=Patience(600, 2)
+    )
     execution, _ = reproduction.prepare(request)
     [words] = json.loads(reproduction.plan(execution))["cells"].values()
     assert words[-4:] == ["--wait-quiet", "600", "--retries", "2"]
     command = typer.main.get_command(app).make_context("satlab", words[1:], resilient_parsing=True)
-    assert command is not None and execution.pace.level == 1, "labs at the same time make a host busy"
+    assert command is not None and execution.pace.level == 1, (
+        "labs at the same time make a host busy"
+    )
     plain, _ = reproduction.prepare(replace(request, patience=Patience()))
-    assert "--retries" not in plain.arguments(Task(H1, 1)) and "--wait-quiet" not in plain.arguments(Task(H1, 1))
+    assert "--retries" not in plain.arguments(
+        Task(H1, 1)
+    ) and "--wait-quiet" not in plain.arguments(Task(H1, 1))
 
 
 def test_the_first_run_of_every_cell_comes_before_the_second_of_any(tmp_path: Path) -> None:
@@ -273,7 +340,9 @@ def filled(tmp_path: Path) -> Campaign:
     for number in range(1, 7):
         run_folder(made, Task(H1, number), load(1200 + number, 3800 + number, 10800 + number))
         run_folder(made, Task(H3, number), load(1300 + number, 2700 + number, 7600 + number))
-        run_folder(made, Task(H3_PEP, number), load(2700, 3500, None if number == 1 else 7300 + number))
+        run_folder(
+            made, Task(H3_PEP, number), load(2700, 3500, None if number == 1 else 7300 + number)
+        )
         run_folder(made, Task(TCP, number), bulk(*[1e6] * 150))
         run_folder(made, Task(TCP_PEP, number), bulk(*[3e6] * 150))
     return made
@@ -305,16 +374,26 @@ def test_the_conclusions_are_judged_by_name(tmp_path: Path) -> None:
     found = results.read(filled(tmp_path))
     verdicts = {(one.name, one.loss): one.verdict for one in found.conclusions}
     assert verdicts["First Contentful Paint", "0"] == "holds"
-    assert verdicts["Page Load Time", "0"] == "undecided", "one load of six was cut off: the interval has no end"
+    assert verdicts["Page Load Time", "0"] == "undecided", (
+        "one load of six was cut off: the interval has no end"
+    )
     assert verdicts["TCP PEP", "0"] == "holds"
     assert verdicts["QUIC PEP", "0"] == "not measured"
     assert verdicts["First Contentful Paint", "1"] == "not measured"
-    assert next(c.evidence for c in found.conclusions if c.name == "TCP PEP") == "ratio 3.00 to 3.00"
+    assert (
+        next(c.evidence for c in found.conclusions if c.name == "TCP PEP") == "ratio 3.00 to 3.00"
+    )
 
 
 def test_a_leg_that_was_not_as_asked_for_fails_every_figure_of_its_run(tmp_path: Path) -> None:
     made = campaign(tmp_path, H1, runs=1)
-    run_folder(made, Task(H1, 1), [*load(1200, 3800, 10800), record("tcp_leg_ok", None, status="failed")], "failed", 1)
+    run_folder(
+        made,
+        Task(H1, 1),
+        [*load(1200, 3800, 10800), record("tcp_leg_ok", None, status="failed")],
+        "failed",
+        1,
+    )
     (first, *_) = results.read(made).pages
     assert (first.n, first.failed, first.median) == (0, 1, None)
 
@@ -333,7 +412,9 @@ def test_a_run_without_the_figure_is_a_failed_sample(tmp_path: Path) -> None:
         ([(5.1, 0.0), (5.3, 8e6)], 0.2, 100_000),  # a double interval: half of it by its middle
     ],
 )
-def test_rates_are_summed_to_bytes(points: list[tuple[float, float]], seconds: float, expected: int) -> None:
+def test_rates_are_summed_to_bytes(
+    points: list[tuple[float, float]], seconds: float, expected: int
+) -> None:
     curve = results.cumulate(points)
     assert len(curve) == 150
     assert curve[round(seconds / 0.1) - 1] == pytest.approx(expected)
@@ -355,7 +436,9 @@ def test_tables_and_page_are_written_and_follow_the_schema(tmp_path: Path) -> No
     found = reproduction.report(made, ProgressLog(quiet=True))
     folder = made.folder / "report"
     document: Mapping[str, Any] = json.loads((folder / "results.json").read_text())
-    jsonschema.validate(document, json.loads((paths.SCHEMAS / "reproduction.schema.json").read_text()))
+    jsonschema.validate(
+        document, json.loads((paths.SCHEMAS / "reproduction.schema.json").read_text())
+    )
     with (folder / "table2.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 9
@@ -377,11 +460,16 @@ def test_deviations_are_shown_by_place(tmp_path: Path) -> None:
     for one in (*page.measured.pages, *page.measured.bulk):
         if one.deviation is not None:
             cells = dict(rows)[f"{one.cell.kind}, {one.metric}"]
-            text, nearness = cells[places.index(f"{one.cell.orbit.upper()}, {one.cell.loss} % loss")]
+            text, nearness = cells[
+                places.index(f"{one.cell.orbit.upper()}, {one.cell.loss} % loss")
+            ]
             assert text[1:] == f"{abs(one.deviation):.0%}"
             assert (nearness == "near") == (abs(one.deviation) <= 0.1)
             assert (nearness == "far") == (abs(one.deviation) > 0.25)
-    assert '<table class="heat">' in reproduction_page.write(made, page.measured, tmp_path / "page.html").read_text()
+    assert (
+        '<table class="heat">'
+        in reproduction_page.write(made, page.measured, tmp_path / "page.html").read_text()
+    )
 
 
 def test_too_few_runs_are_undecided_and_not_counted_as_failed(tmp_path: Path) -> None:

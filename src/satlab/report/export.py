@@ -13,10 +13,19 @@ from satlab.common.errors import ConfigError, Fault
 
 FORMATS = (".parquet", ".csv")
 _RUN = ("emulator", "seed", "started_unix_s", "exit_status", "satlab_version")
-_LINK = ("rate_bps", "one_way_delay_ms", "queue_bytes", "queue_discipline", "loss_ratio", "jitter_mean_ms")
+_LINK = (
+    "rate_bps",
+    "one_way_delay_ms",
+    "queue_bytes",
+    "queue_discipline",
+    "loss_ratio",
+    "jitter_mean_ms",
+)
 _NUMBERS: Mapping[str, type[pl.DataType]] = {
     **dict.fromkeys(("load", "flow", "terminal", "instance"), pl.Int64),
-    **dict.fromkeys(("start_s", "stop_s", "window_s", "expected", "low", "high", "measured"), pl.Float64),
+    **dict.fromkeys(
+        ("start_s", "stop_s", "window_s", "expected", "low", "high", "measured"), pl.Float64
+    ),
 }
 """Labels that are numbers; records have them as texts."""
 _DIRECTIONS = ("forward", "return")
@@ -30,17 +39,30 @@ def export(runs: Mapping[Path, collect.Table], out: Path, *, has_series: bool) -
     `label_NAME` of each record, as a number where it is one. Without `has_series`, summaries alone. Raises ConfigError.
     """
     if out.suffix not in FORMATS:
-        raise ConfigError("unknown format", [Fault(str(out), f"its name does not end with {' or '.join(FORMATS)}")])
-    frames = [_records(table, has_series=has_series).with_columns(_columns(folder)) for folder, table in runs.items()]
+        raise ConfigError(
+            "unknown format",
+            [Fault(str(out), f"its name does not end with {' or '.join(FORMATS)}")],
+        )
+    frames = [
+        _records(table, has_series=has_series).with_columns(_columns(folder))
+        for folder, table in runs.items()
+    ]
     frame = pl.concat(frames, how="diagonal_relaxed")
     labels = frame["labels"].unique().to_list()
     names = sorted({name for text in labels for name in json.loads(text)})
     # Each distinct set of labels is parsed once: a series of hours has one.
     wide = pl.DataFrame(
-        {"labels": labels, **{f"label_{name}": [json.loads(text).get(name) for text in labels] for name in names}},
+        {
+            "labels": labels,
+            **{f"label_{name}": [json.loads(text).get(name) for text in labels] for name in names},
+        },
         schema={"labels": pl.String, **{f"label_{name}": pl.String for name in names}},
     )
-    typed = [pl.col(f"label_{name}").cast(_NUMBERS[name], strict=False) for name in names if name in _NUMBERS]
+    typed = [
+        pl.col(f"label_{name}").cast(_NUMBERS[name], strict=False)
+        for name in names
+        if name in _NUMBERS
+    ]
     wide = wide.with_columns(typed)
     frame = frame.join(wide, on="labels", how="left", maintain_order="left").drop("labels")
     if out.suffix == ".csv":
@@ -58,7 +80,9 @@ def _no_formula(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _records(table: collect.Table, *, has_series: bool) -> pl.DataFrame:
     rows = table.lazy()
-    return (rows if has_series else rows.filter(pl.col("t_s").is_null())).collect(engine="streaming")
+    return (rows if has_series else rows.filter(pl.col("t_s").is_null())).collect(
+        engine="streaming"
+    )
 
 
 def _columns(folder: Path) -> Sequence[pl.Expr]:
@@ -75,6 +99,10 @@ def _link(path: Path) -> Mapping[str, Any]:
     """Return the plan's figures of both directions; nothing where the run has no plan of a link."""
     try:
         link = json.loads(path.read_text())["link"]
-        return {f"{direction}_{name}": link[direction].get(name) for direction in _DIRECTIONS for name in _LINK}
+        return {
+            f"{direction}_{name}": link[direction].get(name)
+            for direction in _DIRECTIONS
+            for name in _LINK
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

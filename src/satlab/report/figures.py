@@ -26,7 +26,13 @@ KINDS = {
     "img": ("image", "--c3", "x"),
     "other": ("other", "--c5", "-"),
 }
-PATTERN = {"fillmode": "overlay", "fgcolor": "--card", "fgopacity": 0.55, "size": 6, "solidity": 0.2}
+PATTERN = {
+    "fillmode": "overlay",
+    "fgcolor": "--card",
+    "fgopacity": 0.55,
+    "size": 6,
+    "solidity": 0.2,
+}
 SHORT = {
     "response_start_ms": "RS",
     "first_contentful_paint_ms": "FCP",
@@ -70,10 +76,14 @@ def axis(title: str, **more: Any) -> Json:
 def line(points: Points, name: str, style: int, **more: Any) -> Json:
     """Return a line; its dash distinguishes it as well as its colour."""
     return {
-        "type": "scatter", "mode": "lines", "name": text(name),
-        "x": [round(x, 3) for x, _ in points], "y": [round(y, 4) for _, y in points],
-        "line": {"color": COLOURS[style % 6], "dash": DASHES[style % 6], "width": 2}, **more,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": text(name),
+        "x": [round(x, 3) for x, _ in points],
+        "y": [round(y, 4) for _, y in points],
+        "line": {"color": COLOURS[style % 6], "dash": DASHES[style % 6], "width": 2},
+        **more,
+    }
 
 
 def per_second(points: Points) -> list[tuple[float, float]]:
@@ -117,7 +127,11 @@ class Bulk:
     def since_jobs(self, metric: str, scale: float, **labels: str) -> Points:
         """Return a scaled series; time runs from the start of the run's first job."""
         points = read.series(self.frame, metric, **labels)
-        return [(t - self.jobs_start_s, value * scale) for t, value in points if t >= self.jobs_start_s - 0.5]
+        return [
+            (t - self.jobs_start_s, value * scale)
+            for t, value in points
+            if t >= self.jobs_start_s - 0.5
+        ]
 
 
 def goodput(bulks: Sequence[Bulk]) -> Figure | None:
@@ -127,19 +141,28 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
     for style, bulk in enumerate(bulks):
         points = bulk.goodput_mbps
         seconds = per_second(points)
-        faint = line(points, f"{bulk.name}, 0.1 s", style, opacity=0.35, showlegend=False, hoverinfo="skip")
+        faint = line(
+            points, f"{bulk.name}, 0.1 s", style, opacity=0.35, showlegend=False, hoverinfo="skip"
+        )
         faint["line"] |= {"width": 1, "dash": "solid"}
-        steps = [(t - 0.5, value) for t, value in seconds] + [(t + 0.5, value) for t, value in seconds[-1:]]
+        steps = [(t - 0.5, value) for t, value in seconds] + [
+            (t + 0.5, value) for t, value in seconds[-1:]
+        ]
         data += [faint, line(steps, bulk.name, style)]
         data[-1]["line"] |= {"shape": "hv"}
         table += [(bulk.name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
     if not table:
         return None
-    levels = {(bulk.capacity_bps, tuple(bulk.capacity)) for bulk in bulks if bulk.capacity_bps is not None}
+    levels = {
+        (bulk.capacity_bps, tuple(bulk.capacity)) for bulk in bulks if bulk.capacity_bps is not None
+    }
     capacity, changing = levels.pop() if len(levels) == 1 else (None, ())
     highest = max((value for _, value in changing), default=capacity or 0)
     top = 1.15 * max([highest / 1e6, *(float(value) for _, _, value in table)])
-    layout = {"xaxis": axis(SINCE, rangemode="tozero"), "yaxis": axis("Goodput (Mbit/s)", range=[0, round(top, 3)])}
+    layout = {
+        "xaxis": axis(SINCE, rangemode="tozero"),
+        "yaxis": axis("Goodput (Mbit/s)", range=[0, round(top, 3)]),
+    }
     if changing:
         data.append(_steps(changing, max(t for each in data for t in each["x"])))
     elif capacity is not None:
@@ -153,16 +176,30 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
         caption += " with the MODCOD in force." if changing else "."
     columns = ("transfer", "time (s)", "goodput (Mbit/s)")
     document = {"data": data, "layout": layout}
-    return Figure("goodput", "Goodput over time", caption, document, 340, DataTable(columns, tuple(table)))
+    return Figure(
+        "goodput", "Goodput over time", caption, document, 340, DataTable(columns, tuple(table))
+    )
 
 
 def window(bulk: Bulk, number: int) -> Figure | None:
     """Draw window, forward queue and RTT of one transfer over one time axis."""
     rows: list[tuple[str, str, Points]] = [
-        ("Congestion window", "MB", bulk.since_jobs("cwnd_bytes", 1e-6, transfer=bulk.transfer, flow="1")),
+        (
+            "Congestion window",
+            "MB",
+            bulk.since_jobs("cwnd_bytes", 1e-6, transfer=bulk.transfer, flow="1"),
+        ),
         ("Forward queue", "MB", bulk.since_jobs("link_queue_bytes", 1e-6, direction="forward")),
-        ("RTT at the sender", "ms", bulk.since_jobs("tcp_rtt_ms", 1.0, transfer=bulk.transfer, flow="1")),
-        ("Drops, forward", "packets", bulk.since_jobs("link_dropped_packets", 1.0, direction="forward")),
+        (
+            "RTT at the sender",
+            "ms",
+            bulk.since_jobs("tcp_rtt_ms", 1.0, transfer=bulk.transfer, flow="1"),
+        ),
+        (
+            "Drops, forward",
+            "packets",
+            bulk.since_jobs("link_dropped_packets", 1.0, direction="forward"),
+        ),
     ]
     if not rows[0][2]:
         return None
@@ -170,9 +207,7 @@ def window(bulk: Bulk, number: int) -> Figure | None:
     if bulk.queue_limit_bytes is not None:
         level = _level(bulk.queue_limit_bytes / 1e6, "y2", "limit")
         layout |= level | {"annotations": [*level["annotations"], *layout["annotations"]]}
-    caption = (
-        f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops to the sampling interval."
-    )
+    caption = f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops to the sampling interval."
     table = side_by_side([(f"{name} ({unit})", points) for name, unit, points in rows])
     title = f"Window and queue: {bulk.name}"
     return Figure(f"window-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
@@ -186,8 +221,12 @@ def stack(rows: Sequence[tuple[str, str, Points]]) -> tuple[list[Json], Json]:
     for index, (name, unit, points) in enumerate(rows):
         suffix = "" if index == 0 else str(index + 1)
         top = 1 - index * share
-        layout[f"yaxis{suffix}"] = axis(unit, domain=[top - share + 0.075, top - 0.03], rangemode="tozero")
-        data.append(line(points, f"{name} ({unit})", 0, yaxis=f"y{suffix}", hoverlabel={"namelength": -1}))
+        layout[f"yaxis{suffix}"] = axis(
+            unit, domain=[top - share + 0.075, top - 0.03], rangemode="tozero"
+        )
+        data.append(
+            line(points, f"{name} ({unit})", 0, yaxis=f"y{suffix}", hoverlabel={"namelength": -1})
+        )
         data[-1]["line"] |= {"dash": "solid", "color": COLOURS[index]}
     layout["annotations"] = [_row_title(name, 1 - i * share) for i, (name, _, _) in enumerate(rows)]
     return data, layout
@@ -204,7 +243,14 @@ def _level(value: float, y_axis: str, label: str) -> Json:
     """Return a layout's horizontal line at `value`, labelled at its right end."""
     x_reference = {"xref": "paper" if y_axis == "y" else "x domain", "yref": y_axis}
     shape = {"type": "line", "x0": 0, "x1": 1, "y0": value, "y1": value, **x_reference}
-    note = {"text": text(label), "x": 1, "y": value, "xanchor": "right", "yanchor": "bottom", "showarrow": False}
+    note = {
+        "text": text(label),
+        "x": 1,
+        "y": value,
+        "xanchor": "right",
+        "yanchor": "bottom",
+        "showarrow": False,
+    }
     return {
         "shapes": [shape | {"line": {"color": "--muted", "width": 1.5}}],
         "annotations": [note | x_reference | {"font": {"color": "--muted", "size": 12}}],
@@ -212,7 +258,14 @@ def _level(value: float, y_axis: str, label: str) -> Json:
 
 
 def _row_title(name: str, top: float) -> Json:
-    where = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left", "yanchor": "top"}
+    where = {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": top,
+        "xanchor": "left",
+        "yanchor": "top",
+    }
     return {"text": f"<b>{text(name)}</b>", "showarrow": False, **where}
 
 
@@ -220,7 +273,10 @@ def side_by_side(columns: Sequence[tuple[str, Points]]) -> DataTable:
     """Return means over whole seconds of several series, side by side."""
     seconds = [dict(per_second(points)) for _, points in columns]
     times = sorted(set().union(*seconds))
-    rows = [(f"{t:.1f}", *(f"{values[t]:.3f}" if t in values else "" for values in seconds)) for t in times]
+    rows = [
+        (f"{t:.1f}", *(f"{values[t]:.3f}" if t in values else "" for values in seconds))
+        for t in times
+    ]
     return DataTable(("time (s)", *(name for name, _ in columns)), tuple(rows))
 
 
@@ -228,9 +284,11 @@ def side_by_side(columns: Sequence[tuple[str, Points]]) -> DataTable:
 
 
 def page_spread(
-    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[PageGroup, str], float | None],
+    rows: Sequence[Row],
+    figures: Sequence[PageFigure],
+    published: Mapping[tuple[PageGroup, str], float | None],
     groups: Mapping[PageGroup, str],
-) -> Figure | None:  # fmt: skip
+) -> Figure | None:
     """Draw every load of every metric as a point, medians as bars, published medians as open diamonds.
 
     `groups`: their names in drawing order; `published` is by group and metric.
@@ -243,11 +301,22 @@ def page_spread(
     data: list[Json] = []
     for index, (group, name) in enumerate(groups.items()):
         style = KIND_STYLE[group.kind] if has_own_style else index
-        places = {metric: m + (index - (len(groups) - 1) / 2) * width for m, metric in enumerate(metrics)}
+        places = {
+            metric: m + (index - (len(groups) - 1) / 2) * width for m, metric in enumerate(metrics)
+        }
         data += _spread(rows, figures, published, places, (group, name), style, width)
-    ticks = {"tickvals": list(range(len(metrics))), "ticktext": [SHORT[metric] for metric in metrics], "tickangle": 0}
+    ticks = {
+        "tickvals": list(range(len(metrics))),
+        "ticktext": [SHORT[metric] for metric in metrics],
+        "tickangle": 0,
+    }
     layout = {
-        "xaxis": {**ticks, "range": [-0.6, len(metrics) - 0.4], "zeroline": False, "showgrid": False},
+        "xaxis": {
+            **ticks,
+            "range": [-0.6, len(metrics) - 0.4],
+            "zeroline": False,
+            "showgrid": False,
+        },
         "yaxis": axis("Time since navigation start (s)", rangemode="tozero"),
     }
     table = tuple(
@@ -265,31 +334,52 @@ def page_spread(
         caption += " Open diamond: published median."
     columns = ("protocol", "metric", "load", "ms")
     document = {"data": data, "layout": layout}
-    return Figure("pages", "Page metrics, every load", caption, document, 380, DataTable(columns, table))
+    return Figure(
+        "pages", "Page metrics, every load", caption, document, 380, DataTable(columns, table)
+    )
 
 
 def _spread(
-    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[PageGroup, str], float | None],
-    places: Mapping[str, float], named: tuple[PageGroup, str], style: int, width: float,
-) -> list[Json]:  # fmt: skip
+    rows: Sequence[Row],
+    figures: Sequence[PageFigure],
+    published: Mapping[tuple[PageGroup, str], float | None],
+    places: Mapping[str, float],
+    named: tuple[PageGroup, str],
+    style: int,
+    width: float,
+) -> list[Json]:
     group, name = named
     points, medians, papers = [], [], []
     for metric, x in places.items():
         mine = [r for r in read.loads(rows, metric) if read.group_of(r) == group]
         values = [r.value / 1000 for r in mine if r.value is not None]
         step = width * 0.5 / max(len(values), 1)
-        points += [(x + (i - (len(values) - 1) / 2) * step, value) for i, value in enumerate(values)]
+        points += [
+            (x + (i - (len(values) - 1) / 2) * step, value) for i, value in enumerate(values)
+        ]
         medians += [
-            (x, f.median / 1000) for f in figures if (f.group, f.metric) == (group, metric) and f.median is not None
+            (x, f.median / 1000)
+            for f in figures
+            if (f.group, f.metric) == (group, metric) and f.median is not None
         ]
         paper = published.get((group, metric))
         papers += [] if paper is None else [(x + width * 0.42, paper / 1000)]
     colour, common = COLOURS[style % 6], {"legendgroup": "".join(group)}
     bar = {"symbol": "line-ew", "size": 22, "color": colour, "line": {"width": 3, "color": colour}}
-    diamond = {"symbol": "diamond-open", "size": 11, "color": "--text", "line": {"width": 2, "color": "--text"}}
+    diamond = {
+        "symbol": "diamond-open",
+        "size": 11,
+        "color": "--text",
+        "line": {"width": 2, "color": "--text"},
+    }
     return [
         marks(medians, f"{name}, median", bar, showlegend=False, **common),
-        marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 8, "color": colour, "opacity": 0.7}, **common),
+        marks(
+            points,
+            name,
+            {"symbol": SYMBOLS[style % 6], "size": 8, "color": colour, "opacity": 0.7},
+            **common,
+        ),
         marks(papers, f"{name}, published", diamond, showlegend=False, **common),
     ]
 
@@ -297,10 +387,15 @@ def _spread(
 def marks(points: Points, name: str, marker: Json, **more: Any) -> Json:
     """Return single points."""
     return {
-        "type": "scatter", "mode": "markers", "name": text(name), "marker": marker,
-        "x": [round(x, 4) for x, _ in points], "y": [round(y, 4) for _, y in points],
-        "hovertemplate": "%{y:.3f} s", **more,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "markers",
+        "name": text(name),
+        "marker": marker,
+        "x": [round(x, 4) for x, _ in points],
+        "y": [round(y, 4) for _, y in points],
+        "hovertemplate": "%{y:.3f} s",
+        **more,
+    }
 
 
 def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
@@ -308,28 +403,36 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
     objects = sorted(load.resources, key=lambda r: (r.start_ms, r.response_end_ms, r.name))
     kinds: dict[str, list[int]] = {}
     for index, resource in enumerate(objects):
-        kinds.setdefault(resource.initiator_type if resource.initiator_type in KINDS else "other", []).append(index)
+        kinds.setdefault(
+            resource.initiator_type if resource.initiator_type in KINDS else "other", []
+        ).append(index)
     data = []
     for kind, (label, colour, pattern) in KINDS.items():
         indices = kinds.get(kind, [])
         mine = [objects[i] for i in indices]
         data.append(
             {
-                "type": "bar", "orientation": "h", "name": label, "showlegend": bool(mine),
+                "type": "bar",
+                "orientation": "h",
+                "name": label,
+                "showlegend": bool(mine),
                 "y": [i + 1 for i in indices],
                 "base": [round(r.start_ms / 1000, 4) for r in mine],
                 "x": [round((r.response_end_ms - r.start_ms) / 1000, 4) for r in mine],
                 "marker": {"color": colour, "pattern": {"shape": pattern, **PATTERN}},
-                "text": [text(short_name(r.name)) for r in mine], "textposition": "none",
+                "text": [text(short_name(r.name)) for r in mine],
+                "textposition": "none",
                 "customdata": [[r.encoded_body_bytes, round(r.response_end_ms)] for r in mine],
                 "hovertemplate": "%{text}<br>%{customdata[0]:,} bytes, complete after %{customdata[1]:,} ms",
             }
-        )  # fmt: skip
+        )
     layout: Json = {
         "xaxis": axis("Time since navigation start (s)", range=[0, round(until_s * 1.03, 2)]),
         "yaxis": axis("Request", autorange="reversed", showgrid=False, zeroline=False),
-        "barmode": "overlay", "bargap": 0.15, **_marks_of(load),
-    }  # fmt: skip
+        "barmode": "overlay",
+        "bargap": 0.15,
+        **_marks_of(load),
+    }
     caption = (
         f"Load {load.load_index} of {name}, the one nearest the median Page Load Time: {load.objects} objects, "
         f"{load.body_bytes:,} bytes. A bar begins when the browser asks for the object, so it includes waiting for a "
@@ -338,12 +441,25 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
     table = DataTable(
         ("request", "kind", "protocol", "start (ms)", "end (ms)", "body (bytes)"),
         tuple(
-            (short_name(r.name), r.initiator_type, r.next_hop_protocol, milliseconds(r.start_ms),
-             milliseconds(r.response_end_ms), f"{r.encoded_body_bytes:,}")
+            (
+                short_name(r.name),
+                r.initiator_type,
+                r.next_hop_protocol,
+                milliseconds(r.start_ms),
+                milliseconds(r.response_end_ms),
+                f"{r.encoded_body_bytes:,}",
+            )
             for r in objects
         ),
-    )  # fmt: skip
-    return Figure(f"waterfall-{number}", f"Requests over {name}", caption, {"data": data, "layout": layout}, 420, table)
+    )
+    return Figure(
+        f"waterfall-{number}",
+        f"Requests over {name}",
+        caption,
+        {"data": data, "layout": layout},
+        420,
+        table,
+    )
 
 
 def _marks_of(load: PageLoad) -> Json:
@@ -356,8 +472,17 @@ def _marks_of(load: PageLoad) -> Json:
     for name, value in moments.items():
         if value is None:
             continue
-        at = {"x0": value / 1000, "x1": value / 1000, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
-        shapes.append({"type": "line", **at, "line": {"color": "--text", "width": 1, "dash": "dot"}})
+        at = {
+            "x0": value / 1000,
+            "x1": value / 1000,
+            "y0": 0,
+            "y1": 1,
+            "xref": "x",
+            "yref": "paper",
+        }
+        shapes.append(
+            {"type": "line", **at, "line": {"color": "--text", "width": 1, "dash": "dot"}}
+        )
         where = {"x": value / 1000, "y": 1, "xref": "x", "yref": "paper", "yanchor": "bottom"}
         where |= {"xanchor": "right"} if name == "PLT" else {}  # it is at the edge of the plot
         annotations.append({"text": name, "showarrow": False, **where})
@@ -373,10 +498,18 @@ def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None
     columns = []
     for kind in kinds:
         points = read.series(frame, f"link_slots_{kind}", direction="return")
-        columns.append((f"{kind} (bursts)", per_second([(t - start_s, value) for t, value in points if t >= start_s])))
+        columns.append(
+            (
+                f"{kind} (bursts)",
+                per_second([(t - start_s, value) for t, value in points if t >= start_s]),
+            )
+        )
     if not columns[0][1]:
         return None
-    data = [line(points, kind, style) for style, (kind, (_, points)) in enumerate(zip(kinds, columns, strict=True))]
+    data = [
+        line(points, kind, style)
+        for style, (kind, (_, points)) in enumerate(zip(kinds, columns, strict=True))
+    ]
     layout = {
         "xaxis": axis(SINCE, rangemode="tozero"),
         "yaxis": axis("Bursts per metrics interval", rangemode="tozero"),
@@ -386,7 +519,14 @@ def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None
         "means over 1 s of the counts of a metrics interval."
     )
     title = f"Return slots: assigned, used, free: {name}"
-    return Figure(f"slots-{number}", title, caption, {"data": data, "layout": layout}, 300, side_by_side(columns))
+    return Figure(
+        f"slots-{number}",
+        title,
+        caption,
+        {"data": data, "layout": layout},
+        300,
+        side_by_side(columns),
+    )
 
 
 @dataclass(frozen=True)
@@ -405,11 +545,15 @@ class Fading:
     def points(self, metric: str, scale: float = 1.0) -> Points:
         """Return a scaled series of the forward link; time runs from the start of the jobs."""
         found = read.series(self.frame, metric, direction="forward")
-        return [(t - self.jobs_start_s, value * scale) for t, value in found if t >= self.jobs_start_s]
+        return [
+            (t - self.jobs_start_s, value * scale) for t, value in found if t >= self.jobs_start_s
+        ]
 
     def capacity_mbps(self, modcod_ids: Points) -> Points:
         """Return the rate that each MODCOD of a series carries, Mbit/s of frame payload."""
-        rates = [(t, modcods.forward_rate_bps(self.forward, int(number))) for t, number in modcod_ids]
+        rates = [
+            (t, modcods.forward_rate_bps(self.forward, int(number))) for t, number in modcod_ids
+        ]
         return [(t, rate / 1e6) for t, rate in rates if rate is not None]
 
 
@@ -438,9 +582,13 @@ def adaptation(run: Fading, number: int) -> Figure | None:
         "A frame is lost where Es/N0 is below what its MODCOD needs. The gateway learns of Es/N0 a round trip and up "
         f"to a report period later, and keeps the profile's margin. Frames sent: {sent or 'none'}."
     )
-    table = side_by_side([("needed (dB)", needed), *((f"{name} ({unit})", points) for name, unit, points in rows)])
+    table = side_by_side(
+        [("needed (dB)", needed), *((f"{name} ({unit})", points) for name, unit, points in rows)]
+    )
     title = f"MODCOD and rate against attenuation: {run.name}"
-    return Figure(f"adaptation-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
+    return Figure(
+        f"adaptation-{number}", title, caption, {"data": data, "layout": layout}, 560, table
+    )
 
 
 def lateness(runs: Iterable[tuple[str, float, Table]], limit_us: float | None) -> Figure | None:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from collect import PageObservation
-from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, milliseconds, short_name, text
+from satlab.report.figures import (
+    COLOURS,
+    DataTable,
+    Figure,
+    Json,
+    axis,
+    milliseconds,
+    short_name,
+    text,
+)
 
 MOST_COLUMNS = 9
 PHASES = (
@@ -50,7 +59,11 @@ class Filmstrip:
 
 def typical(loads: Sequence[PageObservation]) -> PageObservation | None:
     """Return the load whose Speed Index is the median, of an even number the lower one; None if none has one."""
-    ended = [(load.speed_index_ms, load.load_index, load) for load in loads if load.speed_index_ms is not None]
+    ended = [
+        (load.speed_index_ms, load.load_index, load)
+        for load in loads
+        if load.speed_index_ms is not None
+    ]
     ended.sort(key=lambda one: one[:2])
     return ended[(len(ended) - 1) // 2][2] if ended else None
 
@@ -63,7 +76,11 @@ def filmstrip(loads: Sequence[tuple[str, PageObservation]]) -> Filmstrip | None:
     step_s = _step(until_s)
     times = [round(number * step_s, 3) for number in range(math.ceil(until_s / step_s - 1e-9) + 1)]
     strips = tuple(
-        Strip(name, f"{milliseconds(load.speed_index_ms)} ms", tuple(_cell(name, load, t) for t in times))
+        Strip(
+            name,
+            f"{milliseconds(load.speed_index_ms)} ms",
+            tuple(_cell(name, load, t) for t in times),
+        )
         for name, load in loads
     )
     return Filmstrip(tuple(f"{t:g} s" for t in times), strips)
@@ -98,19 +115,27 @@ def phases(load: PageObservation, name: str, number: int, until_s: float) -> Fig
             }
         data.append(
             {
-                "type": "bar", "orientation": "h", "name": label, "showlegend": any(lengths),
+                "type": "bar",
+                "orientation": "h",
+                "name": label,
+                "showlegend": any(lengths),
                 "y": list(range(1, len(lengths) + 1)),
-                "base": [round(start / 1000, 4) for start in base], "x": [round(ms / 1000, 4) for ms in lengths],
-                "marker": marker, "text": [text(short_name(one.url)) for one in load.requests],
-                "textposition": "none", "hovertemplate": f"%{{text}}<br>{label}: %{{x:.3f}} s",
+                "base": [round(start / 1000, 4) for start in base],
+                "x": [round(ms / 1000, 4) for ms in lengths],
+                "marker": marker,
+                "text": [text(short_name(one.url)) for one in load.requests],
+                "textposition": "none",
+                "hovertemplate": f"%{{text}}<br>{label}: %{{x:.3f}} s",
             }
-        )  # fmt: skip
+        )
         base = [start + ms for start, ms in zip(base, lengths, strict=True)]
     layout: Json = {
         "xaxis": axis("Time since navigation start (s)", range=[0, round(until_s * 1.03, 2)]),
         "yaxis": axis("Request", autorange="reversed", showgrid=False, zeroline=False),
-        "barmode": "overlay", "bargap": 0.15, "shapes": [_task(start, length) for start, length in load.long_tasks],
-    }  # fmt: skip
+        "barmode": "overlay",
+        "bargap": 0.15,
+        "shapes": [_task(start, length) for start, length in load.long_tasks],
+    }
     busy = sum(length for _, length in load.long_tasks)
     caption = (
         f"Observed load {load.load_index} of {name}: phases of its {len(load.requests)} requests over "
@@ -118,18 +143,52 @@ def phases(load: PageObservation, name: str, number: int, until_s: float) -> Fig
         f"({len(load.long_tasks)}, {busy:,.0f} ms). Pictures take CPU time: the times of observed loads are not "
         "among those of the others."
     )
-    columns = ("request", "type", "protocol", "priority", "connection", "start (ms)", *(f"{p[1]} (ms)" for p in PHASES))
+    columns = (
+        "request",
+        "type",
+        "protocol",
+        "priority",
+        "connection",
+        "start (ms)",
+        *(f"{p[1]} (ms)" for p in PHASES),
+    )
     rows = tuple(
-        (short_name(one.url), one.type, one.protocol, one.priority, one.connection, milliseconds(one.start_ms),
-         *(milliseconds(getattr(one, key)) for key, *_ in PHASES))
+        (
+            short_name(one.url),
+            one.type,
+            one.protocol,
+            one.priority,
+            one.connection,
+            milliseconds(one.start_ms),
+            *(milliseconds(getattr(one, key)) for key, *_ in PHASES),
+        )
         for one in load.requests
-    )  # fmt: skip
+    )
     document = {"data": data, "layout": layout}
     return Figure(
-        f"phases-{number}", f"Phases of requests over {name}", caption, document, 420, DataTable(columns, rows)
+        f"phases-{number}",
+        f"Phases of requests over {name}",
+        caption,
+        document,
+        420,
+        DataTable(columns, rows),
     )
 
 
 def _task(start_ms: float, length_ms: float) -> Json:
-    place = {"x0": start_ms / 1000, "x1": (start_ms + length_ms) / 1000, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
-    return {"type": "rect", **place, "line": {"width": 0}, "fillcolor": "--c2", "opacity": 0.15, "layer": "below"}
+    place = {
+        "x0": start_ms / 1000,
+        "x1": (start_ms + length_ms) / 1000,
+        "y0": 0,
+        "y1": 1,
+        "xref": "x",
+        "yref": "paper",
+    }
+    return {
+        "type": "rect",
+        **place,
+        "line": {"width": 0},
+        "fillcolor": "--c2",
+        "opacity": 0.15,
+        "layer": "below",
+    }

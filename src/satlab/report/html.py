@@ -41,7 +41,9 @@ def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) ->
     try:
         content = [view.read_run(folder, run) for folder, run in runs.items()]
     except collect.RunFolderError as error:
-        raise ConfigError(str(error), hint="a run folder holds manifest.json, plan.json and raw/") from error
+        raise ConfigError(
+            str(error), hint="a run folder holds manifest.json, plan.json and raw/"
+        ) from error
     out_html.parent.mkdir(parents=True, exist_ok=True)
     scratch = out_html.with_name(f".{out_html.name}.{os.getpid()}")
     scratch.write_text(render(View(title, content)), encoding="utf-8")
@@ -51,24 +53,41 @@ def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) ->
 
 def render(what: View) -> str:
     """Return the report's HTML."""
-    bulk, pages, link = what.bulk_figures(), [*what.page_plots(), *what.phase_plots()], what.link_figures()
+    bulk, pages, link = (
+        what.bulk_figures(),
+        [*what.page_plots(), *what.phase_plots()],
+        what.link_figures(),
+    )
     drawn = [*bulk, *pages, *link]
     return page(
-        "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, shares=shares,
+        "report.html",
+        drawn,
+        view=what,
+        bulk=bulk,
+        pages=pages,
+        link=link,
+        view_columns=view,
+        shares=shares,
         source=published.SOURCE,
-    )  # fmt: skip
+    )
 
 
 def page(template: str, drawn: Sequence[Figure], **content: object) -> str:
     """Return the HTML of one of our templates with its figures, style and scripts in it."""
     script = (STATIC / "report.js").read_text()
     library, text = _library() if drawn else ("", "")
-    return _environment().get_template(template).render(
-        policy=_policy([text, script] if drawn else [script]),
-        style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
-        script=Markup(script),  # noqa: S704 - our own file
-        library=library, data=_data(drawn) if drawn else "", **content,
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            policy=_policy([text, script] if drawn else [script]),
+            style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            library=library,
+            data=_data(drawn) if drawn else "",
+            **content,
+        )
+    )
 
 
 def _environment() -> jinja2.Environment:

@@ -26,7 +26,10 @@ def _table() -> Mapping[tuple[str, str, str, str], tuple[float, float]]:
     with FILE.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if float(row["loss_ratio"]) == 0]
     return {
-        (row["orbit"], row["protocol"], row["pep"], row["metric"]): (float(row["rtt_ms"]), float(row["median_ms"]))
+        (row["orbit"], row["protocol"], row["pep"], row["metric"]): (
+            float(row["rtt_ms"]),
+            float(row["median_ms"]),
+        )
         for row in rows
     }
 

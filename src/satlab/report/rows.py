@@ -185,11 +185,21 @@ def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
     head = group["goodput_bps"]
     lost, sent = value("udp_lost_packets"), value("udp_sent_packets")
     return BulkTransfer(
-        head.run_id, head.profile, head.labels, head.value, value("goodput_steady_bps"), value("received_bytes"),
-        value("transfer_time_s"), value("retransmits_count"), value("cwnd_max_bytes"), value("tcp_rtt_ms"),
-        value("series_clock_error_s") or 0.0, f"{lost / sent:.2%}" if sent and lost is not None else "",
-        head.status, head.reason,
-    )  # fmt: skip
+        head.run_id,
+        head.profile,
+        head.labels,
+        head.value,
+        value("goodput_steady_bps"),
+        value("received_bytes"),
+        value("transfer_time_s"),
+        value("retransmits_count"),
+        value("cwnd_max_bytes"),
+        value("tcp_rtt_ms"),
+        value("series_clock_error_s") or 0.0,
+        f"{lost / sent:.2%}" if sent and lost is not None else "",
+        head.status,
+        head.reason,
+    )
 
 
 def streams(rows: Iterable[Row]) -> list[StreamFigure]:
@@ -201,7 +211,9 @@ def streams(rows: Iterable[Row]) -> list[StreamFigure]:
             found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
     figures = []
     for group in found.values():
-        head = group.get("one_way_delay_ms median") or group.get("one_way_delay_ms")  # of one that failed
+        head = group.get("one_way_delay_ms median") or group.get(
+            "one_way_delay_ms"
+        )  # of one that failed
         if head is not None:
             values = {name: row.value for name, row in group.items()}
             codec = group["mos"].labels["codec"] if "mos" in group else ""
@@ -216,10 +228,19 @@ def videos(rows: Iterable[Row]) -> list[VideoFigure]:
     for row in rows:
         if row.metric.startswith("video_"):
             found[row.run_id, row.labels["instance"]][row.metric] = row
-    heads = [(group["video_bitrate_bps"], group) for group in found.values() if "video_bitrate_bps" in group]
+    heads = [
+        (group["video_bitrate_bps"], group)
+        for group in found.values()
+        if "video_bitrate_bps" in group
+    ]
     return [
         VideoFigure(
-            *(head.run_id, head.profile, head.labels, {name: row.value for name, row in group.items()}),
+            *(
+                head.run_id,
+                head.profile,
+                head.labels,
+                {name: row.value for name, row in group.items()},
+            ),
             *(head.status, head.reason),
         )
         for head, group in heads
@@ -231,11 +252,19 @@ def page_figures(rows: Iterable[Row]) -> list[PageFigure]:
     found: dict[tuple[str, str, str, str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if row.metric in PAGE_METRICS and "stat" in row.labels:
-            key = row.metric, row.run_id, row.labels["page"], row.labels["protocol"], row.labels["pep"]
+            key = (
+                row.metric,
+                row.run_id,
+                row.labels["page"],
+                row.labels["protocol"],
+                row.labels["pep"],
+            )
             found[key][row.labels["stat"]] = row
     order = list(PAGE_METRICS)
     figures = [_page_figure(group) for group in found.values()]
-    return sorted(figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.kind, f.run_id))
+    return sorted(
+        figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.kind, f.run_id)
+    )
 
 
 def _page_figure(group: Mapping[str, Row]) -> PageFigure:
@@ -245,11 +274,22 @@ def _page_figure(group: Mapping[str, Row]) -> PageFigure:
     head = group["median"]
     count = {key: int(head.labels[key]) for key in ("n", "failed", "censored")}
     return PageFigure(
-        head.run_id, head.profile, head.labels["page"], head.labels["protocol"], head.labels["pep"], head.metric,
-        value("median"), value("min"), value("max"), count["n"], count["failed"], count["censored"],
-        head.status, head.reason,
+        head.run_id,
+        head.profile,
+        head.labels["page"],
+        head.labels["protocol"],
+        head.labels["pep"],
+        head.metric,
+        value("median"),
+        value("min"),
+        value("max"),
+        count["n"],
+        count["failed"],
+        count["censored"],
+        head.status,
+        head.reason,
         tuple((share, value(f"p{share}")) for share in pages.PERCENTILES if f"p{share}" in group),
-    )  # fmt: skip
+    )
 
 
 def kind_of_load(protocol: str, pep: str) -> str:
@@ -260,7 +300,9 @@ def kind_of_load(protocol: str, pep: str) -> str:
 
 def group_of(load: Row) -> PageGroup:
     """Return the group of a row of a page load."""
-    return PageGroup(load.run_id, load.labels["page"], kind_of_load(load.labels["protocol"], load.labels["pep"]))
+    return PageGroup(
+        load.run_id, load.labels["page"], kind_of_load(load.labels["protocol"], load.labels["pep"])
+    )
 
 
 def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:
@@ -281,7 +323,12 @@ def failures(rows: Iterable[Row]) -> list[Failure]:
 
 
 def _place(labels: Mapping[str, str]) -> str:
-    parts = [labels.get("function", ""), labels.get("file", ""), labels.get("direction", ""), labels.get("check", "")]
+    parts = [
+        labels.get("function", ""),
+        labels.get("file", ""),
+        labels.get("direction", ""),
+        labels.get("check", ""),
+    ]
     parts += [f"{key} {labels[key]}" for key in ("terminal", "fifo") if key in labels]
     parts.append(f"load {labels['load']}" if "load" in labels else "")
     parts.append(f"on {labels['entity']}" if "entity" in labels else "")

@@ -8,17 +8,50 @@ from collections.abc import Iterable, Mapping, Sequence
 from satlab.report.rows import Row
 
 TERMINAL_COLUMNS = (
-    "Direction", "Terminal", "Released (MB)", "Dropped (packets)", "Lost (packets)", "Largest queue (kB)",
-    "Queue p50 (ms)", "p95 (ms)", "p99 (ms)", "MODCOD or waveform", "Slots asked for", "Assigned", "Used",
-)  # fmt: skip
+    "Direction",
+    "Terminal",
+    "Released (MB)",
+    "Dropped (packets)",
+    "Lost (packets)",
+    "Largest queue (kB)",
+    "Queue p50 (ms)",
+    "p95 (ms)",
+    "p99 (ms)",
+    "MODCOD or waveform",
+    "Slots asked for",
+    "Assigned",
+    "Used",
+)
 QUEUE_COLUMNS = (
-    "Direction", "Terminal", "FIFO", "Sent (packets)", "Dropped (packets)", "Largest queue (kB)",
-    "Queue p50 (ms)", "p95 (ms)", "p99 (ms)",
-)  # fmt: skip
-FAIRNESS_COLUMNS = ("Direction", "Transport", "Terminals", "Jain's index", "Equal part (Mbit/s)", "Least", "Most")
+    "Direction",
+    "Terminal",
+    "FIFO",
+    "Sent (packets)",
+    "Dropped (packets)",
+    "Largest queue (kB)",
+    "Queue p50 (ms)",
+    "p95 (ms)",
+    "p99 (ms)",
+)
+FAIRNESS_COLUMNS = (
+    "Direction",
+    "Transport",
+    "Terminals",
+    "Jain's index",
+    "Equal part (Mbit/s)",
+    "Least",
+    "Most",
+)
 CLIENT_COLUMNS = (
-    "Client", "Page", "Protocol", "Proxies", "Loads", "Response Start (ms)", "First Contentful Paint", "Page Load Time",
-)  # fmt: skip
+    "Client",
+    "Page",
+    "Protocol",
+    "Proxies",
+    "Loads",
+    "Response Start (ms)",
+    "First Contentful Paint",
+    "Page Load Time",
+)
 _OF_LOADS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
 _FIGURES = {
     "terminal_out_bytes": (1e-6, 2),
@@ -41,7 +74,9 @@ def terminal_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
             detail = labels.get("stat") or labels.get("modcod") or ""
             found.setdefault(key, {})[f"{row.metric} {detail}".strip()] = row
     ordered = sorted(found, key=lambda key: (_place(key[0]), key[1]))
-    return [(direction, str(number), *_cells(found[direction, number])) for direction, number in ordered]
+    return [
+        (direction, str(number), *_cells(found[direction, number])) for direction, number in ordered
+    ]
 
 
 def _cells(group: dict[str, Row]) -> list[str]:
@@ -51,7 +86,11 @@ def _cells(group: dict[str, Row]) -> list[str]:
             return ""
         return row.status if row.value is None else f"{row.value * scale:,.{digits}f}"
 
-    modcods = {row.labels["modcod"]: row.value or 0 for row in group.values() if row.metric == "terminal_modcod_frames"}
+    modcods = {
+        row.labels["modcod"]: row.value or 0
+        for row in group.values()
+        if row.metric == "terminal_modcod_frames"
+    }
     most = sorted(modcods, key=lambda name: -modcods[name])[:3]
     return [
         *(cell(metric, scale, digits) for metric, (scale, digits) in _FIGURES.items()),
@@ -67,21 +106,35 @@ def _place(direction: str) -> int:
 
 def queue_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return a line for each direction of one run whose packets have times in the queue, and for each of its FIFOs."""
-    timed = {row.labels["direction"] for row in rows if row.metric == "link_queue_p50_ms" and row.t_s is None}
-    shared = {row.labels["direction"] for row in rows if row.metric.startswith("fifo_") and "terminal" in row.labels}
+    timed = {
+        row.labels["direction"]
+        for row in rows
+        if row.metric == "link_queue_p50_ms" and row.t_s is None
+    }
+    shared = {
+        row.labels["direction"]
+        for row in rows
+        if row.metric.startswith("fifo_") and "terminal" in row.labels
+    }
     found: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
         direction = row.labels.get("direction", "")
         if row.t_s is not None or direction not in timed:
             continue
         if row.metric.startswith("fifo_"):
-            key = direction, row.labels.get("terminal", "all" if direction in shared else "1"), row.labels["fifo"]
+            key = (
+                direction,
+                row.labels.get("terminal", "all" if direction in shared else "1"),
+                row.labels["fifo"],
+            )
             name = f"{row.metric.removeprefix('fifo_')} {row.labels.get('stat', '')}".strip()
             found.setdefault(key, {})[name] = row
         elif row.metric in _OF_DIRECTION:
             found.setdefault((direction, "all", "all"), {})[_OF_DIRECTION[row.metric]] = row
     # A stable sort: FIFOs in the order of the records, behind the line of their direction.
-    ordered = sorted(found, key=lambda key: (_place(key[0]), int(key[1]) if key[1].isdecimal() else 0))
+    ordered = sorted(
+        found, key=lambda key: (_place(key[0]), int(key[1]) if key[1].isdecimal() else 0)
+    )
     return [(key[0].replace("_", " "), *key[1:], *_queue_cells(found[key])) for key in ordered]
 
 
@@ -116,7 +169,9 @@ def fairness_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         keys = ("direction", "transport")
         alike = [one for one in rows if all(one.labels.get(key) == row.labels[key] for key in keys)]
         share = next((one.value for one in alike if one.metric == "goodput_share_bps"), None)
-        rates = [one.value for one in alike if one.metric == "goodput_bps" and one.value is not None]
+        rates = [
+            one.value for one in alike if one.metric == "goodput_bps" and one.value is not None
+        ]
         index = row.status if row.value is None else f"{row.value:.4f}"
         figures = (share, min(rates, default=None), max(rates, default=None))
         mbits = ("" if value is None else f"{value / 1e6:.3f}" for value in figures)
@@ -147,7 +202,9 @@ def _of_loads(group: Mapping[str, Sequence[Row]]) -> list[str]:
 
 
 def _median(rows: Sequence[Row]) -> str:
-    values = [math.inf if row.value is None else row.value for row in rows if row.status != "failed"]
+    values = [
+        math.inf if row.value is None else row.value for row in rows if row.status != "failed"
+    ]
     if not values:
         return "failed"
     median = statistics.median(values)

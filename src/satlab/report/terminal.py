@@ -13,7 +13,14 @@ import collect
 from satlab.common.console import printable
 from satlab.report import rows as read
 from satlab.report import shares
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
+from satlab.report.rows import (
+    PAGE_METRICS,
+    BulkTransfer,
+    PageFigure,
+    Row,
+    StreamFigure,
+    VideoFigure,
+)
 
 CHECKS = {
     "rtt_ms": "round-trip time",
@@ -39,7 +46,11 @@ CHECKS = {
 def terminal_tables(frames: Sequence[collect.Table]) -> list[Table]:
     """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
     rows = read.summaries(frames)
-    tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _streams(read.streams(rows))]
+    tables = [
+        _goodput(read.transfers(rows)),
+        _pages(read.page_figures(rows)),
+        _streams(read.streams(rows)),
+    ]
     tables += [
         _fairness(rows),
         _videos(read.videos(rows)),
@@ -74,19 +85,28 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
 
 def _goodput(transfers: Sequence[BulkTransfer]) -> Table:
     table = _table(
-        "Bulk transfer", ("profile", "transfer"), ("goodput Mbit/s", "steady Mbit/s", "time s", "retransmits")
+        "Bulk transfer",
+        ("profile", "transfer"),
+        ("goodput Mbit/s", "steady Mbit/s", "time s", "retransmits"),
     )
     for one in transfers:
         name = f"{one.name} {one.labels.get('direction', '')}".strip()
         goodput = mbits(one.goodput_bps) if one.status == "ok" else one.status
-        figures = goodput, mbits(one.steady_bps), _number(one.time_s, 1), _number(one.retransmits, 0)
+        figures = (
+            goodput,
+            mbits(one.steady_bps),
+            _number(one.time_s, 1),
+            _number(one.retransmits, 0),
+        )
         table.add_row(*(_cell(text) for text in (one.profile, name, *figures)))
     return table
 
 
 def _fairness(rows: Sequence[Row]) -> Table:
     columns = ("n", "Jain's index", "equal part", "least", "most")
-    table = _table("Terminals that share the link, Mbit/s", ("profile", "direction", "transport"), columns)
+    table = _table(
+        "Terminals that share the link, Mbit/s", ("profile", "direction", "transport"), columns
+    )
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         runs.setdefault((row.run_id, row.profile), []).append(row)
@@ -97,8 +117,14 @@ def _fairness(rows: Sequence[Row]) -> Table:
 
 
 def _pages(figures: Sequence[PageFigure]) -> Table:
-    columns = {metric: name for metric, name in PAGE_METRICS.items() if metric != "largest_contentful_paint_ms"}
-    table = _table("Page loads, median ms", ("profile", "page", "protocol"), (*columns.values(), "loads"))
+    columns = {
+        metric: name
+        for metric, name in PAGE_METRICS.items()
+        if metric != "largest_contentful_paint_ms"
+    }
+    table = _table(
+        "Page loads, median ms", ("profile", "page", "protocol"), (*columns.values(), "loads")
+    )
     groups: dict[tuple[str, str, str, str], dict[str, PageFigure]] = {}
     for one in figures:
         groups.setdefault((one.run_id, one.profile, one.page, one.kind), {})[one.metric] = one
@@ -115,15 +141,27 @@ def _median(figure: PageFigure) -> str:
 
 
 def _echoes(rows: Sequence[Row]) -> Table:
-    table = _table("Round-trip time", ("profile", "destination"), ("median ms", "min ms", "max ms", "replies"))
+    table = _table(
+        "Round-trip time", ("profile", "destination"), ("median ms", "min ms", "max ms", "replies")
+    )
     groups: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         if row.metric == "rtt_ms" and row.labels.get("source") == "ping":
-            groups.setdefault((row.run_id, row.labels.get("instance", "")), {})[row.labels.get("stat", "")] = row
+            groups.setdefault((row.run_id, row.labels.get("instance", "")), {})[
+                row.labels.get("stat", "")
+            ] = row
     for group in groups.values():
         head = next(iter(group.values()))
-        figures = [_number(group[stat].value, 2) if stat in group else "-" for stat in ("median", "min", "max")]
-        cells = head.profile, head.labels.get("destination", ""), *figures, head.labels.get("n", "0")
+        figures = [
+            _number(group[stat].value, 2) if stat in group else "-"
+            for stat in ("median", "min", "max")
+        ]
+        cells = (
+            head.profile,
+            head.labels.get("destination", ""),
+            *figures,
+            head.labels.get("n", "0"),
+        )
         table.add_row(*(_cell(text) for text in cells))
     return table
 
@@ -137,12 +175,19 @@ def _streams(streams: Sequence[StreamFigure]) -> Table:
         cells = [_number(one.values.get("mos"), 2) if one.status == "ok" else one.status]
         cells += [_number(value, 1) for value in (*delay, one.values.get("stream_jitter_ms"))]
         cells.append("-" if loss is None else f"{100 * loss:.2f}")
-        table.add_row(*(_cell(text) for text in (one.profile, one.labels.get("entity", ""), one.codec, *cells)))
+        table.add_row(
+            *(
+                _cell(text)
+                for text in (one.profile, one.labels.get("entity", ""), one.codec, *cells)
+            )
+        )
     return table
 
 
 def _videos(videos: Sequence[VideoFigure]) -> Table:
-    table = _table("Video", ("profile", "video"), ("bitrate Mbit/s", "start-up ms", "stalls", "stalled s"))
+    table = _table(
+        "Video", ("profile", "video"), ("bitrate Mbit/s", "start-up ms", "stalls", "stalled s")
+    )
     for one in videos:
         bitrate = mbits(one.values["video_bitrate_bps"]) if one.status == "ok" else one.status
         more = [_number(one.values.get(f"video_{name}"), digits) for name, digits in _VIDEO_FIGURES]
@@ -161,7 +206,11 @@ def _calibration(rows: Sequence[Row]) -> Table:
             checks.setdefault((row.run_id, row.scenario), []).append(row)
     for (_, scenario), found in checks.items():
         bad = [_deviation(row) for row in found if row.value != 1]
-        table.add_row(_cell(scenario), f"{len(found) - len(bad)} of {len(found)} held", _cell("; ".join(bad) or "none"))
+        table.add_row(
+            _cell(scenario),
+            f"{len(found) - len(bad)} of {len(found)} held",
+            _cell("; ".join(bad) or "none"),
+        )
     return table
 
 
@@ -171,13 +220,17 @@ def _deviation(row: Row) -> str:
     if row.value is None:
         return f"{name}: not measured, {row.reason}"
     measured, low, high = (quantity(row.labels[k], unit)[0] for k in ("measured", "low", "high"))
-    return f"{name}: {measured} {quantity(row.labels['measured'], unit)[1]} ({low} to {high} allowed)"
+    return (
+        f"{name}: {measured} {quantity(row.labels['measured'], unit)[1]} ({low} to {high} allowed)"
+    )
 
 
 def _failures(failures: Sequence[read.Failure]) -> Table:
     table = _table("Failed and cut-off samples", ("metrics", "status", "where", "reason"), ())
     for one in failures:
-        table.add_row(*(_cell(t) for t in (", ".join(one.metrics), one.status, one.place, one.reason[:200])))
+        table.add_row(
+            *(_cell(t) for t in (", ".join(one.metrics), one.status, one.place, one.reason[:200]))
+        )
     return table
 
 

@@ -16,13 +16,20 @@ from satlab.common.errors import ConfigError
 def runs(tmp_path: Path) -> dict[Path, collect.Table]:
     examples = (
         Example(run_id="20261121-120000-bulk_tcp-geo-0001", duration_s=6.0),
-        Example(run_id="20261121-120100-page_load-geo-0002", scenario="page_load", duration_s=0, loads={"h1": 2}),
+        Example(
+            run_id="20261121-120100-page_load-geo-0002",
+            scenario="page_load",
+            duration_s=0,
+            loads={"h1": 2},
+        ),
     )
     folders = [example_run.write(tmp_path, example) for example in examples]
     return {folder: collect.gather(folder) for folder in folders}
 
 
-def test_each_summary_is_a_row_with_what_distinguishes_its_run(runs: dict[Path, collect.Table], tmp_path: Path) -> None:
+def test_each_summary_is_a_row_with_what_distinguishes_its_run(
+    runs: dict[Path, collect.Table], tmp_path: Path
+) -> None:
     rows = report.export(runs, tmp_path / "all.parquet", has_series=False)
     frame = pl.read_parquet(tmp_path / "all.parquet")
     assert frame.height == rows == sum(len(collect.summaries(table)) for table in runs.values())
@@ -37,14 +44,25 @@ def test_each_summary_is_a_row_with_what_distinguishes_its_run(runs: dict[Path, 
     assert loads["label_protocol"].to_list() == ["h1"]
 
 
-def test_p223_labels_that_are_numbers_have_columns_of_numbers(runs: dict[Path, collect.Table], tmp_path: Path) -> None:
+def test_p223_labels_that_are_numbers_have_columns_of_numbers(
+    runs: dict[Path, collect.Table], tmp_path: Path
+) -> None:
     report.export(runs, tmp_path / "all.parquet", has_series=False)
     frame = pl.read_parquet(tmp_path / "all.parquet")
     texts = pl.concat([table.lazy().collect() for table in runs.values()])["labels"].to_list()
-    for name, kind in {"load": pl.Int64, "instance": pl.Int64, "start_s": pl.Float64, "expected": pl.Float64}.items():
+    for name, kind in {
+        "load": pl.Int64,
+        "instance": pl.Int64,
+        "start_s": pl.Float64,
+        "expected": pl.Float64,
+    }.items():
         assert frame.schema[f"label_{name}"] == kind
-        written = {float(value) for text in texts if (value := json.loads(text).get(name)) is not None}
-        assert written and {float(value) for value in frame[f"label_{name}"].drop_nulls()} == written
+        written = {
+            float(value) for text in texts if (value := json.loads(text).get(name)) is not None
+        }
+        assert (
+            written and {float(value) for value in frame[f"label_{name}"].drop_nulls()} == written
+        )
     assert frame.schema["label_protocol"] == pl.String
 
 
@@ -52,7 +70,9 @@ def test_series_are_there_on_request(runs: dict[Path, collect.Table], tmp_path: 
     rows = report.export(runs, tmp_path / "all.csv", has_series=True)
     frame = pl.read_csv(tmp_path / "all.csv", infer_schema_length=None)
     assert frame.height == rows == sum(table.lazy().collect().height for table in runs.values())
-    assert frame.filter(pl.col("metric") == "link_queue_bytes", pl.col("t_s").is_not_null()).height > 0
+    assert (
+        frame.filter(pl.col("metric") == "link_queue_bytes", pl.col("t_s").is_not_null()).height > 0
+    )
 
 
 def test_a_spreadsheet_computes_no_text(runs: dict[Path, collect.Table], tmp_path: Path) -> None:

@@ -38,12 +38,22 @@ HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.own
 def runs(tmp_path: Path) -> list[Path]:
     examples = [
         Example(run_id="20261121-120000-bulk_tcp-geo-0001", duration_s=6.0),
-        Example(run_id="20261121-120100-page_load-geo-0002", scenario="page_load", duration_s=0, loads={"h1": 3}),
         Example(
-            run_id="20261121-120200-page_load-geo-0003", scenario="page_load", duration_s=0, loads={"h3": 3},
-            censored=1, calibrated=False, seed=3,
+            run_id="20261121-120100-page_load-geo-0002",
+            scenario="page_load",
+            duration_s=0,
+            loads={"h1": 3},
         ),
-    ]  # fmt: skip
+        Example(
+            run_id="20261121-120200-page_load-geo-0003",
+            scenario="page_load",
+            duration_s=0,
+            loads={"h3": 3},
+            censored=1,
+            calibrated=False,
+            seed=3,
+        ),
+    ]
     return [example_run.write(tmp_path, example) for example in examples]
 
 
@@ -66,7 +76,10 @@ def change(path: Path, **fields: Any) -> None:
 def seal(run: Path) -> None:
     """Renew the digests after a change that stands for what a run itself wrote."""
     about = json.loads((run / "manifest.json").read_text())
-    files = {str(p.relative_to(run)): hashlib.sha256(p.read_bytes()).hexdigest() for p in run.glob("raw/**/*.json*")}
+    files = {
+        str(p.relative_to(run)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in run.glob("raw/**/*.json*")
+    }
     change(run / "manifest.json", **{"files": {name: files[name] for name in about["files"]}})
 
 
@@ -75,11 +88,16 @@ def fade(run: Path, adapts_at: int = 20) -> None:
     path = run / "raw" / "link.jsonl"
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     for number, sample in enumerate(line for line in lines if line["type"] == "sample"):
-        modcod_id, name, needed = (13, "8PSK 2/3", 6.62) if number < adapts_at else (4, "QPSK 1/2", 1.0)
+        modcod_id, name, needed = (
+            (13, "8PSK 2/3", 6.62) if number < adapts_at else (4, "QPSK 1/2", 1.0)
+        )
         sample["forward"] |= {
-            "es_n0_db": 10 - number / 10, "threshold_db": needed, "modcod_id": modcod_id,
-            "lost_frames": 0, "frames_by_modcod": {name: 100},
-        }  # fmt: skip
+            "es_n0_db": 10 - number / 10,
+            "threshold_db": needed,
+            "modcod_id": modcod_id,
+            "lost_frames": 0,
+            "frames_by_modcod": {name: 100},
+        }
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     seal(run)
 
@@ -120,14 +138,22 @@ def test_report_needs_no_second_file_and_no_network(runs: list[Path]) -> None:
     for tag, attributes in elements(page(runs)).tags:
         assert tag not in {"link", "iframe", "object", "embed", "base", "form"}
         assert not {"href", "action"} & attributes.keys()
-        assert "src" not in attributes or (attributes["src"] or "").startswith("data:image/jpeg;base64,")
+        assert "src" not in attributes or (attributes["src"] or "").startswith(
+            "data:image/jpeg;base64,"
+        )
 
 
 def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> None:
     found = elements(page(runs))
-    (policy,) = [a["content"] or "" for t, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        a["content"] or ""
+        for t, a in found.tags
+        if a.get("http-equiv") == "Content-Security-Policy"
+    ]
     allowed = next(part for part in policy.split(";") if "script-src" in part)
-    digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in found.scripts]
+    digests = [
+        base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in found.scripts
+    ]
     library = base64.b64encode(hashlib.sha256(html_page._library()[1].encode()).digest()).decode()
     assert re.findall(r"'sha256-([^']+)'", allowed) == [library, *digests]
     assert "unsafe" not in allowed
@@ -145,7 +171,9 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     html_page._library.cache_clear()
 
 
-def test_a_report_with_filmstrips_has_at_most_a_megabyte(bundle: Path, runs: list[Path], tmp_path: Path) -> None:
+def test_a_report_with_filmstrips_has_at_most_a_megabyte(
+    bundle: Path, runs: list[Path], tmp_path: Path
+) -> None:
     example = Example(scenario="page_load", duration_s=0, loads={"h1": 3, "h3": 3}, observed=1)
     observed = example_run.write(tmp_path, example)
     for path in observed.glob("raw/files/*/page_observation_json.json"):
@@ -192,7 +220,9 @@ def test_rebuilding_needs_raw_files_only(runs: list[Path]) -> None:
 
 def test_collected_figures_are_not_read_from_raw_files_again(runs: list[Path]) -> None:
     records = gathered(runs)
-    row = re.search(r"<td>TCP cubic download</td><td class=.n.>[\d.]+</td>", page(runs).replace("\n", ""))
+    row = re.search(
+        r"<td>TCP cubic download</td><td class=.n.>[\d.]+</td>", page(runs).replace("\n", "")
+    )
     document = next(runs[0].glob("raw/files/satlab_iperf3-*/*.json"))
     document.unlink()
     text = report.build(records, runs[0] / "report" / "index.html", "demo").read_text()
@@ -205,11 +235,18 @@ def test_plots_over_a_run_have_one_time_zero(runs: list[Path]) -> None:
     """The first job of the example begins 0.3 s before its transfer reports, and the link is idle before it."""
     fade(runs[0])
     what = see(runs[0])
-    axes = {f.key: f.document["layout"]["xaxis"]["title"]["text"] for f in [*what.bulk_figures(), *what.link_figures()]}
+    axes = {
+        f.key: f.document["layout"]["xaxis"]["title"]["text"]
+        for f in [*what.bulk_figures(), *what.link_figures()]
+    }
     assert set(axes.values()) == {figures.SINCE}
     drawn = {f.key: f.document["data"] for f in what.bulk_figures()}
-    window = next(each for each in drawn["window-1"] if each["name"].startswith("Congestion window"))
-    assert window["x"][0] == pytest.approx(drawn["goodput"][0]["x"][0], abs=0.5), "the same interval of the transfer"
+    window = next(
+        each for each in drawn["window-1"] if each["name"].startswith("Congestion window")
+    )
+    assert window["x"][0] == pytest.approx(drawn["goodput"][0]["x"][0], abs=0.5), (
+        "the same interval of the transfer"
+    )
 
 
 def test_the_capacity_of_a_fading_link_follows_its_modcod(runs: list[Path]) -> None:
@@ -236,10 +273,16 @@ def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> N
     for figure in drawn:
         assert figure.table.rows, figure.key
         assert {len(row) for row in figure.table.rows} == {len(figure.table.columns)}
-        titles = [a["title"]["text"] for k, a in figure.document["layout"].items() if "axis" in k and "title" in a]
+        titles = [
+            a["title"]["text"]
+            for k, a in figure.document["layout"].items()
+            if "axis" in k and "title" in a
+        ]
         assert titles, figure.key
         for title in titles:
-            assert re.search(r"\((s|ms|µs|Mbit/s)\)$|^(MB|ms|packets|Request|dB|id|frames|Mbit/s)$", title), title
+            assert re.search(
+                r"\((s|ms|µs|Mbit/s)\)$|^(MB|ms|packets|Request|dB|id|frames|Mbit/s)$", title
+            ), title
 
 
 def test_slots_on_demand_are_drawn_and_constant_ones_are_not() -> None:
@@ -260,14 +303,18 @@ def test_slots_on_demand_are_drawn_and_constant_ones_are_not() -> None:
 def test_no_run_is_an_error_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run folder"):
         report.build(
-            {tmp_path: Collected(pl.DataFrame(), collect.Stored(loads=[], legs=[]))}, tmp_path / "x.html", "none"
+            {tmp_path: Collected(pl.DataFrame(), collect.Stored(loads=[], legs=[]))},
+            tmp_path / "x.html",
+            "none",
         )
     with pytest.raises(ConfigError, match="at least one"):
         report.build({}, tmp_path / "x.html", "none")
     assert not (tmp_path / "x.html").exists()
 
 
-@pytest.mark.parametrize("name", ["plan.json", "raw/link.jsonl", "raw/jobs.jsonl", "raw/calibration.json"])
+@pytest.mark.parametrize(
+    "name", ["plan.json", "raw/link.jsonl", "raw/jobs.jsonl", "raw/calibration.json"]
+)
 def test_a_report_of_a_damaged_run_says_what_is_missing(runs: list[Path], name: str) -> None:
     (runs[0] / name).write_text("{")
     text = page(runs)
@@ -302,30 +349,46 @@ def calibrate(run: Path) -> None:
     seal(run)
 
 
-def test_a_run_out_of_calibration_has_no_deviation_from_the_published_figure(runs: list[Path]) -> None:
+def test_a_run_out_of_calibration_has_no_deviation_from_the_published_figure(
+    runs: list[Path],
+) -> None:
     line = next(line for line in see(*runs).comparison() if line.protocol == "HTTP/3")
     assert (line.published, line.deviation) == ("1,314", "not measurable")
 
 
-def test_a_run_with_a_proxy_is_compared_with_the_published_figure_of_that_proxy(tmp_path: Path) -> None:
+def test_a_run_with_a_proxy_is_compared_with_the_published_figure_of_that_proxy(
+    tmp_path: Path,
+) -> None:
     lines: dict[str, view.PageComparison] = {}
-    for number, (protocol, pep) in enumerate((("h3", "quic-h3-capable"), ("h3", "quic-warm"), ("h1", "haproxy"))):
-        example = Example(f"2026-pep-{number}", scenario="web", duration_s=0, loads={protocol: 3}, pep=pep)
+    for number, (protocol, pep) in enumerate(
+        (("h3", "quic-h3-capable"), ("h3", "quic-warm"), ("h1", "haproxy"))
+    ):
+        example = Example(
+            f"2026-pep-{number}", scenario="web", duration_s=0, loads={protocol: 3}, pep=pep
+        )
         found = see(example_run.write(tmp_path, example)).comparison()
         lines |= {line.protocol: line for line in found if line.metric == "Page Load Time"}
     assert {name: line.published for name, line in lines.items()} == {
-        "HTTP/3, PEP quic-h3-capable": "7,344", "HTTP/3, PEP quic-warm": "", "HTTP/1.1, PEP haproxy": "11,144",
-    }  # fmt: skip
+        "HTTP/3, PEP quic-h3-capable": "7,344",
+        "HTTP/3, PEP quic-warm": "",
+        "HTTP/1.1, PEP haproxy": "11,144",
+    }
 
 
 def test_two_pages_of_a_run_are_two_groups(tmp_path: Path) -> None:
     run = example_run.write(tmp_path, Example(duration_s=0, loads={"h3": 3}))
     change(min(run.glob("raw/files/satlab_page_load-*/*.json")), page="light")
     seal(run)
-    lines = {line.protocol: bool(line.published) for line in see(run).comparison() if line.metric == "Page Load Time"}
+    lines = {
+        line.protocol: bool(line.published)
+        for line in see(run).comparison()
+        if line.metric == "Page Load Time"
+    }
     assert lines == {"kepler, HTTP/3": True, "light, HTTP/3": False}
     spread, _, _ = see(run).page_plots()  # and a waterfall each
-    assert [len(each["x"]) for each in spread.document["data"] if each["name"].endswith("published")] == [3, 0]
+    assert [
+        len(each["x"]) for each in spread.document["data"] if each["name"].endswith("published")
+    ] == [3, 0]
 
 
 def change_load(run: Path, **fields: Any) -> None:
@@ -355,14 +418,20 @@ def test_published_figures_are_not_shown_for_another_link(link: dict[str, Any] |
 @pytest.mark.parametrize(
     ("profile", "page_name", "protocol", "pep"),
     [
-        ("meo", "kepler", "h3", "none"), ("geo", "other", "h3", "none"), ("geo", "kepler", "h2", "none"),
-        ("geo", "kepler", "h3", "quic-warm"), ("geo", "kepler", "h1", "unknown"), ("geo", "kepler", "h1", "quic"),
+        ("meo", "kepler", "h3", "none"),
+        ("geo", "other", "h3", "none"),
+        ("geo", "kepler", "h2", "none"),
+        ("geo", "kepler", "h3", "quic-warm"),
+        ("geo", "kepler", "h1", "unknown"),
+        ("geo", "kepler", "h1", "quic"),
     ],
-)  # fmt: skip
+)
 def test_published_figures_are_not_shown_for_another_cell(
     profile: str, page_name: str, protocol: str, pep: str
 ) -> None:
-    assert published.published_ms(profile, page_name, protocol, pep, "page_load_time_ms", LINK) is None
+    assert (
+        published.published_ms(profile, page_name, protocol, pep, "page_load_time_ms", LINK) is None
+    )
 
 
 def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> None:
@@ -373,7 +442,9 @@ def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> No
     assert float(row["Largest window (MB)"]) > 0
 
 
-def test_p254_goodput_stands_next_to_what_the_link_carried_with_the_modcod_in_force(runs: list[Path]) -> None:
+def test_p254_goodput_stands_next_to_what_the_link_carried_with_the_modcod_in_force(
+    runs: list[Path],
+) -> None:
     fade(runs[0], adapts_at=150)
     what = see(runs[0])
     goodput = next(each for each in what.bulk_figures() if each.key == "goodput")
@@ -388,7 +459,10 @@ def test_p254_goodput_stands_next_to_what_the_link_carried_with_the_modcod_in_fo
 def test_failed_samples_and_calibration_are_in_the_first_row(runs: list[Path]) -> None:
     good, bad = see(runs[0]), see(*runs)
     assert [tile.state for tile in good.tiles()[-2:]] == ["good", "good"]
-    assert [(tile.figure, tile.state) for tile in bad.tiles()[-2:]] == [("11/12", "bad"), ("1", "bad")]
+    assert [(tile.figure, tile.state) for tile in bad.tiles()[-2:]] == [
+        ("11/12", "bad"),
+        ("1", "bad"),
+    ]
     (failure,) = bad.failures
     assert (failure.status, failure.reason, failure.place) == (
         "censored",
@@ -413,7 +487,11 @@ def test_a_run_without_end_is_marked(runs: list[Path]) -> None:
 
 def test_runs_are_named_by_what_differs(runs: list[Path]) -> None:
     names = list(see(*runs).names.values())
-    assert names == ["bulk_tcp over geo", "page_load over geo, protocol=h1", "page_load over geo, protocol=h3"]
+    assert names == [
+        "bulk_tcp over geo",
+        "page_load over geo, protocol=h1",
+        "page_load over geo, protocol=h3",
+    ]
 
 
 def test_runs_are_named_by_the_emulator_that_differs(runs: list[Path], tmp_path: Path) -> None:
@@ -463,11 +541,16 @@ def plant(run: Path) -> None:
     path = run / "raw" / "jobs.jsonl"
     jobs = [json.loads(line) for line in path.read_text().splitlines()]
     jobs = [job | {"label": HOSTILE, "entity": HOSTILE} for job in jobs]
-    jobs.append(jobs[0] | {"job_instance_id": 77, "status": "Error", "exit_code": 1, "log": HOSTILE})
+    jobs.append(
+        jobs[0] | {"job_instance_id": 77, "status": "Error", "exit_code": 1, "log": HOSTILE}
+    )
     path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
     for path in run.glob("raw/files/satlab_page_load-*/*.json"):
         load = json.loads(path.read_text())
-        resources = [r | {"name": f"https://x/{HOSTILE}", "initiator_type": HOSTILE} for r in load["resources"]]
+        resources = [
+            r | {"name": f"https://x/{HOSTILE}", "initiator_type": HOSTILE}
+            for r in load["resources"]
+        ]
         texts = dict.fromkeys(("reason", "page", "browser", "driver", "server", "url"), HOSTILE)
         change(path, **texts, resources=resources, protocols={HOSTILE: 75})
     checks = json.loads((run / "raw" / "calibration.json").read_text())["checks"]
@@ -478,9 +561,13 @@ def plant(run: Path) -> None:
     seal(run)
     named = dict.fromkeys(("scenario", "profile", "reason", "emulator"), HOSTILE)
     change(
-        run / "manifest.json", **named, status="failed", arguments={HOSTILE: HOSTILE},
-        versions={HOSTILE: HOSTILE}, host={"cpu": HOSTILE},
-    )  # fmt: skip
+        run / "manifest.json",
+        **named,
+        status="failed",
+        arguments={HOSTILE: HOSTILE},
+        versions={HOSTILE: HOSTILE},
+        host={"cpu": HOSTILE},
+    )
 
 
 def test_t14_hostile_text_is_shown_as_text(runs: list[Path]) -> None:
@@ -489,7 +576,9 @@ def test_t14_hostile_text_is_shown_as_text(runs: list[Path]) -> None:
     text = page(runs, HOSTILE)
     found = elements(text)
     assert len(found.scripts) == 1
-    assert not [tag for tag, attributes in found.tags if tag in {"img", "b"} or "onerror" in attributes]
+    assert not [
+        tag for tag, attributes in found.tags if tag in {"img", "b"} or "onerror" in attributes
+    ]
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", without_plotly(text))
     assert html.escape("<img src=x onerror=window.owned=1>") in text
     assert "{{7*7}}" in text
@@ -510,12 +599,17 @@ def test_hostile_text_cannot_steer_a_terminal(runs: list[Path]) -> None:
 
 
 def test_clean_keeps_ordinary_text() -> None:
-    assert clean("Page Load Time: 7.5 s \N{MINUS SIGN} ünïcode\n") == "Page Load Time: 7.5 s \N{MINUS SIGN} ünïcode\n"
+    assert (
+        clean("Page Load Time: 7.5 s \N{MINUS SIGN} ünïcode\n")
+        == "Page Load Time: 7.5 s \N{MINUS SIGN} ünïcode\n"
+    )
     assert clean("\x1b[2J\u202eabc\x00") == "\ufffd[2J\ufffdabc\ufffd"
 
 
 @pytest.mark.browser
-def test_a_browser_draws_every_plot_and_runs_nothing_planted(runs: list[Path], tmp_path: Path) -> None:
+def test_a_browser_draws_every_plot_and_runs_nothing_planted(
+    runs: list[Path], tmp_path: Path
+) -> None:
     from selenium.webdriver.support.wait import WebDriverWait
 
     from tests.browser import chromium
@@ -529,7 +623,12 @@ def test_a_browser_draws_every_plot_and_runs_nothing_planted(runs: list[Path], t
         WebDriverWait(browser, 20).until(lambda b: b.execute_script(drawn))
         assert browser.execute_script("return window.owned") is None
         assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
-        assert browser.execute_script("return document.querySelectorAll('img, .plot a, .plot script').length") == 0
+        assert (
+            browser.execute_script(
+                "return document.querySelectorAll('img, .plot a, .plot script').length"
+            )
+            == 0
+        )
         assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]  # no refused script, no error
     finally:
         browser.quit()
@@ -541,7 +640,12 @@ def test_a_browser_draws_every_plot_and_runs_nothing_planted(runs: list[Path], t
 def test_terminal_tables_hold_the_answers(runs: list[Path]) -> None:
     tables = report.terminal_tables([collect.gather(run) for run in runs])
     titles = [str(table.title) for table in tables]
-    assert titles == ["Bulk transfer", "Page loads, median ms", "Calibration", "Failed and cut-off samples"]
+    assert titles == [
+        "Bulk transfer",
+        "Page loads, median ms",
+        "Calibration",
+        "Failed and cut-off samples",
+    ]
     assert [table.row_count for table in tables] == [1, 2, 3, 1]
     assert report.terminal_tables([pl.DataFrame(schema=collect.SCHEMA)]) == []
 
@@ -564,10 +668,23 @@ def test_csv_has_the_columns_of_the_records(runs: list[Path]) -> None:
 
 
 def stream(entity: str, **values: Any) -> list[Row]:
-    labels = {"job": "satlab_stream", "instance": entity, "entity": entity, "function": f"stream to {entity}"}
+    labels = {
+        "job": "satlab_stream",
+        "instance": entity,
+        "entity": entity,
+        "function": f"stream to {entity}",
+    }
     shared = ("r1", "voip", "geo", "netns")
     rows = [
-        Row(*shared, metric, value, None, "ok", "", labels | ({"codec": "g711"} if metric == "mos" else {}))
+        Row(
+            *shared,
+            metric,
+            value,
+            None,
+            "ok",
+            "",
+            labels | ({"codec": "g711"} if metric == "mos" else {}),
+        )
         for metric, value in values.items()
     ]
     stats = {"min": 290.0, "median": 291.0, "p95": 295.0, "max": 300.0}
@@ -578,18 +695,47 @@ def stream(entity: str, **values: Any) -> list[Row]:
 
 
 def test_streams_have_delay_loss_and_quality() -> None:
-    rows = [*stream("client", mos=3.6, stream_loss_ratio=0.02, stream_jitter_ms=0.5), *stream("server")]
+    rows = [
+        *stream("client", mos=3.6, stream_loss_ratio=0.02, stream_jitter_ms=0.5),
+        *stream("server"),
+    ]
     voice, plain = read.streams(rows)
-    assert (voice.codec, voice.values["mos"], voice.values["one_way_delay_ms p95"]) == ("g711", 3.6, 295.0)
+    assert (voice.codec, voice.values["mos"], voice.values["one_way_delay_ms p95"]) == (
+        "g711",
+        3.6,
+        295.0,
+    )
     assert (plain.codec, plain.values.get("mos")) == ("", None)
 
 
 def test_videos_have_bitrate_start_and_stalls() -> None:
-    labels = {"job": "satlab_video", "instance": "3", "function": "video", "page": "video", "protocol": "h3", "n": "8"}
+    labels = {
+        "job": "satlab_video",
+        "instance": "3",
+        "function": "video",
+        "page": "video",
+        "protocol": "h3",
+        "n": "8",
+    }
     shared = ("r1", "video", "geo", "netns")
-    played = {"bitrate_bps": 3.2e6, "startup_ms": 1900.0, "stalls_count": 1.0, "stalled_s": 0.5, "switches_count": 3.0}
-    rows = [Row(*shared, f"video_{name}", value, None, "ok", "", labels) for name, value in played.items()]
-    failed = Row(*shared, "video_bitrate_bps", None, None, "failed", "stopped", labels | {"instance": "4"})
+    played = {
+        "bitrate_bps": 3.2e6,
+        "startup_ms": 1900.0,
+        "stalls_count": 1.0,
+        "stalled_s": 0.5,
+        "switches_count": 3.0,
+    }
+    rows = [
+        Row(*shared, f"video_{name}", value, None, "ok", "", labels)
+        for name, value in played.items()
+    ]
+    failed = Row(
+        *shared, "video_bitrate_bps", None, None, "failed", "stopped", labels | {"instance": "4"}
+    )
     one, other = read.videos([*rows, failed])
-    assert (one.name, one.values["video_stalls_count"], one.status) == ("video over HTTP/3", 1.0, "ok")
+    assert (one.name, one.values["video_stalls_count"], one.status) == (
+        "video over HTTP/3",
+        1.0,
+        "ok",
+    )
     assert (other.values["video_bitrate_bps"], other.reason) == (None, "stopped")

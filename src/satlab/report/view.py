@@ -14,7 +14,15 @@ import collect
 from satlab.report import capacity, figures, film, published, shares
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, PageGroup, Row, StreamFigure, VideoFigure
+from satlab.report.rows import (
+    PAGE_METRICS,
+    BulkTransfer,
+    PageFigure,
+    PageGroup,
+    Row,
+    StreamFigure,
+    VideoFigure,
+)
 from satlab.report.terminal import CHECKS, mbits, quantity
 
 
@@ -50,13 +58,20 @@ def read_run(folder: Path, run: collect.Collected) -> ReportRun:
     """Complete what was collected of a run folder. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
     loads = [(read.kind_of_load(one.load.protocol, one.pep), one.load) for one in run.stored.loads]
-    seen = [(read.kind_of_load(one.load.protocol, one.pep), one.load) for one in run.stored.observations]
+    seen = [
+        (read.kind_of_load(one.load.protocol, one.pep), one.load) for one in run.stored.observations
+    ]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return ReportRun(
-        about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
-        run.records, tuple(read.summaries([run.records])),
-        tuple(loads), tuple(altered), tuple(seen),
-    )  # fmt: skip
+        about,
+        _link_plan(folder / "plan.json"),
+        _options(folder / "plan.json") or ("--profile", about.profile),
+        run.records,
+        tuple(read.summaries([run.records])),
+        tuple(loads),
+        tuple(altered),
+        tuple(seen),
+    )
 
 
 def _link_plan(path: Path) -> Mapping[str, Any] | None:
@@ -64,7 +79,13 @@ def _link_plan(path: Path) -> Mapping[str, Any] | None:
     try:
         link = json.loads(path.read_text())["link"]
         for direction in ("forward", "return"):
-            for key in ("loss_ratio", "queue_bytes", "bdp_bytes", "tcp_goodput_bps", "one_way_delay_ms"):
+            for key in (
+                "loss_ratio",
+                "queue_bytes",
+                "bdp_bytes",
+                "tcp_goodput_bps",
+                "one_way_delay_ms",
+            ):
                 float(link[direction][key])
         float(link["rtt_ms"]["configured"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -84,7 +105,9 @@ def clean(text: str) -> str:
     """Replace control and bidirectional formatting characters, which could disguise a text."""
     kept = "\n\t"
     hidden = ("Cc", "Cf", "Cs", "Co", "Cn")
-    return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in kept else c for c in text)
+    return "".join(
+        "\ufffd" if unicodedata.category(c) in hidden and c not in kept else c for c in text
+    )
 
 
 @dataclass(frozen=True)
@@ -126,7 +149,9 @@ class View:
         self.voice = [stream for stream in read.streams(self.rows) if stream.codec]
         self.failures = read.failures(self.rows)
         self.published = self._published()
-        self.carried = {run_id: self._carried_by(run_id) for run_id in {one.run_id for one in self.transfers}}
+        self.carried = {
+            run_id: self._carried_by(run_id) for run_id in {one.run_id for one in self.transfers}
+        }
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
@@ -142,7 +167,9 @@ class View:
     def _voice_tile(self, one: StreamFigure) -> Tile:
         where = f"Voice to {one.labels.get('entity', '')}, {one.codec}, {one.profile}"
         mos = one.values["mos"]
-        return Tile("-" if mos is None else f"{mos:.2f}", "MOS", f"{where}: estimated by the E-model")
+        return Tile(
+            "-" if mos is None else f"{mos:.2f}", "MOS", f"{where}: estimated by the E-model"
+        )
 
     def _goodput_tile(self, one: BulkTransfer) -> Tile:
         where = f"{one.name} over {one.profile}"
@@ -166,13 +193,19 @@ class View:
         checks = [row for run in self.runs for row in _checks(run)]
         count = f"{sum(row.value == 1 for row in checks)}/{len(checks)}"
         if all(run.is_calibrated for run in self.runs):
-            return Tile(count, "", "Calibration checks held: the link was what the plan says", "good")
-        return Tile(count, "", "Calibration checks held, not all: read the figures with care", "bad")
+            return Tile(
+                count, "", "Calibration checks held: the link was what the plan says", "good"
+            )
+        return Tile(
+            count, "", "Calibration checks held, not all: read the figures with care", "bad"
+        )
 
     def _samples_tile(self) -> Tile:
         if not self.failures:
             return Tile("0", "", "No measurement failed or was cut off", "good")
-        return Tile(str(len(self.failures)), "", "Failed or cut off: listed below with the reason", "bad")
+        return Tile(
+            str(len(self.failures)), "", "Failed or cut off: listed below with the reason", "bad"
+        )
 
     def altered(self) -> list[tuple[str, str]]:
         """Return (run, finding) of every raw file that is not what its run wrote."""
@@ -203,8 +236,16 @@ class View:
             deviation = "not measurable"
         elif paper is not None and figure.median is not None:
             deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
-        spread = "" if figure.low is None or figure.high is None else f"{figure.low:,.0f} to {figure.high:,.0f}"
-        lost = [f"{n} {name}" for n, name in ((figure.failed, "failed"), (figure.censored, "cut off")) if n]
+        spread = (
+            ""
+            if figure.low is None or figure.high is None
+            else f"{figure.low:,.0f} to {figure.high:,.0f}"
+        )
+        lost = [
+            f"{n} {name}"
+            for n, name in ((figure.failed, "failed"), (figure.censored, "cut off"))
+            if n
+        ]
         return PageComparison(
             PAGE_METRICS[figure.metric],
             self._group_name(figure),
@@ -216,7 +257,8 @@ class View:
             figure.reason,
             first,
             ", ".join(
-                f"p{share} {STATUS['censored'] if v is None else f'{v:,.0f}'}" for share, v in figure.percentiles
+                f"p{share} {STATUS['censored'] if v is None else f'{v:,.0f}'}"
+                for share, v in figure.percentiles
             ),
         )
 
@@ -226,13 +268,22 @@ class View:
 
     def _bulk_cells(self, one: BulkTransfer) -> tuple[str, ...]:
         carried = self._carried_bps(one)
-        share = f"{one.goodput_bps / carried:.0%}" if carried and one.goodput_bps is not None else ""
+        share = (
+            f"{one.goodput_bps / carried:.0%}" if carried and one.goodput_bps is not None else ""
+        )
         return (
-            self.names[one.run_id], f"{one.name} {one.labels.get('direction', '')}".strip(),
-            mbits(one.goodput_bps) if one.goodput_bps is not None else STATUS[one.status], mbits(one.steady_bps),
-            mbits(carried), share, _count(one.received_bytes, 1e-6, 2), _count(one.time_s, 1, 1),
-            one.lost or _count(one.retransmits, 1, 0), _count(one.cwnd_max_bytes, 1e-6, 2), _count(one.rtt_ms, 1, 0),
-        )  # fmt: skip
+            self.names[one.run_id],
+            f"{one.name} {one.labels.get('direction', '')}".strip(),
+            mbits(one.goodput_bps) if one.goodput_bps is not None else STATUS[one.status],
+            mbits(one.steady_bps),
+            mbits(carried),
+            share,
+            _count(one.received_bytes, 1e-6, 2),
+            _count(one.time_s, 1, 1),
+            one.lost or _count(one.retransmits, 1, 0),
+            _count(one.cwnd_max_bytes, 1e-6, 2),
+            _count(one.rtt_ms, 1, 0),
+        )
 
     def streams(self) -> list[tuple[str, ...]]:
         """Return the cells of the streams' table, as in `STREAM_COLUMNS`."""
@@ -245,8 +296,19 @@ class View:
         delays = (value(f"one_way_delay_ms {stat}", 1) for stat in ("min", "p95", "max"))
         median = value("one_way_delay_ms median", 1) if one.status == "ok" else STATUS[one.status]
         return (
-            *(self.names[one.run_id], one.labels.get("function", ""), one.codec, value("mos", 2), median, *delays),
-            *(value("stream_jitter_ms", 2), value("stream_loss_ratio", 2, 100), value("mouth_to_ear_ms", 0)),
+            *(
+                self.names[one.run_id],
+                one.labels.get("function", ""),
+                one.codec,
+                value("mos", 2),
+                median,
+                *delays,
+            ),
+            *(
+                value("stream_jitter_ms", 2),
+                value("stream_loss_ratio", 2, 100),
+                value("mouth_to_ear_ms", 0),
+            ),
         )
 
     def videos(self) -> list[tuple[str, ...]]:
@@ -255,7 +317,10 @@ class View:
 
     def calibration(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its checks), each as in `CALIBRATION_COLUMNS`."""
-        return [(self.names[run.manifest.run_id], [_check(row) for row in _checks(run)]) for run in self.runs]
+        return [
+            (self.names[run.manifest.run_id], [_check(row) for row in _checks(run)])
+            for run in self.runs
+        ]
 
     def link(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its directions): what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
@@ -263,22 +328,30 @@ class View:
 
     def terminals(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its terminals) of the runs with several, as in `TERMINAL_COLUMNS`."""
-        found = [(self.names[run.manifest.run_id], shares.terminal_rows(run.rows)) for run in self.runs]
+        found = [
+            (self.names[run.manifest.run_id], shares.terminal_rows(run.rows)) for run in self.runs
+        ]
         return [(name, lines) for name, lines in found if lines]
 
     def queues(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its queues) of the runs with times in queues, as in `QUEUE_COLUMNS`."""
-        found = [(self.names[run.manifest.run_id], shares.queue_rows(run.rows)) for run in self.runs]
+        found = [
+            (self.names[run.manifest.run_id], shares.queue_rows(run.rows)) for run in self.runs
+        ]
         return [(name, lines) for name, lines in found if lines]
 
     def fairness(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its indexes of fairness), as in `FAIRNESS_COLUMNS`."""
-        found = [(self.names[run.manifest.run_id], shares.fairness_rows(run.rows)) for run in self.runs]
+        found = [
+            (self.names[run.manifest.run_id], shares.fairness_rows(run.rows)) for run in self.runs
+        ]
         return [(name, lines) for name, lines in found if lines]
 
     def clients(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its clients) of the runs with page loads of several, as in `CLIENT_COLUMNS`."""
-        found = [(self.names[run.manifest.run_id], shares.client_rows(run.rows)) for run in self.runs]
+        found = [
+            (self.names[run.manifest.run_id], shares.client_rows(run.rows)) for run in self.runs
+        ]
         return [(name, lines) for name, lines in found if lines]
 
     # --- figures ----------------------------------------------------------------------------------------------------
@@ -286,7 +359,10 @@ class View:
     def bulk_figures(self) -> list[Figure]:
         """Draw goodput of all transfers, then window and queue of each."""
         bulks = [self._bulk(one) for one in self.transfers if one.labels.get("transfer")]
-        drawn = [figures.goodput(bulks), *(figures.window(bulk, n) for n, bulk in enumerate(bulks, start=1))]
+        drawn = [
+            figures.goodput(bulks),
+            *(figures.window(bulk, n) for n, bulk in enumerate(bulks, start=1)),
+        ]
         return [figure for figure in drawn if figure]
 
     def page_plots(self) -> list[Figure]:
@@ -294,9 +370,14 @@ class View:
         groups = self._page_groups()
         spread = figures.page_spread(self.rows, self.page_figures, self.published, groups)
         typical = [(load, name) for group, name in groups.items() if (load := self._typical(group))]
-        until_s = max((r.response_end_ms / 1000 for load, _ in typical for r in load.resources), default=0.0)
+        until_s = max(
+            (r.response_end_ms / 1000 for load, _ in typical for r in load.resources), default=0.0
+        )
         until_s = max([until_s, *((load.page_load_time_ms or 0) / 1000 for load, _ in typical)])
-        falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
+        falls = [
+            figures.waterfall(load, name, n, until_s)
+            for n, (load, name) in enumerate(typical, start=1)
+        ]
         return ([spread] if spread else []) + falls
 
     def filmstrip(self) -> film.Filmstrip | None:
@@ -306,33 +387,57 @@ class View:
     def phase_plots(self) -> list[Figure]:
         """Draw the phases of the requests of typical observed loads, all over the same time."""
         loads = self._observed()
-        until_s = max((one.end_ms or 0.0 for _, load in loads for one in load.requests), default=0.0) / 1000
-        return [film.phases(load, name, n, until_s) for n, (name, load) in enumerate(loads, start=1)]
+        until_s = (
+            max((one.end_ms or 0.0 for _, load in loads for one in load.requests), default=0.0)
+            / 1000
+        )
+        return [
+            film.phases(load, name, n, until_s) for n, (name, load) in enumerate(loads, start=1)
+        ]
 
     def _observed(self) -> list[tuple[str, collect.PageObservation]]:
         def seen(group: PageGroup) -> list[collect.PageObservation]:
-            return [load for kind, load in self._run(group.run_id).observations if (load.page, kind) == group[1:]]
+            return [
+                load
+                for kind, load in self._run(group.run_id).observations
+                if (load.page, kind) == group[1:]
+            ]
 
-        return [(name, load) for group, name in self._page_groups().items() if (load := film.typical(seen(group)))]
+        return [
+            (name, load)
+            for group, name in self._page_groups().items()
+            if (load := film.typical(seen(group)))
+        ]
 
     def link_figures(self) -> list[Figure]:
         """Draw the MODCODs of forward links, the slots of return links on demand, and the release error of all runs."""
         runs = list(enumerate(self.runs, start=1))
         adapted = [figures.adaptation(self._fading(run), n) for n, run in runs]
-        slots = [figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n) for n, run in runs]
+        slots = [
+            figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n)
+            for n, run in runs
+        ]
         return [figure for figure in (*adapted, *slots, self._lateness()) if figure]
 
     def _fading(self, run: ReportRun) -> figures.Fading:
         sent = {
             row.labels["modcod"]: row.value
             for row in run.rows
-            if row.metric == "link_modcod_frames" and row.labels["direction"] == "forward" and row.value is not None
+            if row.metric == "link_modcod_frames"
+            and row.labels["direction"] == "forward"
+            and row.value is not None
         }
         forward = (run.link or {}).get("forward", {})
-        return figures.Fading(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, sent, forward)
+        return figures.Fading(
+            self.names[run.manifest.run_id], run.jobs_start_s, run.frame, sent, forward
+        )
 
     def _lateness(self) -> Figure | None:
-        limits = [row.value for row in self.rows if row.metric == "link_late_limit_us" and row.value is not None]
+        limits = [
+            row.value
+            for row in self.rows
+            if row.metric == "link_late_limit_us" and row.value is not None
+        ]
         runs = [(self.names[run.manifest.run_id], run.jobs_start_s, run.frame) for run in self.runs]
         return figures.lateness(runs, min(limits, default=None))
 
@@ -344,9 +449,15 @@ class View:
         queue = None if run.link is None else float(run.link["forward"]["queue_bytes"])
         changing = self._carried(one)
         return Bulk(
-            name, run.frame, one.labels["transfer"], run.jobs_start_s, one.clock_error_s, self._carried_bps(one), queue,
+            name,
+            run.frame,
+            one.labels["transfer"],
+            run.jobs_start_s,
+            one.clock_error_s,
+            self._carried_bps(one),
+            queue,
             changing if len(changing) > 1 else (),
-        )  # fmt: skip
+        )
 
     def _typical(self, group: PageGroup) -> collect.PageLoad | None:
         """Return the load whose Page Load Time is nearest the median."""
@@ -377,14 +488,21 @@ class View:
         if run.link is None or one.labels.get("transport") != "TCP":
             return None
         transfer = one.labels.get("transfer")  # those of FTP have no series
-        arrived = [] if transfer is None else read.series(run.frame, "goodput_bps", transfer=transfer)
-        measured = capacity.mean_bps(self._carried(one), (t_s - run.jobs_start_s for t_s, _ in arrived))
+        arrived = (
+            [] if transfer is None else read.series(run.frame, "goodput_bps", transfer=transfer)
+        )
+        measured = capacity.mean_bps(
+            self._carried(one), (t_s - run.jobs_start_s for t_s, _ in arrived)
+        )
         direction = "forward" if one.labels.get("direction") == "download" else "return"
         return float(run.link[direction]["tcp_goodput_bps"]) if measured is None else measured
 
     def _carried(self, one: BulkTransfer) -> figures.Points:
         """Return what the forward link carries from when on; empty where that is not known."""
-        is_tcp_down = (one.labels.get("transport"), one.labels.get("direction")) == ("TCP", "download")
+        is_tcp_down = (one.labels.get("transport"), one.labels.get("direction")) == (
+            "TCP",
+            "download",
+        )
         return self.carried[one.run_id] if is_tcp_down else ()
 
     def _carried_by(self, run_id: str) -> figures.Points:
@@ -392,7 +510,9 @@ class View:
         if run.link is None:
             return ()
         modcod_ids = read.series(run.frame, "link_modcod_id", direction="forward")
-        return capacity.over_time([(t_s - run.jobs_start_s, value) for t_s, value in modcod_ids], run.link["forward"])
+        return capacity.over_time(
+            [(t_s - run.jobs_start_s, value) for t_s, value in modcod_ids], run.link["forward"]
+        )
 
     def _page_groups(self) -> dict[PageGroup, str]:
         return {figure.group: self._group_name(figure) for figure in self.page_figures}
@@ -414,11 +534,31 @@ class View:
 
 
 BULK_COLUMNS = (
-    "Run", "Transfer", "Goodput (Mbit/s)", "Steady (Mbit/s)", "Link carries (Mbit/s)", "Share", "Received (MB)",
-    "Time (s)", "Retransmitted or lost", "Largest window (MB)", "Median RTT (ms)",
-)  # fmt: skip
+    "Run",
+    "Transfer",
+    "Goodput (Mbit/s)",
+    "Steady (Mbit/s)",
+    "Link carries (Mbit/s)",
+    "Share",
+    "Received (MB)",
+    "Time (s)",
+    "Retransmitted or lost",
+    "Largest window (MB)",
+    "Median RTT (ms)",
+)
 STREAM_COLUMNS = (
-    *("Run", "Stream", "Codec", "MOS", "Delay, median ms", "Min ms", "95 % ms", "Max ms", "Jitter ms", "Loss %"),
+    *(
+        "Run",
+        "Stream",
+        "Codec",
+        "MOS",
+        "Delay, median ms",
+        "Min ms",
+        "95 % ms",
+        "Max ms",
+        "Jitter ms",
+        "Loss %",
+    ),
     "Mouth to ear ms",
 )
 VIDEO_COLUMNS = (
@@ -432,22 +572,37 @@ VIDEO_COLUMNS = (
     "Switches",
 )
 LINK_COLUMNS = (
-    "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
-    "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",
-)  # fmt: skip
+    "Direction",
+    "Released (MB)",
+    "Dropped, queue full (packets)",
+    "Lost on the link (packets)",
+    "Largest queue (MB)",
+    "Release error p50 (µs)",
+    "p99 (µs)",
+    "max (µs)",
+)
 CALIBRATION_COLUMNS = ("Check", "Verdict", "Measured", "Expected", "Low", "High", "Unit", "Note")
 STATUS = {"failed": "failed", "censored": "cut off", "ok": "ok"}
 LINK_METRICS = {
-    "link_out_bytes": 1e-6, "link_dropped_packets": 1, "link_lost_packets": 1, "link_queue_max_bytes": 1e-6,
-    "link_release_late_p50_us": 1, "link_release_late_p99_us": 1, "link_release_late_max_us": 1,
-}  # fmt: skip
+    "link_out_bytes": 1e-6,
+    "link_dropped_packets": 1,
+    "link_lost_packets": 1,
+    "link_queue_max_bytes": 1e-6,
+    "link_release_late_p50_us": 1,
+    "link_release_late_p99_us": 1,
+    "link_release_late_max_us": 1,
+}
 
 
 def _video_tile(one: VideoFigure) -> Tile:
     bitrate, stalls = one.values["video_bitrate_bps"], one.values.get("video_stalls_count")
     if bitrate is None:
         return Tile(STATUS[one.status], "", f"{one.name}, {one.profile}: {one.reason}", "bad")
-    stalled = f"{stalls:.0f} stalls, {one.values.get('video_stalled_s') or 0:.1f} s" if stalls else "no stall"
+    stalled = (
+        f"{stalls:.0f} stalls, {one.values.get('video_stalled_s') or 0:.1f} s"
+        if stalls
+        else "no stall"
+    )
     return Tile(mbits(bitrate), "Mbit/s", f"{one.name}, {one.profile}: mean bitrate; {stalled}")
 
 
@@ -458,7 +613,14 @@ def _video_cells(one: VideoFigure) -> tuple[str, ...]:
     bitrate = value("bitrate_bps", 2, 1e-6) if one.status == "ok" else STATUS[one.status]
     stalls = value("stalls_count", 0), value("stalled_s", 1)
     segments = one.labels.get("n", "")  # none where nothing was stored
-    return (one.name, segments, bitrate, value("startup_ms", 2, 1e-3), *stalls, value("switches_count", 0))
+    return (
+        one.name,
+        segments,
+        bitrate,
+        value("startup_ms", 2, 1e-3),
+        *stalls,
+        value("switches_count", 0),
+    )
 
 
 def _checks(run: ReportRun) -> list[Row]:
@@ -467,7 +629,10 @@ def _checks(run: ReportRun) -> list[Row]:
 
 def _check(row: Row) -> tuple[str, ...]:
     labels = row.labels
-    pairs = [quantity(labels.get(key, "none"), labels["unit"]) for key in ("measured", "expected", "low", "high")]
+    pairs = [
+        quantity(labels.get(key, "none"), labels["unit"])
+        for key in ("measured", "expected", "low", "high")
+    ]
     verdict = "not measured" if row.value is None else "ok" if row.value else "outside"
     name = CHECKS.get(labels["check"], labels["check"])
     return name, verdict, *(number for number, _ in pairs), pairs[1][1], labels["note"]
@@ -488,14 +653,19 @@ def _directions(run: ReportRun) -> list[tuple[str, ...]]:
 
 def _names(runs: Sequence[ReportRun]) -> dict[str, str]:
     """Name runs by scenario and profile; alike ones also by what differs of emulator and arguments, or by their id."""
-    short = {run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs}
+    short = {
+        run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs
+    }
     for name in [name for name, count in Counter(short.values()).items() if count > 1]:
         alike = [run.manifest for run in runs if short[run.manifest.run_id] == name]
         settings = [{"emulator": one.emulator, **one.arguments} for one in alike]
         for about, differing in zip(alike, _differing(settings), strict=True):
             short[about.run_id] = f"{name}, {differing or about.run_id}"
     again = Counter(short.values())
-    return {run_id: name if again[name] == 1 else f"{name}, {run_id[-4:]}" for run_id, name in short.items()}
+    return {
+        run_id: name if again[name] == 1 else f"{name}, {run_id[-4:]}"
+        for run_id, name in short.items()
+    }
 
 
 def _differing(arguments: Sequence[Mapping[str, str]]) -> list[str]:
@@ -526,7 +696,10 @@ def _facts(run: ReportRun) -> list[tuple[str, str]]:
         ("lab, emulator, seed", f"{about.lab}, {about.emulator}, {about.seed}"),
         ("arguments", ", ".join(f"{k}={v}" for k, v in sorted(about.arguments.items())) or "none"),
         ("host", host),
-        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(about.versions.items()))),
+        (
+            "versions",
+            ", ".join(f"{name} {version}" for name, version in sorted(about.versions.items())),
+        ),
         ("raw files", f"{len(about.files)}, {'changed since' if run.altered else 'as written'}"),
     ]
     if run.link is not None:

@@ -43,7 +43,13 @@ class CalibrationCheck:
 
 
 def check(
-    name: str, unit: str, expected: float, measured: float | None, low: float, high: float, note: str = ""
+    name: str,
+    unit: str,
+    expected: float,
+    measured: float | None,
+    low: float,
+    high: float,
+    note: str = "",
 ) -> CalibrationCheck:
     """Compare a measured value with its limits; a missing value is never ok."""
     is_ok = measured is not None and low <= measured <= high
@@ -57,11 +63,29 @@ def before(
     expected = expectation(plan, emulator)
     rtt = probe.rtt.mean_ms if probe.rtt else None
     rtt_note = probe.notes.get("rtt", str(probe.rtt))
-    rate_note = probe.notes.get("rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate")
+    rate_note = probe.notes.get(
+        "rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate"
+    )
     rate_low, rate_high = expected.rate_low_bps, expected.rate_high_bps
     checks = [
-        check("rtt_ms", "ms", expected.rtt_ms, rtt, expected.rtt_low_ms, expected.rtt_high_ms, rtt_note),
-        check("forward_udp_goodput_bps", "bit/s", expected.rate_bps, probe.rate_bps, rate_low, rate_high, rate_note),
+        check(
+            "rtt_ms",
+            "ms",
+            expected.rtt_ms,
+            rtt,
+            expected.rtt_low_ms,
+            expected.rtt_high_ms,
+            rtt_note,
+        ),
+        check(
+            "forward_udp_goodput_bps",
+            "bit/s",
+            expected.rate_bps,
+            probe.rate_bps,
+            rate_low,
+            rate_high,
+            rate_note,
+        ),
     ]
     return [*checks, _loss_check(plan, probe)] if expected.loss and not has_defects else checks
 
@@ -86,15 +110,21 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
         return check("forward_loss_ratio", "", p, None, 0, 0, note or "no packet was seen")
     low, high = p, p
     if plan.forward.loss_unit == "frame":
-        spans = math.ceil((PROBE_DATAGRAM_BYTES + IP_UDP_HEADER_BYTES) / plan.forward.frame_payload_bytes)
+        spans = math.ceil(
+            (PROBE_DATAGRAM_BYTES + IP_UDP_HEADER_BYTES) / plan.forward.frame_payload_bytes
+        )
         high = 1 - (1 - p) ** (spans + 1)
     if set(plan.forward.loss_models) - {"bernoulli"}:
         low, high = 0.0, 1.0
     slack = LOSS_DEVIATIONS * math.sqrt(high * (1 - high) / probe.packets) + LOSS_SLACK
     measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
     # The queue counts on after the receiver's end: neither number is a part of the other.
-    counts = f"{probe.lost_packets} of {probe.packets} missed; the queue dropped {probe.queue_drops}"
-    return check("forward_loss_ratio", "", p, measured, max(0.0, low - slack), high + slack, note or counts)
+    counts = (
+        f"{probe.lost_packets} of {probe.packets} missed; the queue dropped {probe.queue_drops}"
+    )
+    return check(
+        "forward_loss_ratio", "", p, measured, max(0.0, low - slack), high + slack, note or counts
+    )
 
 
 def during(
@@ -123,27 +153,42 @@ def during(
     checks = []
     for direction in expected.watched:
         count = released[direction]
-        note = f"later than {limit} us, of {count}; max {worst[direction]:.0f} us" if count else "no packet crossed"
+        note = (
+            f"later than {limit} us, of {count}; max {worst[direction]:.0f} us"
+            if count
+            else "no packet crossed"
+        )
         most = max(LATE_RATIO_LIMIT, 1 / max(count, 1))
         ratio = late[direction] / max(count, 1)
         checks.append(check(f"late_packet_ratio.{direction}", "", 0, ratio, 0, most, note))
     return checks
 
 
-def opensand_losses(since: Mapping[str, int | None], until: Mapping[str, int | None]) -> list[CalibrationCheck]:
+def opensand_losses(
+    since: Mapping[str, int | None], until: Mapping[str, int | None]
+) -> list[CalibrationCheck]:
     """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full queue marks the run.
 
     `since` and `until` are counts by cause; what was lost before, while the link was probed at its full rate, is noted.
     """
-    return [_loss_of_opensand(loss, since.get(loss.cause), until[loss.cause]) for loss in opensand.LOSSES]
+    return [
+        _loss_of_opensand(loss, since.get(loss.cause), until[loss.cause])
+        for loss in opensand.LOSSES
+    ]
 
 
-def _loss_of_opensand(loss: opensand.Loss, since: int | None, until: int | None) -> CalibrationCheck:
+def _loss_of_opensand(
+    loss: opensand.Loss, since: int | None, until: int | None
+) -> CalibrationCheck:
     name = f"opensand_losses.{loss.cause}"
     if since is None or until is None:
         return check(name, loss.unit, 0, None, 0, 0, "OpenSAND's logs cannot be read")
     before = f"{since} more during calibration"
-    note = f"{loss.meaning}; {before}. Remedy: {loss.remedy}" if until > since else f"none in its logs; {before}"
+    note = (
+        f"{loss.meaning}; {before}. Remedy: {loss.remedy}"
+        if until > since
+        else f"none in its logs; {before}"
+    )
     return check(name, loss.unit, 0, until - since, 0, 0, note)
 
 
@@ -153,7 +198,9 @@ def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:
 
 
 def _measured(found: CalibrationCheck) -> str:
-    return "not measured" if found.measured is None else f"{found.measured:.6g} {found.unit}".rstrip()
+    return (
+        "not measured" if found.measured is None else f"{found.measured:.6g} {found.unit}".rstrip()
+    )
 
 
 def verdict(checks: Sequence[CalibrationCheck]) -> str:

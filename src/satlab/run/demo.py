@@ -33,7 +33,13 @@ class Demo:
     def request(self) -> RunRequest:
         """Return the run: one lab, calibrated once, in which one measurement follows the other."""
         values = {"duration": f"{self.duration_s:g}", "runs": str(self.loads)}
-        return RunRequest(SCENARIOS / "demo.json", LinkOptions(profile=self.profile), values, self.runs, report=False)
+        return RunRequest(
+            SCENARIOS / "demo.json",
+            LinkOptions(profile=self.profile),
+            values,
+            self.runs,
+            report=False,
+        )
 
     def run(self, log: ProgressLog, stop: threading.Event, show: Show) -> int:
         """Run it, show the table and the report's path; the status is the run's."""

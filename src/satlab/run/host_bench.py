@@ -75,7 +75,9 @@ def known(digest: str) -> Mapping[str, Any] | None:
         found = json.loads(_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    is_ours = isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("stamp") == digest
+    is_ours = (
+        isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("stamp") == digest
+    )
     return found if is_ours and isinstance(found.get("labs"), int) else None
 
 
@@ -84,9 +86,13 @@ def lines(result: Mapping[str, Any]) -> list[str]:
     rows = []
     for count, labs in result["tried"].items():
         bad = sorted({name for deviations in labs for name in deviations})
-        rows.append(f"{count} labs at once: {'out of calibration: ' + ', '.join(bad) if bad else 'all in calibration'}")
+        rows.append(
+            f"{count} labs at once: {'out of calibration: ' + ', '.join(bad) if bad else 'all in calibration'}"
+        )
     rows.append(f"timers: 99 % of wake-ups within {result['timer_p99_us']:g} us")
-    rows.append(f"campaigns measure {max(1, result['labs'])} labs at once on this host (stamp {result['stamp']})")
+    rows.append(
+        f"campaigns measure {max(1, result['labs'])} labs at once on this host (stamp {result['stamp']})"
+    )
     return rows
 
 

@@ -71,7 +71,15 @@ def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
 def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[CalibrationCheck]:
     """Judge for how long each program of a transfer could run and had no core."""
     return [
-        check(f"cpu_wait_ratio.{name}", "", 0, seconds / length_s, 0, PROGRAM_WAIT_LIMIT, f"in {length_s:.1f} s")
+        check(
+            f"cpu_wait_ratio.{name}",
+            "",
+            0,
+            seconds / length_s,
+            0,
+            PROGRAM_WAIT_LIMIT,
+            f"in {length_s:.1f} s",
+        )
         for name, seconds in waited_s.items()
         if length_s > 0
     ]
@@ -80,7 +88,11 @@ def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[Calibrat
 def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
     """Judge the job that lacked a core for the largest share of its time; nothing without one whose waits are known."""
     lengths = {job: job.stop_unix_s - job.start_unix_s for job in jobs if job.waited_s is not None}
-    ratios = {job: (job.waited_s or 0.0) / length for job, length in lengths.items() if length >= SHORTEST_JOB_S}
+    ratios = {
+        job: (job.waited_s or 0.0) / length
+        for job, length in lengths.items()
+        if length >= SHORTEST_JOB_S
+    }
     if not ratios:
         return []
     worst = max(ratios, key=ratios.__getitem__)
@@ -118,7 +130,9 @@ class HostState:
     own_ticks: int = 0
 
 
-def state(nodes: Iterable[str], inside: Callable[[str, Callable[[], PacketCounts]], PacketCounts]) -> HostState:
+def state(
+    nodes: Iterable[str], inside: Callable[[str, Callable[[], PacketCounts]], PacketCounts]
+) -> HostState:
     """Read the counters now; `inside` runs a function in the namespace of a node."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     uptime_s = float(Path("/proc/uptime").read_text().split()[0])
@@ -126,7 +140,14 @@ def state(nodes: Iterable[str], inside: Callable[[str, Callable[[], PacketCounts
     by_node = {node: inside(node, counts) for node in nodes}
     idle, working = sum(ticks[3:5]), sum(ticks[:3])
     return HostState(
-        sum(ticks[:8]), ticks[7], _memory_us(), uptime_s, by_node, idle, working, tree_ticks(os.getpid(), _processes())
+        sum(ticks[:8]),
+        ticks[7],
+        _memory_us(),
+        uptime_s,
+        by_node,
+        idle,
+        working,
+        tree_ticks(os.getpid(), _processes()),
     )
 
 
@@ -184,11 +205,23 @@ def between(before: HostState, after: HostState) -> list[CalibrationCheck]:
     """Judge what happened between two states."""
     ticks = after.total_ticks - before.total_ticks
     stolen = (after.stolen_ticks - before.stolen_ticks) / ticks if ticks > 0 else 0.0
-    checks = [check("cpu_steal_ratio", "", 0, stolen, 0, STEAL_LIMIT, "CPU time taken by other machines")]
+    checks = [
+        check("cpu_steal_ratio", "", 0, stolen, 0, STEAL_LIMIT, "CPU time taken by other machines")
+    ]
     length_s = after.uptime_s - before.uptime_s
     if before.memory_us is not None and after.memory_us is not None and length_s > 0:
         ratio = (after.memory_us - before.memory_us) / 1e6 / length_s
-        checks.append(check("memory_wait_ratio", "", 0, ratio, 0, MEMORY_PRESSURE_LIMIT, "tasks waited for memory"))
+        checks.append(
+            check(
+                "memory_wait_ratio",
+                "",
+                0,
+                ratio,
+                0,
+                MEMORY_PRESSURE_LIMIT,
+                "tasks waited for memory",
+            )
+        )
     return [*checks, _others(before, after), _lost_packets(before, after)]
 
 
@@ -199,7 +232,9 @@ def _others(before: HostState, after: HostState) -> CalibrationCheck:
         for name in ("total_ticks", "idle_ticks", "working_ticks", "own_ticks")
     }
     ratio = max(0, spent["working_ticks"] - spent["own_ticks"]) / max(spent["total_ticks"], 1)
-    idle_cores = spent["idle_ticks"] / max((after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK"), 1)
+    idle_cores = spent["idle_ticks"] / max(
+        (after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK"), 1
+    )
     limit = OTHERS_LIMIT if idle_cores < IDLE_CORES else 1.0
     note = f"CPU time of processes outside the measurement; {idle_cores:.1f} cores were idle"
     return check("cpu_others_ratio", "", 0, ratio, 0, limit, note)

@@ -38,7 +38,13 @@ BATCH_BYTES = 1 << 20
 _PORT = 8086
 _OTHER_DURATION = "retention policy conflicts with an existing policy"
 _UNFIT = "\N{REPLACEMENT CHARACTER}"
-_TAGS = ("agent_name", "job_instance_id", "scenario_instance_id", "owner_scenario_instance_id", "suffix")
+_TAGS = (
+    "agent_name",
+    "job_instance_id",
+    "scenario_instance_id",
+    "owner_scenario_instance_id",
+    "suffix",
+)
 
 
 class RefusedError(Exception):
@@ -54,13 +60,20 @@ def line(record: Mapping[str, Any], run_id: str) -> str:
     fields = [
         f"{_key(name)}={_field(value)}"
         for name, value in record.items()
-        if name and name not in ("_metadata", "time") and value is not None  # `time` is InfluxDB's own
+        if name
+        and name not in ("_metadata", "time")
+        and value is not None  # `time` is InfluxDB's own
     ]
     if not fields:
         return ""
     tags = {"@run_id": run_id, "@stored_file": "true" if about["is_file"] else "false"}
     tags |= {f"@{name}": str(about[name]) for name in _TAGS if about.get(name) not in (None, "")}
-    head = ",".join([_key(about["job_name"]), *(f"{_key(name)}={_key(text)}" for name, text in sorted(tags.items()))])
+    head = ",".join(
+        [
+            _key(about["job_name"]),
+            *(f"{_key(name)}={_key(text)}" for name, text in sorted(tags.items())),
+        ]
+    )
     return f"{head} {','.join(fields)} {int(about['time'])}"
 
 
@@ -68,9 +81,15 @@ def link_points(sample: Mapping[str, Any], run_id: str) -> list[str]:
     """Return a point for each direction of a line of the link (schemas/link-metrics.schema.json) that is a sample."""
     if sample["type"] != "sample":
         return []
-    about = {"time": 1000 * sample["t_unix_s"], "is_file": False, "job_name": "satlink", "agent_name": "sat"}
+    about = {
+        "time": 1000 * sample["t_unix_s"],
+        "is_file": False,
+        "job_name": "satlink",
+        "agent_name": "sat",
+    }
     records = [
-        {field: figures.get(field) for field in prometheus.HELP} | {"_metadata": about | {"suffix": direction}}
+        {field: figures.get(field) for field in prometheus.HELP}
+        | {"_metadata": about | {"suffix": direction}}
         for direction, figures in sample.items()
         if isinstance(figures, dict)  # null: another emulator carries it
     ]
@@ -113,9 +132,14 @@ class Database:
         """Read `http[s]://[user:password@]host[:port][/database]`. Raises ConfigError."""
         parts = service_url.parse(url, _PORT)
         if parts is None or parts.path.count("/") > 1:
-            raise ConfigError("the InfluxDB is not a URL", hint="write http://[user:password@]host[:8086][/openbach]")
+            raise ConfigError(
+                "the InfluxDB is not a URL",
+                hint="write http://[user:password@]host[:8086][/openbach]",
+            )
         name = unquote(parts.path.strip("/")) or cls.name
-        return cls(parts.host, parts.port, name, cls.policy, parts.user, parts.password, parts.secure)
+        return cls(
+            parts.host, parts.port, name, cls.policy, parts.user, parts.password, parts.secure
+        )
 
     def __str__(self) -> str:
         """Return the place without user and password."""
@@ -126,7 +150,9 @@ class Database:
 
         Raises HostError.
         """
-        name, policy = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (self.name, self.policy))
+        name, policy = (
+            text.replace("\\", "\\\\").replace('"', '\\"') for text in (self.name, self.policy)
+        )
         try:
             self.query(f'CREATE DATABASE "{name}" WITH DURATION INF REPLICATION 1 NAME "{policy}"')
         except HostError as error:
@@ -136,10 +162,14 @@ class Database:
     def query(self, text: str) -> list[dict[str, Any]]:
         """Run an InfluxQL statement and return its series. Raises HostError."""
         try:
-            body = self._post("/query", {"db": self.name, "rp": self.policy, "epoch": "ms", "q": text}, b"")
+            body = self._post(
+                "/query", {"db": self.name, "rp": self.policy, "epoch": "ms", "q": text}, b""
+            )
             result = json.loads(body)["results"][0]
         except (RefusedError, ValueError, LookupError) as error:
-            raise HostError(f"{self}: {error}", "look at the database's log, or leave --influx out") from error
+            raise HostError(
+                f"{self}: {error}", "look at the database's log, or leave --influx out"
+            ) from error
         if "error" in result:
             raise HostError(f"{self}: {result['error']}", "grant the user the privilege")
         series: list[dict[str, Any]] = result.get("series", [])
@@ -148,7 +178,11 @@ class Database:
     def write(self, points: Sequence[str]) -> None:
         """Store points. Raises HostError when the database does not answer, RefusedError when it refuses them."""
         if points:
-            self._post("/write", {"db": self.name, "rp": self.policy, "precision": "ms"}, "\n".join(points).encode())
+            self._post(
+                "/write",
+                {"db": self.name, "rp": self.policy, "precision": "ms"},
+                "\n".join(points).encode(),
+            )
 
     def _post(self, path: str, parameters: Mapping[str, str], body: bytes) -> bytes:
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
@@ -160,11 +194,15 @@ class Database:
             answer = connection.getresponse()
             body = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise HostError(f"{self} does not answer: {error}", "is it running? or leave --influx out") from error
+            raise HostError(
+                f"{self} does not answer: {error}", "is it running? or leave --influx out"
+            ) from error
         finally:
             connection.close()
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise HostError(f"{self}: {answer.status} {body.decode(errors='replace')[:200].strip()}")
+            raise HostError(
+                f"{self}: {answer.status} {body.decode(errors='replace')[:200].strip()}"
+            )
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise RefusedError(f"{answer.status} {body.decode(errors='replace')[:200].strip()}")
         return body
@@ -222,7 +260,10 @@ class Feed:
 
 def feeds(database: Database, folder: Path, run_id: str) -> list[Feed]:
     """Return the feeds of a run folder: its statistics and its link."""
-    return [Feed(database, folder / STATISTICS, run_id), Feed(database, folder / LINK, run_id, link_points)]
+    return [
+        Feed(database, folder / STATISTICS, run_id),
+        Feed(database, folder / LINK, run_id, link_points),
+    ]
 
 
 @contextmanager
@@ -253,7 +294,9 @@ def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Ite
             log.line(f"note: {error}; send it later: satlab influx {folder} --to URL")
         for feed in every:
             if feed.refused:
-                log.line(f"note: {feed.database} refused points of {feed.file.name}: {feed.refused}")
+                log.line(
+                    f"note: {feed.database} refused points of {feed.file.name}: {feed.refused}"
+                )
 
 
 def send(folders: Sequence[Path], url: str) -> int:
@@ -264,7 +307,9 @@ def send(folders: Sequence[Path], url: str) -> int:
     database = Database.of(url)
     for folder in folders:
         if not (folder / "manifest.json").is_file():
-            raise ConfigError(f"{folder} holds no run", hint="a run folder holds manifest.json and raw/")
+            raise ConfigError(
+                f"{folder} holds no run", hint="a run folder holds manifest.json and raw/"
+            )
     database.prepare()
     total = 0
     for folder in folders:

@@ -20,7 +20,9 @@ from satlab.openbach.playbook import Contents
 
 
 @contextmanager
-def of_jobs(jobs: Iterable[Descriptor], log: ProgressLog, apt: Apt | None = None) -> Iterator[Mapping[str, Layers]]:
+def of_jobs(
+    jobs: Iterable[Descriptor], log: ProgressLog, apt: Apt | None = None
+) -> Iterator[Mapping[str, Layers]]:
     """Make the layers of jobs that are not shipped, by job; they are removed when the block ends.
 
     Raises HostError: packages are unknown, cannot be fetched (no network), or exceed the bounds.
@@ -70,5 +72,7 @@ def _place(root: Path, file: playbook.PlacedFile) -> None:
 
 
 def _noted(made: Layers, job: str, log: ProgressLog) -> Layers:
-    log.line(f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below {layers.SHOWN_AT}")
+    log.line(
+        f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below {layers.SHOWN_AT}"
+    )
     return made

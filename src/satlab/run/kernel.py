@@ -14,7 +14,11 @@ CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MODULES = Path("/lib/modules")
 FLAGS = {
     "satlab_iperf3": ("-C",),
-    "satlab_tcp_conf": ("-C", "--client-side-congestion-control", "--server-side-congestion-control"),
+    "satlab_tcp_conf": (
+        "-C",
+        "--client-side-congestion-control",
+        "--server-side-congestion-control",
+    ),
     "satlab_web_server": ("-C",),
 }
 """Options of jobs that name a congestion control of the kernel's TCP."""
@@ -30,7 +34,10 @@ def check_congestion_controls(bound: BoundScenario) -> None:
     lacking = sorted({(job, name) for job, name in _named(bound) if name not in (*known, DEFAULT)})
     if lacking:
         hint = f"this kernel has {', '.join(sorted(known))}"
-        faults = [Fault(job, f"congestion control {name}: the kernel does not have it", hint) for job, name in lacking]
+        faults = [
+            Fault(job, f"congestion control {name}: the kernel does not have it", hint)
+            for job, name in lacking
+        ]
         raise ConfigError(f"the scenario {bound.name} cannot run with these values", faults)
 
 
@@ -48,4 +55,8 @@ def _named(bound: BoundScenario) -> Iterator[tuple[str, str]]:
     for started in bound.jobs():
         words = [str(word) for word in started.words]
         for flag in FLAGS.get(started.job.name, ()):
-            yield from ((started.job.name, after) for word, after in itertools.pairwise(words) if word == flag)
+            yield from (
+                (started.job.name, after)
+                for word, after in itertools.pairwise(words)
+                if word == flag
+            )

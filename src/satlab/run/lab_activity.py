@@ -104,7 +104,11 @@ def loads(before: Processes, after: Processes, seconds: float) -> list[ProgramLo
         then = before.get(key)
         ticks[now.node, now.program].append(now.ticks - (then.ticks if then else 0))
     a_tick = 100 / os.sysconf("SC_CLK_TCK") / seconds
-    found = [ProgramLoad(*key, len(each), round(sum(each) * a_tick, 1)) for key, each in ticks.items() if sum(each) > 0]
+    found = [
+        ProgramLoad(*key, len(each), round(sum(each) * a_tick, 1))
+        for key, each in ticks.items()
+        if sum(each) > 0
+    ]
     return sorted(found, key=lambda load: (-load.cpu_percent, load.node, load.program))
 
 
@@ -130,7 +134,11 @@ def read_flows() -> list[Flow]:
     Raises:
         OSError: the kernel does not answer.
     """
-    return [flow for family in (socket.AF_INET, socket.AF_INET6) for flow in parse_flows(_asked(family), family)]
+    return [
+        flow
+        for family in (socket.AF_INET, socket.AF_INET6)
+        for flow in parse_flows(_asked(family), family)
+    ]
 
 
 def _asked(family: int) -> bytes:
@@ -139,7 +147,9 @@ def _asked(family: int) -> bytes:
     request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, extensions, _ESTABLISHED)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(_ANSWER_S)
-        kernel.send(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + request)
+        kernel.send(
+            _HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + request
+        )
         answer = b""
         while len(answer) < MOST_READ:
             part = kernel.recv(1 << 16)
@@ -173,12 +183,15 @@ def parse_flows(data: bytes, family: int) -> Iterator[Flow]:
             continue
         (acked,) = struct.unpack_from("=Q", info, _ACKED_AT)
         mss, unacked, rtt_us, cwnd = (
-            struct.unpack_from("=I", info, at)[0] for at in (_MSS_AT, _UNACKED_AT, _RTT_AT, _CWND_AT)
+            struct.unpack_from("=I", info, at)[0]
+            for at in (_MSS_AT, _UNACKED_AT, _RTT_AT, _CWND_AT)
         )
         if acked or unacked:
             ends = (_place(local, source_port), _place(peer, target_port))
             algorithm = clean(known.get(_CONGESTION, b"").rstrip(b"\0").decode("ascii", "replace"))
-            yield Flow(KERNEL, *ends, algorithm, cwnd * mss, round(rtt_us / 1000, 1), unacked * mss, acked)
+            yield Flow(
+                KERNEL, *ends, algorithm, cwnd * mss, round(rtt_us / 1000, 1), unacked * mss, acked
+            )
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -204,10 +217,15 @@ def document(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, 
     nodes: dict[str, float] = defaultdict(float)
     for load in programs:
         nodes[load.node] += load.cpu_percent
-    flows = sorted(flows, key=lambda pair: (-(pair[1].in_flight_bytes or 0), -(pair[1].acked_bytes or 0)))
+    flows = sorted(
+        flows, key=lambda pair: (-(pair[1].in_flight_bytes or 0), -(pair[1].acked_bytes or 0))
+    )
     return {
         "t_unix_s": round(unix_s, 3),
-        "nodes": [{"node": node, "cpu_percent": round(percent, 1)} for node, percent in sorted(nodes.items())],
+        "nodes": [
+            {"node": node, "cpu_percent": round(percent, 1)}
+            for node, percent in sorted(nodes.items())
+        ],
         "programs": [asdict(load) for load in programs[:MOST_PROGRAMS]],
         "flows": [{"node": node, **asdict(flow)} for node, flow in flows[:MOST_FLOWS]],
     }
@@ -234,18 +252,24 @@ class Sampler:
             return None
         programs = loads(before[1], running, now - before[0])
         unix_s = time.time()
-        reported = self._reported.read({key: (each.node, each.program) for key, each in running.items()}, unix_s)
+        reported = self._reported.read(
+            {key: (each.node, each.program) for key, each in running.items()}, unix_s
+        )
         return document(unix_s, programs, self._flows(set(nodes.values())) + reported)
 
     def _flows(self, nodes: Collection[str]) -> list[tuple[str, Flow]]:
         asked = sorted(nodes)[:MOST_NODES]
-        return [(node, flow) for node in asked for flow in netns.inside(self._lab_id, node, read_flows)]
+        return [
+            (node, flow) for node in asked for flow in netns.inside(self._lab_id, node, read_flows)
+        ]
 
 
 class Sampling:
     """A thread that takes samples from `begin` on until the block ends; `publish` gets each."""
 
-    def __init__(self, lab_id: str, publish: Callable[[Document], None], interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self, lab_id: str, publish: Callable[[Document], None], interval_s: float = INTERVAL_S
+    ) -> None:
         self._sampler, self._publish, self._interval_s = Sampler(lab_id), publish, interval_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="activity", daemon=True)

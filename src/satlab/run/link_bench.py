@@ -31,7 +31,13 @@ from satlab.common.console import ProgressLog
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest
 from satlab.run import calibrate, link_probe, manifest
-from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_PORT, NamespaceShell, ProbeError, ProbePath
+from satlab.run.link_probe import (
+    PROBE_DATAGRAM_BYTES,
+    PROBE_PORT,
+    NamespaceShell,
+    ProbeError,
+    ProbePath,
+)
 from satlab.run.session import QUIET, NetnsHost, metrics_of, new_lab_id, run_session
 
 RATES_MBPS = (20.0, 250.0, 1100.0)
@@ -132,18 +138,26 @@ class Promise:
 
 def at_most(name: str, limit: float, unit: str, measured: float | None) -> Promise:
     """Return a promise that is met by at most its limit."""
-    return Promise(name, f"<= {limit:g} {unit}", measured, measured is not None and measured <= limit)
+    return Promise(
+        name, f"<= {limit:g} {unit}", measured, measured is not None and measured <= limit
+    )
 
 
 def at_least(name: str, limit: float, unit: str, measured: float | None) -> Promise:
     """Return a promise that is met by at least its limit."""
-    return Promise(name, f">= {limit:g} {unit}", measured, measured is not None and measured >= limit)
+    return Promise(
+        name, f">= {limit:g} {unit}", measured, measured is not None and measured >= limit
+    )
 
 
-def released(name: str, limit_us: float, measured_us: float | None, host_us: float | None) -> Promise:
+def released(
+    name: str, limit_us: float, measured_us: float | None, host_us: float | None
+) -> Promise:
     """Return the promise of a release error; `host_us` is how late a bare thread was in the same run."""
     made = at_most(f"{name}: release error p99", limit_us, "us", measured_us)
-    return replace(made, spoilt=measured_us is not None and not made.met and (host_us or 0.0) > limit_us)
+    return replace(
+        made, spoilt=measured_us is not None and not made.met and (host_us or 0.0) > limit_us
+    )
 
 
 def promises(result: dict[str, Any]) -> list[Promise]:
@@ -154,19 +168,33 @@ def promises(result: dict[str, Any]) -> list[Promise]:
         if limit := CORES.get(rate["rate_mbps"]):
             made += [
                 at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
-                released(name, LATE_US, _loaded_late_us(rate["late"]), result["baseline"]["wakes"]["late"]["p99_us"]),
-                at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
+                released(
+                    name,
+                    LATE_US,
+                    _loaded_late_us(rate["late"]),
+                    result["baseline"]["wakes"]["late"]["p99_us"],
+                ),
+                at_most(
+                    f"{name}: RTT above the frame model",
+                    RTT_ABOVE_MS,
+                    "ms",
+                    rate["rtt_above_model_ms"],
+                ),
             ]
         if rate["rate_mbps"] == LEAN_MBPS:
             made.append(at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
         if rate["rate_mbps"] > FAST_MBPS:
             received = flow and flow["received_bps"] / 1e6
             made.append(at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
-            made.append(at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
+            made.append(
+                at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"])
+            )
     labs = len(result.get("labs", ()))
     if labs >= LABS:  # fewer prove nothing
         green = sum(not bad for bad in result["labs"])
-        made.append(at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
+        made.append(
+            at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green)
+        )
     return made
 
 
@@ -176,7 +204,9 @@ def _loaded_late_us(late: dict[str, Any]) -> float | None:
     return None if None in p99s else max(p99s, default=None)
 
 
-def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], log: ProgressLog) -> dict[str, Any]:
+def link(
+    seconds: float, labs: int, rates_mbps: tuple[float, ...], log: ProgressLog
+) -> dict[str, Any]:
     """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; return what `--json` prints.
 
     Raises:
@@ -251,9 +281,15 @@ def _late(late: dict[str, Any]) -> str:
 
 def _flow(flow: dict[str, Any]) -> str:
     per_packet = flow["emulator_us_per_packet"]
-    cost = f", satlink {flow['emulator_cores']:.0%} of a core, {per_packet:.2f} us per packet" if per_packet else ""
+    cost = (
+        f", satlink {flow['emulator_cores']:.0%} of a core, {per_packet:.2f} us per packet"
+        if per_packet
+        else ""
+    )
     lost = f"{flow['lost_packets']} of {flow['packets']} packets lost"
-    return f"{flow['received_bps'] / 1e6:.1f} of {flow['offered_bps'] / 1e6:.1f} Mbit/s, {lost}{cost}"
+    return (
+        f"{flow['received_bps'] / 1e6:.1f} of {flow['offered_bps'] / 1e6:.1f} Mbit/s, {lost}{cost}"
+    )
 
 
 # --- labs -----------------------------------------------------------------------------------------------------------
@@ -290,7 +326,9 @@ class BenchLab:
         """
         return self.flows(sender, [receiver], offered_bps, seconds)[0]
 
-    def flows(self, sender: str, receivers: Sequence[str], each_bps: float, seconds: float) -> list[Flow]:
+    def flows(
+        self, sender: str, receivers: Sequence[str], each_bps: float, seconds: float
+    ) -> list[Flow]:
         """Send such a flow to each of several nodes at once. Each has the CPU time of the whole emulator.
 
         Raises:
@@ -299,7 +337,9 @@ class BenchLab:
         cpu_s = self.cpu_s()
         sent, got = udp_counts(self.lab, sender, receivers, PROBE_DATAGRAM_BYTES, each_bps, seconds)
         return [
-            self._flow((out["packets"], out["seconds"]), (came["packets"], came["seconds"]), seconds, cpu_s)
+            self._flow(
+                (out["packets"], out["seconds"]), (came["packets"], came["seconds"]), seconds, cpu_s
+            )
             for out, came in zip(sent, got, strict=True)
         ]
 
@@ -310,13 +350,18 @@ class BenchLab:
         end = link_probe.udp_flow(NamespaceShell(self.lab), path, 0, seconds)["end"]
         sent, got = end["sum_sent"], end["sum_received"]
         arrived = got["packets"] - got["lost_packets"]
-        return self._flow((got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s)
+        return self._flow(
+            (got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s
+        )
 
-    def _flow(self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float) -> Flow:
+    def _flow(
+        self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float
+    ) -> Flow:
         """Make a flow of packets and the s they took at sender and receiver, and the CPU time before it."""
         cpu_s = self.cpu_s() - cpu_s
         offered, received = (
-            packets * PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0 for packets, duration in (sent, got)
+            packets * PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0
+            for packets, duration in (sent, got)
         )
         return Flow(
             offered_bps=offered,
@@ -345,14 +390,20 @@ def udp_counts(
         outputs = []
         for node, address in zip(receivers, addresses, strict=True):
             command = argv(node, "receive", address, port, str(size))
-            receiving = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            receiving = stack.enter_context(
+                subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            )
             outputs.append(cast("IO[str]", receiving.stdout))
         for output in outputs:
             output.readline()
         ends = [f"{address}:{port}" for address in addresses]
         sent = _output(argv(sender, "send", str(size), str(each_bps), str(seconds), *ends))
         got = [json.loads(output.read() or "{}") for output in outputs]
-    failed = [node for node, counts in zip(receivers, got, strict=True) if not counts] if sent else receivers
+    failed = (
+        [node for node, counts in zip(receivers, got, strict=True) if not counts]
+        if sent
+        else receivers
+    )
     if failed:
         raise ProbeError(f"the UDP flow from {sender} to {', '.join(failed)} failed")
     return sent, got
@@ -374,7 +425,9 @@ def scratch_folder() -> Iterator[Path]:
 def _host(folder: Path, profile: Path, terrestrial_delay_ms: float | None = None) -> NetnsHost:
     """Return a lab whose metrics are in a file of the folder."""
     name = new_lab_id("bench")
-    request = LinkRequest(profile, metrics=folder / f"{name}.jsonl", terrestrial_one_way_delay_ms=terrestrial_delay_ms)
+    request = LinkRequest(
+        profile, metrics=folder / f"{name}.jsonl", terrestrial_one_way_delay_ms=terrestrial_delay_ms
+    )
     return NetnsHost(name, topology.load(paths.LAB_FILE), request)
 
 
@@ -451,7 +504,10 @@ def counted_loss(samples: list[dict[str, Any]]) -> int:
 def lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
     """Read the last line of the metrics."""
     names = end.get("late_p50_us", {})
-    return {name: ReleaseErrors(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max"))) for name in names}
+    return {
+        name: ReleaseErrors(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max")))
+        for name in names
+    }
 
 
 def labs_at_once(count: int) -> list[list[str]]:
@@ -471,7 +527,10 @@ def labs_at_once(count: int) -> list[list[str]]:
 def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
     late, failures = wakes(), []
     geo = paths.PROFILES / "geo"
-    with scratch_folder() as folder, _host(folder, geo, terrestrial_delay_ms=0).opened(QUIET) as lab:
+    with (
+        scratch_folder() as folder,
+        _host(folder, geo, terrestrial_delay_ms=0).opened(QUIET) as lab,
+    ):
         bench = BenchLab.of(lab)
 
         def attempt(measure: Callable[[], Flow]) -> Flow | None:
@@ -483,14 +542,19 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
 
         veth = attempt(lambda: bench.most("proxy-gw", "gw", BASELINE_S))
         copy = attempt(lambda: bench.most("server", "proxy-gw", BASELINE_S))
-        at = [partial(bench.flow, "server", "proxy-gw", rate * 1e6 * LOAD, BASELINE_S) for rate in rates_mbps]
+        at = [
+            partial(bench.flow, "server", "proxy-gw", rate * 1e6 * LOAD, BASELINE_S)
+            for rate in rates_mbps
+        ]
         copies = [attempt(measure) for measure in at]
     # The emulator has no part in what crosses a veth pair.
     veth = replace(veth, emulator_us_per_packet=None) if veth else None
     return Baseline(veth, copy, copies, late, "; ".join(failures))
 
 
-def wakes(count: int = WAKES, core: int | None = None, period_s: float = WAKE_PERIOD_S) -> TimerBaseline:
+def wakes(
+    count: int = WAKES, core: int | None = None, period_s: float = WAKE_PERIOD_S
+) -> TimerBaseline:
     """Measure how late this thread wakes up in the real-time class, at any core or at one."""
     late: list[float] = []
     before, cores = (os.sched_getscheduler(0), os.sched_getparam(0)), os.sched_getaffinity(0)
@@ -507,4 +571,6 @@ def wakes(count: int = WAKES, core: int | None = None, period_s: float = WAKE_PE
         os.sched_setscheduler(0, *before)
         os.sched_setaffinity(0, cores)
     p99 = statistics.quantiles(late, n=100)[98]
-    return TimerBaseline(ReleaseErrors(statistics.median(late), p99, max(late)), cpu_s / count * 1e6)
+    return TimerBaseline(
+        ReleaseErrors(statistics.median(late), p99, max(late)), cpu_s / count * 1e6
+    )

@@ -112,7 +112,9 @@ class NamespaceShell:
         """Return a command's stdout with any exit status: ping and iperf3 write failures to it, too."""
         argv = [*self.lab.enter_argv(node), *argv]
         try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=within_s, check=False)
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=within_s, check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise ProbeError(f"{argv[-1]}: no answer within {within_s:g} s") from error
         return done.stdout
@@ -130,7 +132,11 @@ class NamespaceShell:
 
 
 def probe_link(
-    shell: Shell, plan: LinkPlan, emulator: Emulator, path: ProbePath, metrics: MetricsFile | None = None
+    shell: Shell,
+    plan: LinkPlan,
+    emulator: Emulator,
+    path: ProbePath,
+    metrics: MetricsFile | None = None,
 ) -> Probe:
     """Measure RTT, then the saturated forward rate and its losses. Takes about `PROBE_S` + 13 RTT.
 
@@ -156,7 +162,9 @@ def probe_link(
         rate_bps=steady_rate_bps(result),
         packets=packets,
         lost_packets=int(received.get("lost_packets", 0)),
-        queue_drops=metrics.forward_drops(samples_before, packets, at_head=at_head) if metrics else 0,
+        queue_drops=metrics.forward_drops(samples_before, packets, at_head=at_head)
+        if metrics
+        else 0,
         notes=notes,
     )
 
@@ -246,7 +254,18 @@ def listener_argv(address: str, *options: str) -> list[str]:
 
 def udp_argv(address: str, offered_bps: int, seconds: float) -> list[str]:
     """Return the receiver's command of a UDP flow from the listener at `address`; it prints JSON."""
-    rate = ["-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered_bps), "-l", str(PROBE_DATAGRAM_BYTES)]
+    rate = [
+        "-u",
+        "-R",
+        "-i",
+        "0.1",
+        "-t",
+        f"{seconds:g}",
+        "-b",
+        str(offered_bps),
+        "-l",
+        str(PROBE_DATAGRAM_BYTES),
+    ]
     wait = ["-w", PROBE_SOCKET_BUFFER, "--connect-timeout", "5000", "-p", str(PROBE_PORT)]
     return ["iperf3", "-J", *rate, *wait, "-c", address]
 

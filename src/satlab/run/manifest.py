@@ -15,7 +15,16 @@ from satlab import __version__
 from satlab.common.files import write_atomically
 
 MEASURING_PACKAGES = (
-    *("iperf3", "iputils-ping", "curl", "chromium", "chromium-driver", "h2o", "nginx", "ngtcp2-server"),
+    *(
+        "iperf3",
+        "iputils-ping",
+        "curl",
+        "chromium",
+        "chromium-driver",
+        "h2o",
+        "nginx",
+        "ngtcp2-server",
+    ),
     *("haproxy", "pepsal", "nftables"),
 )
 
@@ -58,12 +67,25 @@ def sha256(path: Path) -> str:
 
 def host() -> dict[str, Any]:
     """Describe the host as far as figures depend on it, without its name."""
-    cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    memory = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
+    cpu = [
+        line.split(":", 1)[1].strip()
+        for line in _lines("/proc/cpuinfo")
+        if line.startswith("model name")
+    ]
+    memory = [
+        int(line.split()[1]) * 1024
+        for line in _lines("/proc/meminfo")
+        if line.startswith("MemTotal")
+    ]
     return {
         "kernel": platform.release(),
         "system": next(
-            (v.split("=", 1)[1].strip('"') for v in _lines("/etc/os-release") if v.startswith("PRETTY")), ""
+            (
+                v.split("=", 1)[1].strip('"')
+                for v in _lines("/etc/os-release")
+                if v.startswith("PRETTY")
+            ),
+            "",
         ),
         "cpu": cpu[0] if cpu else "",
         "cores": os.cpu_count(),
@@ -81,7 +103,9 @@ def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
         "opensand": _output([str(opensand), "-V"]) if opensand else "",
     }
     if shutil.which("dpkg-query"):
-        listing = _output(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n", *MEASURING_PACKAGES])
+        listing = _output(
+            ["dpkg-query", "-W", "-f", "${Package} ${Version}\\n", *MEASURING_PACKAGES]
+        )
         known |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
     return {name: version for name, version in known.items() if version}
 

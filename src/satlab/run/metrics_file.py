@@ -37,18 +37,29 @@ class MetricsFile:
         that passed its head where it drops there (CoDel, RFC 8289 section 5.5). It is empty at first.
         """
         drops, left, waiting = 0.0, packets, 0
-        for counters in (sample["forward"] for sample in self.samples()[since:] if sample["forward"]):
+        for counters in (
+            sample["forward"] for sample in self.samples()[since:] if sample["forward"]
+        ):
             reached = counters["in_packets"]
             if at_head:
-                reached, waiting = reached + waiting - counters["queue_packets"], counters["queue_packets"]
+                reached, waiting = (
+                    reached + waiting - counters["queue_packets"],
+                    counters["queue_packets"],
+                )
             drops += counters["dropped_packets"] * (min(reached, left) / reached if reached else 1)
             left = max(0, left - reached)
         return round(drops)
 
     def largest_release_error_us(self, since_unix_s: float) -> float:
         """Return how late the latest packet of any direction left in the samples after `since_unix_s` (Unix time)."""
-        samples = (line for line in self.each() if line["type"] == "sample" and line["t_unix_s"] > since_unix_s)
-        directions = (part for sample in samples for part in sample.values() if isinstance(part, dict))
+        samples = (
+            line
+            for line in self.each()
+            if line["type"] == "sample" and line["t_unix_s"] > since_unix_s
+        )
+        directions = (
+            part for sample in samples for part in sample.values() if isinstance(part, dict)
+        )
         return max((part.get("late_max_us") or 0.0 for part in directions), default=0.0)
 
     def settle(self) -> None:

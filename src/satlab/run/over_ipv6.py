@@ -11,10 +11,19 @@ from satlab.openbach.model import BoundScenario, Scenario, StartJob
 
 JOBS = frozenset(
     {
-        "satlab_await", "satlab_capture", "satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_pep",
-        "satlab_ping", "satlab_satperf", "satlab_system_load", "satlab_tcp_conf", "satlab_web_server",
+        "satlab_await",
+        "satlab_capture",
+        "satlab_curl",
+        "satlab_iperf3",
+        "satlab_page_load",
+        "satlab_pep",
+        "satlab_ping",
+        "satlab_satperf",
+        "satlab_system_load",
+        "satlab_tcp_conf",
+        "satlab_web_server",
     }
-)  # fmt: skip
+)
 """Jobs that take addresses of IPv6, or none."""
 _IPV4_ALONE = ("satlab_pep", "pepsal")
 """The job of proxies, and the engine, its first word, that has no IPv6."""
@@ -35,8 +44,15 @@ def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dic
         for interface in node.interfaces.values()
         if lab.networks[interface.network].kind is not NetworkKind.EMULATION
     }
-    chosen = {name: value for name, value in scenario.constants.items() if value in known and name not in given}
-    return {**given, **{name: str(ipv6.address(IPv4Address(value))) for name, value in chosen.items()}}
+    chosen = {
+        name: value
+        for name, value in scenario.constants.items()
+        if value in known and name not in given
+    }
+    return {
+        **given,
+        **{name: str(ipv6.address(IPv4Address(value))) for name, value in chosen.items()},
+    }
 
 
 def check(scenario: BoundScenario) -> None:
@@ -56,7 +72,9 @@ def check_chosen(scenario: BoundScenario, lab: Topology) -> None:
     """
     given = [one for one in scenario.jobs() if any(_PREFIX in str(word) for word in one.words)]
     if given and not lab.ipv6:
-        raise ConfigError(f"{scenario.name} has addresses of IPv6, and the lab has none", hint="add --ip both")
+        raise ConfigError(
+            f"{scenario.name} has addresses of IPv6, and the lab has none", hint="add --ip both"
+        )
     _refuse(scenario, [one for one in given if one.job.name.startswith(_SHIPPED)])
 
 

@@ -18,9 +18,10 @@ from satlab.link import opensand, opensand_files
 from satlab.link.opensand import Description, Entity
 from satlab.link.satlink import ask
 
-_SERIES = ("physical_layer/delay/file_path", *(
-    f"physical_layer/{leg}_attenuation/file_attenuation_file" for leg in ("uplink", "downlink")
-))  # fmt: skip
+_SERIES = (
+    "physical_layer/delay/file_path",
+    *(f"physical_layer/{leg}_attenuation/file_attenuation_file" for leg in ("uplink", "downlink")),
+)
 """Leaves that name a file of values over time."""
 
 
@@ -67,9 +68,14 @@ class Imported:
         if self.inspection.link:
             yield f"link: {self.inspection.link}"
         yield from (f"warning: {line}" for line in self.inspection.warnings)
-        yield from (f"satlink cannot: {line}" for line in (*self.inspection.unsupported, *self.inspection.faults))
+        yield from (
+            f"satlink cannot: {line}"
+            for line in (*self.inspection.unsupported, *self.inspection.faults)
+        )
         carries = not (self.inspection.unsupported or self.inspection.faults)
-        yield f"{self.target}: for " + ("satlink and OpenSAND" if carries else "OpenSAND alone (--emulator opensand)")
+        yield f"{self.target}: for " + (
+            "satlink and OpenSAND" if carries else "OpenSAND alone (--emulator opensand)"
+        )
 
 
 def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
@@ -95,7 +101,9 @@ def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
         opensand_files.write(root, target / f"infrastructure_{role.value}.xml")
     for name, file in _files(found):
         _copy(source / file, target / name)
-    inspection = ask(Inspection, satlink, "inspect", [str(target)], f"profile {source} is not usable")
+    inspection = ask(
+        Inspection, satlink, "inspect", [str(target)], f"profile {source} is not usable"
+    )
     return Imported(target, tuple(_entities(found, addresses)), inspection)
 
 
@@ -148,7 +156,9 @@ def _copy(source: Path, target: Path) -> None:
         if name and not Path(name).is_absolute():
             series = (source.parent / name).resolve()
             if not series.is_file():
-                raise ConfigError(f"{source}: {path} names {name}", [Fault(str(series), "cannot be read")])
+                raise ConfigError(
+                    f"{source}: {path} names {name}", [Fault(str(series), "cannot be read")]
+                )
             copyfile(series, target.parent / series.name)
             opensand_files.put(root, path, series.name)
     opensand_files.write(root, target)

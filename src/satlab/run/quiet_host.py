@@ -27,7 +27,11 @@ class Patience:
 
 
 def measured(
-    take: Callable[[], T], is_off: Callable[[T], str], patience: Patience, log: ProgressLog, stop: threading.Event
+    take: Callable[[], T],
+    is_off: Callable[[T], str],
+    patience: Patience,
+    log: ProgressLog,
+    stop: threading.Event,
 ) -> T:
     """Take a measurement on a quiet host, and again while it is out of calibration (`is_off` says why).
 
@@ -44,7 +48,10 @@ def measured(
 
 
 def wait_until_quiet(
-    seconds: float, log: ProgressLog, stop: threading.Event, waited_s: Callable[[], float] | None = None
+    seconds: float,
+    log: ProgressLog,
+    stop: threading.Event,
+    waited_s: Callable[[], float] | None = None,
 ) -> bool:
     """Wait up to `seconds` until the host is quiet for WINDOW_S; return whether it is. 0: do not look.
 
@@ -60,7 +67,9 @@ def wait_until_quiet(
         if share < QUIET_SHARE:
             return True
         if time.monotonic() >= end:
-            log.line(f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of the time")
+            log.line(
+                f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of the time"
+            )
             return False
         if not is_reported:
             log.line(

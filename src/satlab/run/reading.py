@@ -135,8 +135,12 @@ class _Reading:
             with theirs, log.open("wb") as output:
                 process = subprocess.Popen(
                     [*self._confined(), sys.executable, "-m", MODULE, str(self.out), *what],
-                    stdin=theirs.fileno(), stdout=output, stderr=output, env=_environment(), cwd=sandbox.HOME,
-                )  # fmt: skip
+                    stdin=theirs.fileno(),
+                    stdout=output,
+                    stderr=output,
+                    env=_environment(),
+                    cwd=sandbox.HOME,
+                )
             try:
                 self._serve(ours, process)
                 processes.reap(process, END_S)
@@ -144,16 +148,27 @@ class _Reading:
                 process.kill()
                 process.wait()
         lines = log.read_text(errors="replace").strip().splitlines()
-        return self.fault or ("" if process.returncode == 0 else f"its reader: {(lines or ['ended'])[-1][-200:]}")
+        return self.fault or (
+            "" if process.returncode == 0 else f"its reader: {(lines or ['ended'])[-1][-200:]}"
+        )
 
     def _confined(self) -> list[str]:
         """Return the argv prefix of a reader: for root a sandbox, which bounds its memory."""
         if os.geteuid() != 0:
             return []
         limits = Limits(
-            seconds=None, memory_bytes=MEMORY_BYTES, processes=64, disk_bytes=TABLE_BYTES, files=100, grace_s=0.0
+            seconds=None,
+            memory_bytes=MEMORY_BYTES,
+            processes=64,
+            disk_bytes=TABLE_BYTES,
+            files=100,
+            grace_s=0.0,
         )
-        box = Sandbox(mounts=(*sandbox.programs(), Mount(self.out, writable=True)), name="reader", limits=limits)
+        box = Sandbox(
+            mounts=(*sandbox.programs(), Mount(self.out, writable=True)),
+            name="reader",
+            limits=limits,
+        )
         privileges.chown(self.out, box.uid)
         root = self.place / "root"
         root.mkdir(mode=0o700, exist_ok=True)
@@ -187,15 +202,21 @@ class _Reading:
         if time.monotonic() > self.end:
             return f"is left out: the run's files were not read within {RUN_S:g} s"
         is_many = len(self.left_out) >= MOST_LEFT_OUT and name.startswith("raw/files/")
-        return f"is left out: {len(self.left_out)} other files ended their reader" if is_many else ""
+        return (
+            f"is left out: {len(self.left_out)} other files ended their reader" if is_many else ""
+        )
 
 
 def _environment() -> dict[str, str]:
     """Return the variables of a reader. Polars makes a thread for each core, which costs memory."""
     return {
-        "PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8", "PYTHONPATH": paths.PYTHONPATH,
-        "PYTHONDONTWRITEBYTECODE": "1", "POLARS_MAX_THREADS": THREADS,
-    }  # fmt: skip
+        "PATH": paths.STANDARD_PATH,
+        "HOME": sandbox.HOME,
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": paths.PYTHONPATH,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "POLARS_MAX_THREADS": THREADS,
+    }
 
 
 def _resident_bytes(pid: int) -> int:

@@ -14,7 +14,9 @@ from satlab.report import rows as read
 from satlab.run import reading
 
 
-def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[collect.Table], Path]:
+def rebuild(
+    folders: list[Path], out: Path | None, log: ProgressLog
+) -> tuple[list[collect.Table], Path]:
     """Collect each run anew and build one report of all of them; return the records and the report's path.
 
     A raw file whose digest differs from the manifest's is named in a warning: the figures are not those of the run.
@@ -49,14 +51,23 @@ def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
 
 def _export_har(folders: list[Path], out: Path) -> int:
     loads = [
-        (f"{folder.resolve().name} {read.kind_of_load(one.load.protocol, one.pep)} {one.load.load_index}", one.load)
+        (
+            f"{folder.resolve().name} {read.kind_of_load(one.load.protocol, one.pep)} {one.load.load_index}",
+            one.load,
+        )
         for folder in folders
         for one in reading.without_writing(folder).stored.observations
     ]
     if not loads:
         raise ConfigError(
             "no observed page loads",
-            [Fault(str(out), "a HAR file has requests of observed loads", "run with --set observed=1")],
+            [
+                Fault(
+                    str(out),
+                    "a HAR file has requests of observed loads",
+                    "run with --set observed=1",
+                )
+            ],
         )
     document = collect.har(loads, collect.manifest(folders[0]).satlab_version)
     out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

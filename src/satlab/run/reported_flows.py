@@ -107,7 +107,12 @@ class SatperfLines:
 
     def flows(self, now: float) -> Iterator[Flow]:
         for side in self._sides.values():
-            if side.mixed or side.start is None or side.last is None or side.start.get("role") != "sender":
+            if (
+                side.mixed
+                or side.start is None
+                or side.last is None
+                or side.start.get("role") != "sender"
+            ):
                 continue
             begun, since = _number(side.start.get("t_unix_s")), _number(side.last.get("t_s"))
             if begun is None or since is None or not _is_recent(begun + since, now):
@@ -116,7 +121,9 @@ class SatperfLines:
             algorithm = options.get("congestion_control") if isinstance(options, dict) else None
             found = _flow(side.last, _text(side.start.get("peer"), 64), algorithm)
             if found is not None:
-                yield Flow(f"satperf, {_text(side.start.get('stack'), _LONGEST_SOURCE)}", "", *found)
+                yield Flow(
+                    f"satperf, {_text(side.start.get('stack'), _LONGEST_SOURCE)}", "", *found
+                )
 
 
 # --- satpep ---------------------------------------------------------------------------------------------------------
@@ -146,14 +153,22 @@ class SatpepLines:
                 continue
             for side in ("client", "server"):
                 leg = line.get(f"{side}_side")
-                found = _flow(leg, f"{side} side of connection {number}", None) if isinstance(leg, dict) else None
+                found = (
+                    _flow(leg, f"{side} side of connection {number}", None)
+                    if isinstance(leg, dict)
+                    else None
+                )
                 if found is not None:
                     yield Flow("satpep", "", *found)
 
 
-def _flow(line: Line, peer: str, algorithm: object) -> tuple[str, str, int, float, int | None, None] | None:
+def _flow(
+    line: Line, peer: str, algorithm: object
+) -> tuple[str, str, int, float, int | None, None] | None:
     """Return the fields of a flow after source and local address; None without window or round-trip time."""
-    cwnd, rtt, in_flight = (_number(line.get(name)) for name in ("cwnd_bytes", "rtt_ms", "in_flight_bytes"))
+    cwnd, rtt, in_flight = (
+        _number(line.get(name)) for name in ("cwnd_bytes", "rtt_ms", "in_flight_bytes")
+    )
     if cwnd is None or rtt is None:
         return None
     known = None if in_flight is None else int(in_flight)
@@ -246,7 +261,9 @@ class ReportedFlows:
     def __init__(self) -> None:
         self._followed: dict[tuple[int, int], Followed] = {}
 
-    def read(self, programs: Mapping[tuple[int, int], tuple[str, str]], now: float) -> list[tuple[str, Flow]]:
+    def read(
+        self, programs: Mapping[tuple[int, int], tuple[str, str]], now: float
+    ) -> list[tuple[str, Flow]]:
         """Return the nodes and connections that are open now, s since the epoch.
 
         `programs`: node and program by pid and start of the process; those that are not there any more are forgotten.

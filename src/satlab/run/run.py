@@ -89,7 +89,10 @@ class PreparedRun:
         """Whether a job runs satperf or satpep's QUIC proxy."""
         return any(
             started.job.name == "satlab_satperf"
-            or (started.job.name == "satlab_pep" and any(str(word).startswith("quic") for word in started.words))
+            or (
+                started.job.name == "satlab_pep"
+                and any(str(word).startswith("quic") for word in started.words)
+            )
             for started in self.scenario.jobs()
         )
 
@@ -122,7 +125,10 @@ def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
     nodes = lab.nodes
     for entity, node in named.items():
         if node not in nodes:
-            raise ConfigError(f"--entity {entity}={node}: there is no such node", hint=f"one of {', '.join(nodes)}")
+            raise ConfigError(
+                f"--entity {entity}={node}: there is no such node",
+                hint=f"one of {', '.join(nodes)}",
+            )
     return {node: node for node in nodes} | dict(named)
 
 
@@ -138,7 +144,9 @@ def prepare(request: RunRequest) -> PreparedRun:
     entities = lab.nodes if request.entities is None else request.entities
     warnings: list[Fault] | None = [] if request.jobs else None
     terminals, endless = len(clients(lab)), request.endless
-    loaded = scenario.load(request.scenario, jobs, entities, endless=endless, warnings=warnings, terminals=terminals)
+    loaded = scenario.load(
+        request.scenario, jobs, entities, endless=endless, warnings=warnings, terminals=terminals
+    )
     is_ipv6 = request.link.ip == "6"
     given = shipped.settings(request.scenario, loaded.arguments, request.settings)
     bound = scenario.bind(loaded, over_ipv6.settings(loaded, given, lab) if is_ipv6 else given)
@@ -155,7 +163,9 @@ def prepare(request: RunRequest) -> PreparedRun:
         influx.Database.of(request.influx)
     run_id = request.run_id or new_run_id(bound.name, request.link.profile)
     folder = RunFolder(request.runs / run_id)
-    link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request", terminals=further)
+    link = request.link.request(
+        run_id, folder.metrics, folder.logs, timeline_starts="on-request", terminals=further
+    )
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, lab, paths.SATLINK)
@@ -196,7 +206,10 @@ def lab_id(run_id: str) -> str:
 
 
 def execute(
-    prepared: PreparedRun, log: ProgressLog, stop: threading.Event, watch: runner.Watch = runner.nobody_watches
+    prepared: PreparedRun,
+    log: ProgressLog,
+    stop: threading.Event,
+    watch: runner.Watch = runner.nobody_watches,
 ) -> RunResult:
     """Execute a prepared run. Leaves a run folder with the result, and no lab. `watch` is called at every step.
 
@@ -217,14 +230,18 @@ def execute(
             replace(prepared.about, enforced_by=enforced_by),
             manifest.versions(paths.SATLINK, opensand_program),
             NetnsHost(lab_id(prepared.about.run_id), prepared.topology, prepared.link),
-            lambda lab, report, halt: _run_scenario(lab, prepared, layers, (report, watch), log, halt),
+            lambda lab, report, halt: _run_scenario(
+                lab, prepared, layers, (report, watch), log, halt
+            ),
             log,
             stop,
             f"{prepared.scenario.name} over {prepared.about.profile}" if request.report else None,
         )
 
 
-def calibrated(prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event) -> RunResult:
+def calibrated(
+    prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event
+) -> RunResult:
     """Run what was prepared as `execute`; again, as a run of its own, while it is out of calibration.
 
     Raises:
@@ -237,7 +254,11 @@ def calibrated(prepared: PreparedRun, patience: Patience, log: ProgressLog, stop
         return execute(first.pop() if first else prepare(prepared.request), log, stop)
 
     def why(result: RunResult) -> str:
-        return f"{result.folder.name}: {result.reason}" if result.status == ExitStatus.UNCALIBRATED else ""
+        return (
+            f"{result.folder.name}: {result.reason}"
+            if result.status == ExitStatus.UNCALIBRATED
+            else ""
+        )
 
     return quiet_host.measured(take, why, patience, log, stop)
 
@@ -257,7 +278,14 @@ def _run_scenario(
         host = LabHost(lab, private, request.entities, request.jobs, prepared.granted, layers)
         on_event, watch = observers
         return runner.run(
-            prepared.scenario, host, folder.raw, on_event, halt, request.deadline_s, request.first_ids, watch
+            prepared.scenario,
+            host,
+            folder.raw,
+            on_event,
+            halt,
+            request.deadline_s,
+            request.first_ids,
+            watch,
         )
 
 
@@ -267,5 +295,6 @@ def _check_space(runs: Path) -> None:
     if free < FREE_BYTES_NEEDED:
         need = FREE_BYTES_NEEDED // 1_000_000
         raise HostError(
-            f"{existing}: {free // 1_000_000} MB free, a run needs {need} MB", "free space, or --runs elsewhere"
+            f"{existing}: {free // 1_000_000} MB free, a run needs {need} MB",
+            "free space, or --runs elsewhere",
         )

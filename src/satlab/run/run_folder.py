@@ -171,7 +171,9 @@ class RunFolder:
     ) -> tuple[ExitStatus, str]:
         def body(lab: LabT, halt: threading.Event) -> ScenarioResult:
             with log.step(f"scenario {plan.scenario.name}") as step:
-                result = scenario(lab, lambda job: step.now(f"{job.label} on {job.entity}: {job.status}"), halt)
+                result = scenario(
+                    lab, lambda job: step.now(f"{job.label} on {job.entity}: {job.status}"), halt
+                )
                 step.outcome = f"{result.status}{': ' if result.reason else ''}{result.reason}"
             return result
 

@@ -131,7 +131,9 @@ def new_lab_id(kind: str) -> str:
     return f"{kind}-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}"
 
 
-def calibrated(probe: Callable[[], list[CalibrationCheck]], metrics: MetricsFile) -> list[CalibrationCheck]:
+def calibrated(
+    probe: Callable[[], list[CalibrationCheck]], metrics: MetricsFile
+) -> list[CalibrationCheck]:
     """Probe a link; again, up to PROBES times in all, if a check failed while the host paused.
 
     A pause is seen by satlink's release error, in `metrics`: a link that is wrong is not probed again.
@@ -185,19 +187,27 @@ class NetnsHost:
         """Measure from the client; from its proxy where the client's LAN has losses, which are not the link's."""
         proxy, client = client_lan(lab.topology)
         server = lab.topology.node_of(Role.SERVER)
-        path = ProbePath((proxy if lab.lan else client).node, server, lab.topology.address_of(Role.SERVER))
+        path = ProbePath(
+            (proxy if lab.lan else client).node, server, lab.topology.address_of(Role.SERVER)
+        )
         return self._judged(lab, self._measured(lab, path))
 
     def _judged(self, lab: Lab, probe: Probe) -> list[CalibrationCheck]:
-        return calibrate.before(lab.plan, probe, lab.config.emulator, has_defects=self.link.opensand_defects)
+        return calibrate.before(
+            lab.plan, probe, lab.config.emulator, has_defects=self.link.opensand_defects
+        )
 
     def _measured(self, lab: Lab, path: ProbePath) -> Probe:
-        return link_probe.probe_link(NamespaceShell(lab), lab.plan, lab.config.emulator, path, metrics_of(lab))
+        return link_probe.probe_link(
+            NamespaceShell(lab), lab.plan, lab.config.emulator, path, metrics_of(lab)
+        )
 
     def _note_state(self) -> None:
         with contextlib.suppress(OSError):  # somebody has taken the lab down: its session says so
             self.states.append(
-                host_load.state(self.topology.nodes, lambda node, work: netns.inside(self.lab_id, node, work))
+                host_load.state(
+                    self.topology.nodes, lambda node, work: netns.inside(self.lab_id, node, work)
+                )
             )
 
     def broken(self, lab: Lab) -> str:
@@ -210,12 +220,17 @@ class NetnsHost:
         checks = calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
         if (lost := self._lost()) is not None:
             checks += calibrate.opensand_losses(self.probed, lost)
-        return [*checks, *(host_load.between(self.states[0], self.states[-1]) if len(self.states) > 1 else ())]
+        return [
+            *checks,
+            *(host_load.between(self.states[0], self.states[-1]) if len(self.states) > 1 else ()),
+        ]
 
     def _lost(self) -> Mapping[str, int | None] | None:
         """Count what the logs of OpenSAND in the run's folder report as lost so far; None without them."""
         logs = self.link.logs
-        return opensand.all_losses(logs.parent) if logs and self.link.emulator == "opensand" else None
+        return (
+            opensand.all_losses(logs.parent) if logs and self.link.emulator == "opensand" else None
+        )
 
 
 def metrics_of(lab: Lab) -> MetricsFile:

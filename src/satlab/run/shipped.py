@@ -34,15 +34,27 @@ def shipped(kind: Kind) -> dict[str, str]:
     """Return name and description of everything of a kind, by name."""
     match kind:
         case "scenarios":
-            return {path.stem: _scenario(json.loads(path.read_text())) for path in _sorted(paths.SCENARIOS, "*.json")}
+            return {
+                path.stem: _scenario(json.loads(path.read_text()))
+                for path in _sorted(paths.SCENARIOS, "*.json")
+            }
         case "profiles":
-            return {name: _first_comment(paths.PROFILES / "_base" / f"{name}.yml") for name in shipped_profiles()}
+            return {
+                name: _first_comment(paths.PROFILES / "_base" / f"{name}.yml")
+                for name in shipped_profiles()
+            }
         case "pages":
             return {name: web_target.load(name).title for name in job_host.pages()}
         case "jobs":
-            return {name: _sentence(job.description) for name, job in descriptor.load_jobs(paths.JOBS).items()}
+            return {
+                name: _sentence(job.description)
+                for name, job in descriptor.load_jobs(paths.JOBS).items()
+            }
         case "suites":
-            return {path.stem: yaml_text.load(path.read_text())["source"] for path in _sorted(paths.SUITES, "*.yml")}
+            return {
+                path.stem: yaml_text.load(path.read_text())["source"]
+                for path in _sorted(paths.SUITES, "*.yml")
+            }
         case "papers" | "stacks":
             return dict(STACKS) if kind == "stacks" else _papers()
 
@@ -58,7 +70,10 @@ def scenario_file(named: Path) -> Path:
     if named.exists() or not is_name:
         return named
     if not file.exists():
-        raise ConfigError(f"{named}: no such file or scenario", hint=f"scenarios: {', '.join(shipped('scenarios'))}")
+        raise ConfigError(
+            f"{named}: no such file or scenario",
+            hint=f"scenarios: {', '.join(shipped('scenarios'))}",
+        )
     return file
 
 
@@ -87,7 +102,10 @@ def _sorted(folder: Path, pattern: str) -> list[Path]:
 
 
 def _papers() -> dict[str, str]:
-    found = {path.parent.name: yaml_text.load(path.read_text())["title"] for path in paths.PAPERS.glob("*/paper.yml")}
+    found = {
+        path.parent.name: yaml_text.load(path.read_text())["title"]
+        for path in paths.PAPERS.glob("*/paper.yml")
+    }
     return dict(sorted((OF_RUNS | found).items()))
 
 

@@ -65,7 +65,9 @@ def test_p372_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
         ("load", {"duration": "0"}, "0.0 is below 0.1"),
     ],
 )
-def test_p373_numbers_out_of_bounds_are_refused(name: str, values: dict[str, str], said: str) -> None:
+def test_p373_numbers_out_of_bounds_are_refused(
+    name: str, values: dict[str, str], said: str
+) -> None:
     assert said in faults(name, **values)
 
 
@@ -84,6 +86,8 @@ def test_p373_a_congestion_control_whose_module_is_installed_counts(
     assert kernel.congestion_controls() == {"reno", "cubic"}
     place = tmp_path / platform.release()
     place.mkdir()
-    (place / "modules.dep").write_text("kernel/net/ipv4/tcp_bbr.ko.xz: kernel/net/x.ko\nkernel/net/sched/sch_fq.ko:\n")
+    (place / "modules.dep").write_text(
+        "kernel/net/ipv4/tcp_bbr.ko.xz: kernel/net/x.ko\nkernel/net/sched/sch_fq.ko:\n"
+    )
     (place / "modules.builtin").write_text("kernel/net/ipv4/tcp_vegas.ko\n")
     assert kernel.congestion_controls() == {"reno", "cubic", "bbr", "vegas"}

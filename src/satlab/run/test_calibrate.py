@@ -38,9 +38,13 @@ PLAN = cast(
 
 def probe(**changes: Any) -> Probe:
     good: dict[str, Any] = {
-        "rtt": Echoes(40, 581.2, 581.5, 581.9), "rate_bps": 19e6,
-        "packets": 6000, "lost_packets": 200, "queue_drops": 200, "notes": {},
-    }  # fmt: skip
+        "rtt": Echoes(40, 581.2, 581.5, 581.9),
+        "rate_bps": 19e6,
+        "packets": 6000,
+        "lost_packets": 200,
+        "queue_drops": 200,
+        "notes": {},
+    }
     return Probe(**(good | changes))
 
 
@@ -74,7 +78,9 @@ def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
 
 
 def test_echoes_on_demand_may_find_slots_that_others_asked_for() -> None:
-    plan = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"return_": SimpleNamespace(demand=object())}))
+    plan = cast(
+        LinkPlan, SimpleNamespace(**vars(PLAN) | {"return_": SimpleNamespace(demand=object())})
+    )
     assert expectation(plan, "satlink").rtt_low_ms == 580
     assert expectation(PLAN, "satlink").rtt_low_ms == 581.0
 
@@ -98,7 +104,9 @@ TICKS = SimpleNamespace(configured=580, min=584.0, mean=602.25, max=620.5)
 def test_opensand_has_tolerances_of_its_own(change: dict[str, Any], names: list[str]) -> None:
     plan = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"rtt_ms": TICKS}))
     checks = calibrate.before(
-        plan, probe(**({"rtt": Echoes(40, 602.0, 602.0, 602.0), "rate_bps": 18.6e6} | change)), "opensand"
+        plan,
+        probe(**({"rtt": Echoes(40, 602.0, 602.0, 602.0), "rate_bps": 18.6e6} | change)),
+        "opensand",
     )
     assert [c.name for c in checks] == ["rtt_ms", "forward_udp_goodput_bps"]
     assert [c.name for c in checks if not c.ok] == names
@@ -125,7 +133,10 @@ def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) ->
         # Without planned losses one packet in a thousand may be in flight when the probe's sender stops.
         ({"packets": 10000, "lost_packets": 210}, True),
         ({"packets": 10000, "lost_packets": 211}, False),
-        ({"packets": 10000, "lost_packets": 100}, True),  # fewer than the queue dropped: samples lag
+        (
+            {"packets": 10000, "lost_packets": 100},
+            True,
+        ),  # fewer than the queue dropped: samples lag
     ],
 )
 def test_limits_are_where_they_are_promised(change: dict[str, Any], ok: bool) -> None:
@@ -157,7 +168,11 @@ def test_a_packet_is_lost_with_any_frame_that_it_spans(frame_bytes: int, share: 
 
 @pytest.mark.parametrize(
     ("models", "ok"),
-    [(("bernoulli",), False), (("gilbert-elliott",), True), (("bernoulli", "gilbert_elliott"), True)],
+    [
+        (("bernoulli",), False),
+        (("gilbert-elliott",), True),
+        (("bernoulli", "gilbert_elliott"), True),
+    ],
 )
 def test_losses_in_bursts_are_recorded_and_not_judged(models: tuple[str, ...], ok: bool) -> None:
     plan = plan_with(loss_ratio=0.01, loss_models=models)
@@ -180,8 +195,14 @@ def test_a_queue_that_dropped_more_than_was_missed_is_noted_as_such() -> None:
 def test_what_was_not_measured_is_named_with_its_reason() -> None:
     notes = {"rtt": "no echo came back", "rate": "iperf3: no route"}
     checks = calibrate.before(PLAN, probe(rtt=None, rate_bps=None, packets=0, notes=notes))
-    assert [check.note for check in checks] == ["no echo came back", "iperf3: no route", "iperf3: no route"]
-    words = "rtt_ms not measured, forward_udp_goodput_bps not measured, forward_loss_ratio not measured"
+    assert [check.note for check in checks] == [
+        "no echo came back",
+        "iperf3: no route",
+        "iperf3: no route",
+    ]
+    words = (
+        "rtt_ms not measured, forward_udp_goodput_bps not measured, forward_loss_ratio not measured"
+    )
     assert calibrate.verdict(checks) == f"OUT OF TOLERANCE: {words}"
     assert calibrate.deviations(calibrate.before(PLAN, probe(rate_bps=18e6))) == [
         "forward_udp_goodput_bps 1.8e+07 bit/s"
@@ -192,13 +213,27 @@ def test_what_was_not_measured_is_named_with_its_reason() -> None:
 def released(t_unix_s: float, late_packets: int) -> dict[str, Any]:
     counters = {"out_packets": 500, "late_packets": 0, "late_max_us": None}
     late = {"out_packets": 500, "late_packets": late_packets, "late_max_us": 1700.0}
-    return {"type": "sample", "t_unix_s": t_unix_s, "forward": counters, "return": late, "terrestrial_down": None}
+    return {
+        "type": "sample",
+        "t_unix_s": t_unix_s,
+        "forward": counters,
+        "return": late,
+        "terrestrial_down": None,
+    }
 
 
 def test_release_error_is_judged_over_the_scenario_alone() -> None:
-    lines = [{"type": "header", "late_limit_us": 1000}, released(1.0, 400), released(2.0, 5), released(3.0, 6)]
+    lines = [
+        {"type": "header", "late_limit_us": 1000},
+        released(1.0, 400),
+        released(2.0, 5),
+        released(3.0, 6),
+    ]
     expected = expectation(PLAN, "satlink")
-    judged = [(since, calibrate.during([*lines, {"type": "end"}], expected, since)) for since in (0.0, 1.0, 2.0, 3.0)]
+    judged = [
+        (since, calibrate.during([*lines, {"type": "end"}], expected, since))
+        for since in (0.0, 1.0, 2.0, 3.0)
+    ]
     found = {since: {c.name: c.ok for c in checks} for since, checks in judged}
     names = ("late_packet_ratio.forward", "late_packet_ratio.return")
     verdicts = [(0.0, False), (1.0, False), (2.0, False), (3.0, True)]
@@ -208,16 +243,24 @@ def test_release_error_is_judged_over_the_scenario_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("packets", "late", "ok"), [(50, 1, True), (50, 2, False), (1000, 10, True), (1000, 11, False), (0, 0, True)]
+    ("packets", "late", "ok"),
+    [(50, 1, True), (50, 2, False), (1000, 10, True), (1000, 11, False), (0, 0, True)],
 )
-def test_one_late_packet_marks_no_run_and_more_than_one_in_a_hundred_do(packets: int, late: int, ok: bool) -> None:
+def test_one_late_packet_marks_no_run_and_more_than_one_in_a_hundred_do(
+    packets: int, late: int, ok: bool
+) -> None:
     one = {"out_packets": packets, "late_packets": late, "late_max_us": None}
-    lines: list[dict[str, Any]] = [{"type": "sample", "t_unix_s": 1.0, "forward": one, "return": one}, {"type": "end"}]
+    lines: list[dict[str, Any]] = [
+        {"type": "sample", "t_unix_s": 1.0, "forward": one, "return": one},
+        {"type": "end"},
+    ]
     assert {check.ok for check in calibrate.during(lines, expectation(PLAN, "satlink"))} == {ok}
 
 
 def test_metrics_without_an_end_are_not_ok() -> None:
-    assert [c.ok for c in calibrate.during([{"type": "header"}], expectation(PLAN, "satlink"))] == [False]
+    assert [c.ok for c in calibrate.during([{"type": "header"}], expectation(PLAN, "satlink"))] == [
+        False
+    ]
 
 
 def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:
@@ -231,7 +274,9 @@ def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:
 def test_lateness_is_judged_line_by_line(tmp_path: Path) -> None:
     """What 5000 samples would take at once, 15 MB, is not held."""
     path, directions = tmp_path / "link.jsonl", ("forward", "return")
-    counters = {"out_packets": 10, "late_packets": 1, "late_max_us": 5.0} | {f"more_{n}": n / 7 for n in range(20)}
+    counters = {"out_packets": 10, "late_packets": 1, "late_max_us": 5.0} | {
+        f"more_{n}": n / 7 for n in range(20)
+    }
     sample = {"type": "sample", "t_unix_s": 1.0, **dict.fromkeys(directions, counters)}
     head, end = {"type": "header", "late_limit_us": 1000}, {"type": "end"}
     path.write_text("".join(json.dumps(line) + "\n" for line in (head, *[sample] * 5000, end)))

@@ -23,7 +23,9 @@ from satlab.run.run import RunRequest
 from satlab.run.run_folder import RunResult
 from satlab.run.session import QUIET
 
-NOTHING = collect.Collected(polars.DataFrame({"metric": ["goodput_bps"]}), collect.Stored(loads=[], legs=[]))
+NOTHING = collect.Collected(
+    polars.DataFrame({"metric": ["goodput_bps"]}), collect.Stored(loads=[], legs=[])
+)
 
 
 @dataclass
@@ -58,13 +60,18 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return found
 
 
-def test_a_download_and_pages_over_both_protocols_are_one_run_with_one_report(runs: Runs, tmp_path: Path) -> None:
+def test_a_download_and_pages_over_both_protocols_are_one_run_with_one_report(
+    runs: Runs, tmp_path: Path
+) -> None:
     shown: list[tuple[list[Path], int]] = []
     status = Demo("leo", 15, 3, tmp_path).run(
         QUIET, threading.Event(), lambda pages, frames: shown.append((pages, len(frames)))
     )
     (request,) = runs.prepared
-    assert (request.scenario, request.settings) == (paths.SCENARIOS / "demo.json", {"duration": "15", "runs": "3"})
+    assert (request.scenario, request.settings) == (
+        paths.SCENARIOS / "demo.json",
+        {"duration": "15", "runs": "3"},
+    )
     assert (request.link.profile, request.runs, request.report) == ("leo", tmp_path, False)
     page = tmp_path / "run-1-demo.html"
     assert runs.reports == [([tmp_path / "run-1"], page, "satlab demo over leo")]
@@ -73,7 +80,9 @@ def test_a_download_and_pages_over_both_protocols_are_one_run_with_one_report(ru
 
 def test_what_a_busy_host_spoilt_is_measured_once_more(runs: Runs, tmp_path: Path) -> None:
     runs.statuses = [ExitStatus.UNCALIBRATED, ExitStatus.OK]
-    status = Demo("leo", 15, 3, tmp_path, Patience(retries=1)).run(QUIET, threading.Event(), lambda *_: None)
+    status = Demo("leo", 15, 3, tmp_path, Patience(retries=1)).run(
+        QUIET, threading.Event(), lambda *_: None
+    )
     assert runs.prepared[0] == runs.prepared[1]
     assert runs.reports[0][0] == [tmp_path / "run-2"]
     assert status is ExitStatus.OK
@@ -82,14 +91,17 @@ def test_what_a_busy_host_spoilt_is_measured_once_more(runs: Runs, tmp_path: Pat
 def test_what_ran_before_a_stop_is_shown(runs: Runs, tmp_path: Path) -> None:
     runs.statuses = [ExitStatus.INTERRUPTED]
     shown: list[int] = []
-    status = Demo("geo", 15, 3, tmp_path).run(QUIET, threading.Event(), lambda _, frames: shown.append(len(frames)))
+    status = Demo("geo", 15, 3, tmp_path).run(
+        QUIET, threading.Event(), lambda _, frames: shown.append(len(frames))
+    )
     assert (shown, status) == ([1], ExitStatus.INTERRUPTED)
 
 
 def test_one_measurement_follows_the_other() -> None:
     """Whoever measures waits, by one function or several, for the one that measured before."""
     functions = {
-        one["id"]: one for one in json.loads((paths.SCENARIOS / "demo.json").read_text())["openbach_functions"]
+        one["id"]: one
+        for one in json.loads((paths.SCENARIOS / "demo.json").read_text())["openbach_functions"]
     }
 
     def before(number: int) -> set[int]:
@@ -97,13 +109,19 @@ def test_one_measurement_follows_the_other() -> None:
         direct = {*wait.get("finished_ids", ()), *wait.get("launched_ids", ())}
         return direct.union(*(before(one) for one in direct))
 
-    measuring = [number for number, one in functions.items() if "client" in str(one.get("start_job_instance", {}))[:40]]
+    measuring = [
+        number
+        for number, one in functions.items()
+        if "client" in str(one.get("start_job_instance", {}))[:40]
+    ]
     assert len(measuring) == 3
     for earlier, later in pairwise(measuring):
         assert earlier in before(later)
 
 
-@pytest.mark.parametrize(("statuses", "exit_status"), [([0], 0), ([4, 0], 0), ([4, 4], 4), ([4, 1], 1)])
+@pytest.mark.parametrize(
+    ("statuses", "exit_status"), [([0], 0), ([4, 0], 0), ([4, 4], 4), ([4, 1], 1)]
+)
 def test_the_command_as_it_stands_in_the_readme(
     statuses: list[int],
     exit_status: int,
@@ -117,14 +135,18 @@ def test_the_command_as_it_stands_in_the_readme(
     checked: list[tuple[str, ...]] = []
     monkeypatch.setattr(needs, "ensure", lambda *groups: checked.append(groups))
     monkeypatch.setattr(needs, "root", lambda why: checked.append((why,)))
-    monkeypatch.setattr(report, "terminal_tables", lambda frames: [f"{len(cast(list[Any], frames))} tables"])
+    monkeypatch.setattr(
+        report, "terminal_tables", lambda frames: [f"{len(cast(list[Any], frames))} tables"]
+    )
     monkeypatch.chdir(tmp_path)
     runs.statuses = [ExitStatus(status) for status in statuses]
     with pytest.raises(SystemExit) as ended:
         cli.app(["demo"])
     assert ended.value.code == exit_status
     assert checked == [("lab",), (needs.NETNS,)]
-    assert {tuple(one.settings.items()) for one in runs.prepared} == {(("duration", "15"), ("runs", "1"))}
+    assert {tuple(one.settings.items()) for one in runs.prepared} == {
+        (("duration", "15"), ("runs", "1"))
+    }
     assert {one.link.profile for one in runs.prepared} == {"geo"}
     printed = capfd.readouterr().out
     assert "1 tables" in printed

@@ -40,7 +40,9 @@ def test_p265_the_largest_number_of_labs_that_all_hold_is_kept(bears: list[int])
     assert host_bench.measure(QUIET)["labs"] == 0
 
 
-def test_p265_the_search_ends_within_its_time(bears: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p265_the_search_ends_within_its_time(
+    bears: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     bears[0] = 1000
     clock = iter(range(0, 10_000, 9))
     monkeypatch.setattr("satlab.run.host_bench.time.monotonic", lambda: float(next(clock)))
@@ -49,11 +51,20 @@ def test_p265_the_search_ends_within_its_time(bears: list[int], monkeypatch: pyt
     assert result["labs"] < host_bench.MOST_LABS
 
 
-def test_p265_a_campaign_has_as_many_labs_as_the_host_bears(bears: list[int], tmp_path: Path) -> None:
+def test_p265_a_campaign_has_as_many_labs_as_the_host_bears(
+    bears: list[int], tmp_path: Path
+) -> None:
     task = Task(
-        id="geo.1", cell="geo", number=1, rule="run", lab="netns", seed=1, argv=("satlab", "run", "ping"),
-        estimate_s=1, cores=1,
-    )  # fmt: skip
+        id="geo.1",
+        cell="geo",
+        number=1,
+        rule="run",
+        lab="netns",
+        seed=1,
+        argv=("satlab", "run", "ping"),
+        estimate_s=1,
+        cores=1,
+    )
     plan = Plan(name="c", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,))
     work = engine.choose(plan, tmp_path / "c", Options())
     default = max(1, (os.cpu_count() or 1) // 2)

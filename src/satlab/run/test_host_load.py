@@ -30,13 +30,30 @@ DEV = """Inter-|   Receive                                                |  Tra
 
 def job(label: str, length_s: float, waited_s: float | None) -> JobRecord:
     return JobRecord(
-        1, 1, 1, 1, label, "satlab_iperf3", "client", (), 100.0, 100.0 + length_s, 0, "Not Running", "logs/a.log",
+        1,
+        1,
+        1,
+        1,
+        label,
+        "satlab_iperf3",
+        "client",
+        (),
+        100.0,
+        100.0 + length_s,
+        0,
+        "Not Running",
+        "logs/a.log",
         waited_s=waited_s,
-    )  # fmt: skip
+    )
 
 
 def test_the_job_that_lacked_a_core_most_is_judged() -> None:
-    jobs = [job("short", 1.0, 0.9), job("sender", 15.0, 1.2), job("receiver", 10.0, 2.5), job("unknown", 15.0, None)]
+    jobs = [
+        job("short", 1.0, 0.9),
+        job("sender", 15.0, 1.2),
+        job("receiver", 10.0, 2.5),
+        job("unknown", 15.0, None),
+    ]
     [found] = host_load.of_jobs(jobs)
     assert (found.name, found.measured, found.ok) == ("cpu_wait_ratio.jobs", 0.25, False)
     assert found.note == "receiver on client, the worst of 2, in 10.0 s"
@@ -44,8 +61,15 @@ def test_the_job_that_lacked_a_core_most_is_judged() -> None:
     assert host_load.of_jobs(jobs[:2])[0].ok
 
 
-def load(index: int, wait_s: float | None, plt_ms: float | None = 4000.0, cpu_s: float = 2.0) -> collect.PageLoad:
-    change = {"cpu_wait_longest_s": wait_s, "page_load_time_ms": plt_ms, "load_index": index, "wall_s": 33.0}
+def load(
+    index: int, wait_s: float | None, plt_ms: float | None = 4000.0, cpu_s: float = 2.0
+) -> collect.PageLoad:
+    change = {
+        "cpu_wait_longest_s": wait_s,
+        "page_load_time_ms": plt_ms,
+        "load_index": index,
+        "wall_s": 33.0,
+    }
     cpu = {"cpu_user_s": 0.8 * cpu_s, "cpu_system_s": 0.2 * cpu_s}
     return ADAPTER.validate_python(page_load("h3", index, random.Random(index)) | change | cpu)  # noqa: S311
 
@@ -58,12 +82,22 @@ QUIET = (
     (1750, 0.54, 2.16),
     (2260, 0.45, 2.12),
 )
-BUSY = ((1930, 0.65, 1.83), (2040, 0.75, 1.88), (2360, 1.07, 2.07), (2610, 1.28, 2.25), (4980, 3.28, 2.79))
+BUSY = (
+    (1930, 0.65, 1.83),
+    (2040, 0.75, 1.88),
+    (2360, 1.07, 2.07),
+    (2610, 1.28, 2.25),
+    (4980, 3.28, 2.79),
+)
 """Measured over HTTP/3 and LEO on two cores: ms, longest wait in s, CPU time in s. Busy: load average 18 to 24."""
 
 
-@pytest.mark.parametrize(("measured", "is_quiet"), [*((one, True) for one in QUIET), *((one, False) for one in BUSY)])
-def test_measured_loads_are_marked_if_the_host_was_busy(measured: tuple[float, float, float], is_quiet: bool) -> None:
+@pytest.mark.parametrize(
+    ("measured", "is_quiet"), [*((one, True) for one in QUIET), *((one, False) for one in BUSY)]
+)
+def test_measured_loads_are_marked_if_the_host_was_busy(
+    measured: tuple[float, float, float], is_quiet: bool
+) -> None:
     plt_ms, wait_s, cpu_s = measured
     [judged] = host_load.of_loads([load(0, wait_s, plt_ms, cpu_s)])
     assert judged.ok is is_quiet
@@ -79,7 +113,9 @@ def test_a_browser_without_a_core_is_out_of_calibration() -> None:
 
 
 def test_a_program_without_a_core_is_out_of_calibration() -> None:
-    checks = {one.name: one.ok for one in host_load.of_programs({"client": 0.2, "server": 2.5}, 8.0)}
+    checks = {
+        one.name: one.ok for one in host_load.of_programs({"client": 0.2, "server": 2.5}, 8.0)
+    }
     assert checks == {"cpu_wait_ratio.client": True, "cpu_wait_ratio.server": False}
     assert host_load.of_programs({"client": 0.2}, 0.0) == []
 
@@ -104,8 +140,16 @@ def test_counters_of_a_namespace_are_read_without_its_loopback() -> None:
         ({"nodes": {"client": PacketCounts(200_000, 1, 200_000, 1)}}, set()),
     ],
 )
-def test_what_the_host_did_during_a_session_is_judged(change: dict[str, Any], off: set[str]) -> None:
-    quiet: dict[str, Any] = {"total_ticks": 2000, "stolen_ticks": 0, "memory_us": 0, "uptime_s": 20.0, "nodes": {}}
+def test_what_the_host_did_during_a_session_is_judged(
+    change: dict[str, Any], off: set[str]
+) -> None:
+    quiet: dict[str, Any] = {
+        "total_ticks": 2000,
+        "stolen_ticks": 0,
+        "memory_us": 0,
+        "uptime_s": 20.0,
+        "nodes": {},
+    }
     checks = host_load.between(HostState(1000, 0, 0, 10.0, {}), HostState(**quiet | change))
     assert {one.name for one in checks if not one.ok} == off and len(checks) == 4
     if "host_loss_ratio" in off:
@@ -122,5 +166,11 @@ def test_a_measurement_is_its_process_with_all_descendants() -> None:
     def process(pid: int, parent: int, ticks: int) -> ProcfsProcess:
         return ProcfsProcess("a", pid, parent, 1, 0, dead=False, own_ticks=ticks, cpu_ticks=ticks)
 
-    found = [process(1, 0, 900), process(10, 1, 100), process(12, 11, 7), process(11, 10, 5), process(13, 1, 400)]
+    found = [
+        process(1, 0, 900),
+        process(10, 1, 100),
+        process(12, 11, 7),
+        process(11, 10, 5),
+        process(13, 1, 400),
+    ]
     assert host_load.tree_ticks(10, found) == 112

@@ -33,7 +33,13 @@ def record(
     suffix: str | None = None, job: str = "satlab_ping", *, is_file: bool = False, **fields: Any
 ) -> dict[str, Any]:
     about = {
-        **{"time": TIME, "is_file": is_file, "job_name": job, "agent_name": "client", "job_instance_id": 7},
+        **{
+            "time": TIME,
+            "is_file": is_file,
+            "job_name": job,
+            "agent_name": "client",
+            "job_instance_id": 7,
+        },
         **{"scenario_instance_id": 3, "owner_scenario_instance_id": 2, "flag": 1},
     }
     return {**fields, "_metadata": {**about, **({} if suffix is None else {"suffix": suffix})}}
@@ -56,7 +62,13 @@ def link_sample(second: float = 0.0, **figures: Any) -> dict[str, Any]:
 
 
 def test_a_sample_of_the_link_becomes_a_point_for_each_direction() -> None:
-    figures = {"queue_bytes": 3000, "rate_bps": 1e6, "late_p99_us": None, "frames_by_modcod": {"4": 1}, "heard": {}}
+    figures = {
+        "queue_bytes": 3000,
+        "rate_bps": 1e6,
+        "late_p99_us": None,
+        "frames_by_modcod": {"4": 1},
+        "heard": {},
+    }
     assert influx.link_points(link_sample(0.1, **figures), "r-1") == [
         "satlink,@agent_name=sat,@run_id=r-1,@stored_file=false,@suffix=forward "
         "queue_bytes=3000.0,rate_bps=1000000.0 1764000000100"
@@ -92,7 +104,12 @@ def read(point: str) -> tuple[str, dict[str, str], dict[str, str], int]:
     name, *tags = split(head, ",")
     pairs = [split(tag, "=") for tag in tags]
     values = [split(field, "=") for field in split(fields, ",")]
-    return plain(name), {plain(k): plain(v) for k, v in pairs}, {plain(k): v for k, v in values}, int(when)
+    return (
+        plain(name),
+        {plain(k): plain(v) for k, v in pairs},
+        {plain(k): v for k, v in values},
+        int(when),
+    )
 
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=30)
@@ -100,7 +117,9 @@ TRICKY = st.text(st.sampled_from(r'a ,="\\' + "\n\0\t$'é"), max_size=12)
 
 
 @given(
-    suffix=TEXT | TRICKY, text=TEXT | TRICKY, number=st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    suffix=TEXT | TRICKY,
+    text=TEXT | TRICKY,
+    number=st.integers() | st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_escaping_holds_for_any_text(suffix: str, text: str, number: float) -> None:
     """One line, one point: nothing in a value becomes another tag, field or point."""
@@ -112,7 +131,13 @@ def test_escaping_holds_for_any_text(suffix: str, text: str, number: float) -> N
     assert (name, when) == ("satlab_ping", TIME)
     assert tags.get("@suffix", "") == fit.replace('"', "'")
     assert set(tags) - {"@suffix"} == {
-        *("@agent_name", "@job_instance_id", "@owner_scenario_instance_id", "@run_id", "@scenario_instance_id"),
+        *(
+            "@agent_name",
+            "@job_instance_id",
+            "@owner_scenario_instance_id",
+            "@run_id",
+            "@scenario_instance_id",
+        ),
         "@stored_file",
     }
     assert set(fields) == {"said", "number"}
@@ -134,7 +159,9 @@ def test_urls(url: str, database: Database) -> None:
     assert "p@" not in str(database)
 
 
-@pytest.mark.parametrize("url", ["", "db:8086", "ftp://db", "http://", "http://db/a/b", "http://db:x", "http://db?q=1"])
+@pytest.mark.parametrize(
+    "url", ["", "db:8086", "ftp://db", "http://", "http://db/a/b", "http://db:x", "http://db?q=1"]
+)
 def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         Database.of(url)
@@ -196,12 +223,16 @@ def test_refused_points_are_not_repeated(tmp_path: Path) -> None:
     assert (feed.sent, feed.refused) == (0, "400 field type conflict")
 
 
-def test_a_database_that_is_away_fails_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_is_away_fails_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as taken:  # bound, not listening: nobody answers
         taken.bind(("127.0.0.1", 0))
         (tmp_path / "raw").mkdir()
         (tmp_path / "raw" / "stats.jsonl").write_text(json.dumps(record(a=1)) + "\n")
-        with influx.feeding(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, "r", ProgressLog()):
+        with influx.feeding(
+            f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, "r", ProgressLog()
+        ):
             pass
     assert "send it later: satlab influx" in capsys.readouterr().err
 
@@ -240,9 +271,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip("InfluxDB is not installed (Debian package influxdb)")
     folder = tmp_path_factory.mktemp("influx")
     port = free_port()
-    (folder / "influx.conf").write_text(CONFIGURATION.format(folder=folder, port=port, rpc=free_port()))
+    (folder / "influx.conf").write_text(
+        CONFIGURATION.format(folder=folder, port=port, rpc=free_port())
+    )
     argv = [program, "-config", str(folder / "influx.conf")]
-    with (folder / "log").open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(argv, stdout=log, stderr=log) as process,
+    ):
         try:
             url = f"http://127.0.0.1:{port}"
             deadline = time.monotonic() + 60
@@ -263,8 +299,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_influxdb_returns_the_points(server: str, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "manifest.json").write_text('{"run_id": "20260101-000000-ping-geo-0001"}')
-    records = [record("Flow 1, a=b", rtt_ms=601), record(rtt_ms=602.5), record(is_file=True, ping_json='a "b"\nc')]
-    (tmp_path / "raw" / "stats.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    records = [
+        record("Flow 1, a=b", rtt_ms=601),
+        record(rtt_ms=602.5),
+        record(is_file=True, ping_json='a "b"\nc'),
+    ]
+    (tmp_path / "raw" / "stats.jsonl").write_text(
+        "".join(json.dumps(each) + "\n" for each in records)
+    )
     assert influx.send([tmp_path], server) == 3
     assert influx.send([tmp_path], server) == 3, "sending again makes nothing twice"
     (series,) = Database.of(server).query('SELECT * FROM "satlab_ping"')
@@ -280,7 +322,10 @@ def test_influxdb_returns_the_link(server: str, tmp_path: Path) -> None:
     run_id = "20260101-000000-ping-geo-0002"
     (tmp_path / "raw").mkdir()
     (tmp_path / "manifest.json").write_text(json.dumps({"run_id": run_id}))
-    samples = [link_sample(n / 10, queue_bytes=1000 * n, frame_fill_ratio=0.5, late_p99_us=12.5) for n in range(3)]
+    samples = [
+        link_sample(n / 10, queue_bytes=1000 * n, frame_fill_ratio=0.5, late_p99_us=12.5)
+        for n in range(3)
+    ]
     lines = [{"type": "header"}, *samples, {"type": "end"}]
     (tmp_path / "raw" / "link.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     for _ in range(2):  # sending again makes nothing twice
@@ -289,10 +334,14 @@ def test_influxdb_returns_the_link(server: str, tmp_path: Path) -> None:
     rows = [dict(zip(series["columns"], row, strict=True)) for row in series["values"]]
     assert [row["queue_bytes"] for row in rows] == [0, 1000, 2000]
     assert [row["time"] for row in rows] == [TIME, TIME + 100, TIME + 200]
-    assert {(row["@suffix"], row["frame_fill_ratio"], row["late_p99_us"]) for row in rows} == {("forward", 0.5, 12.5)}
+    assert {(row["@suffix"], row["frame_fill_ratio"], row["late_p99_us"]) for row in rows} == {
+        ("forward", 0.5, 12.5)
+    }
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(suffix=TEXT | TRICKY, text=TEXT | TRICKY)
 def test_influxdb_reads_any_text_as_one_point(server: str, suffix: str, text: str) -> None:
     database = Database.of(server)
@@ -319,7 +368,9 @@ def test_a_database_that_keeps_points_for_another_time_stays_as_it_is(server: st
     database.query("CREATE DATABASE short WITH DURATION 90d REPLICATION 1 NAME openbach")
     database.prepare()
     database.write([f"m v=1 {int(time.time() * 1000)}"])  # one older than 90 days would be refused
-    assert [row[1] for row in database.query("SHOW RETENTION POLICIES ON short")[0]["values"]] == ["2160h0m0s"]
+    assert [row[1] for row in database.query("SHOW RETENTION POLICIES ON short")[0]["values"]] == [
+        "2160h0m0s"
+    ]
 
 
 @pytest.mark.net
@@ -328,13 +379,19 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
         pytest.skip("needs root and satlink")
     link = LinkOptions(profile="leo")
     settings_ = {"count": "3"}
-    request = run.RunRequest(paths.SCENARIOS / "ping.json", link, settings_, tmp_path, report=False, influx=server)
+    request = run.RunRequest(
+        paths.SCENARIOS / "ping.json", link, settings_, tmp_path, report=False, influx=server
+    )
     outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     (series,) = Database.of(server).query(
         f'SELECT rtt_ms FROM "satlab_ping" WHERE "@run_id" = \'{outcome.folder.name}\' AND rtt_ms > 0'  # noqa: S608
     )
-    records = [json.loads(text) for text in (outcome.folder / influx.STATISTICS).read_text().splitlines()]
-    assert sorted(row[1] for row in series["values"]) == sorted(r["rtt_ms"] for r in records if "rtt_ms" in r)
+    records = [
+        json.loads(text) for text in (outcome.folder / influx.STATISTICS).read_text().splitlines()
+    ]
+    assert sorted(row[1] for row in series["values"]) == sorted(
+        r["rtt_ms"] for r in records if "rtt_ms" in r
+    )
     directions = Database.of(server).query(
         f'SELECT sum(out_packets) FROM "satlink" WHERE "@run_id" = \'{outcome.folder.name}\' GROUP BY "@suffix"'  # noqa: S608
     )
@@ -352,14 +409,22 @@ def test_the_dashboard_shows_what_jobs_send(server: str) -> None:
     database = Database.of(server)
     for file in paths.JOBS.glob("*/files/satlab_*.yml"):
         names = [statistic["name"] for statistic in yaml.safe_load(file.read_text())["statistics"]]
-        figures = {name: 1.0 for name in names if not name.endswith(("_json", "_pcapng"))}  # those are files
+        figures = {
+            name: 1.0 for name in names if not name.endswith(("_json", "_pcapng"))
+        }  # those are files
         database.write([line(record("s", file.stem, is_file=False, **figures), "some-run")])
-    database.write(influx.link_points(link_sample(**dict.fromkeys(prometheus.HELP, 1.0)), "some-run"))
+    database.write(
+        influx.link_points(link_sample(**dict.fromkeys(prometheus.HELP, 1.0)), "some-run")
+    )
     board = json.loads(DASHBOARD.read_text())
     queries = [target["query"] for panel in board["panels"] for target in panel["targets"]]
     assert len(queries) == len(set(queries)) >= 10
     for query in [*queries, board["templating"]["list"][0]["query"]]:
-        for name, value in {"$run": "some-run", "$timeFilter": "time > 0", "$__interval": "1s"}.items():
+        for name, value in {
+            "$run": "some-run",
+            "$timeFilter": "time > 0",
+            "$__interval": "1s",
+        }.items():
             query = query.replace(name, value)  # noqa: PLW2901
         series = database.query(query)
         assert series, query

@@ -29,11 +29,14 @@ def attribute(kind: int, content: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(content), kind) + content + bytes(-len(content) % 4)
 
 
-def about(source: str = "198.18.4.2", *, acked: int = 5_000_000, family: int = socket.AF_INET) -> bytes:
+def about(
+    source: str = "198.18.4.2", *, acked: int = 5_000_000, family: int = socket.AF_INET
+) -> bytes:
     """Return what the kernel says of a connection: struct inet_diag_msg, tcp_info and the congestion control."""
     ports = socket.htons(443), socket.htons(40000)
     ends = (
-        socket.inet_pton(family, each).ljust(16, b"\0") for each in (source, "198.18.1.2" if "." in source else "2::2")
+        socket.inet_pton(family, each).ljust(16, b"\0")
+        for each in (source, "198.18.1.2" if "." in source else "2::2")
     )
     info = bytearray(232)
     for at, value in ((16, 1400), (24, 80), (68, 601_234), (80, 100)):
@@ -46,14 +49,21 @@ def about(source: str = "198.18.4.2", *, acked: int = 5_000_000, family: int = s
 def test_a_connection_has_window_round_trip_time_and_algorithm() -> None:
     data = message(20, about()) + message(3, bytes(4))
     (flow,) = lab_activity.parse_flows(data, socket.AF_INET)
-    assert flow == Flow("kernel", "198.18.4.2:443", "198.18.1.2:40000", "cubic", 140_000, 601.2, 112_000, 5_000_000)
+    assert flow == Flow(
+        "kernel", "198.18.4.2:443", "198.18.1.2:40000", "cubic", 140_000, 601.2, 112_000, 5_000_000
+    )
     data = message(20, about("2001:2::1", family=socket.AF_INET6))
     (flow,) = lab_activity.parse_flows(data, socket.AF_INET6)
     assert flow.local == "[2001:2::1]:443"
 
 
 def test_connections_of_a_node_with_itself_and_foreign_messages_are_left_out() -> None:
-    data = message(20, about("127.0.0.1")) + message(20, about("198.18.1.2")) + message(20, b"short") + message(99, b"")
+    data = (
+        message(20, about("127.0.0.1"))
+        + message(20, about("198.18.1.2"))
+        + message(20, b"short")
+        + message(99, b"")
+    )
     assert list(lab_activity.parse_flows(data, socket.AF_INET)) == []
 
 
@@ -65,7 +75,10 @@ def test_t50_any_bytes_are_survived(data: bytes) -> None:
 
 
 def test_the_kernel_answers_about_this_host() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
         client.sendall(b"x")
         kinds = [kind for kind, _ in lab_activity.messages(lab_activity._asked(socket.AF_INET))]
     if 2 in kinds:
@@ -77,7 +90,9 @@ def test_the_kernel_answers_about_this_host() -> None:
 def test_a_program_s_name_may_hold_anything() -> None:
     fields = ["S", "1", *["0"] * 9, "70", "30", "500", "500", *["0"] * 4, "1234"]
     found = processes.parse_process(f"7 (a) S (b c) {' '.join(fields)} 0 0")
-    assert (found.name, found.start_ticks, found.own_ticks) == ("a) S (b c", 1234, 100), "without the time of children"
+    assert (found.name, found.start_ticks, found.own_ticks) == ("a) S (b c", 1234, 100), (
+        "without the time of children"
+    )
     assert lab_activity.clean("<b>ü" + "x" * 100) == "_b__" + "x" * 20
     assert lab_activity.clean("") == "_"
     assert lab_activity.script_of(b"python3\0-u\0/jobs/satlab_iperf3.py\0-c\0") == "satlab_iperf3"
@@ -98,9 +113,13 @@ def test_cpu_time_is_that_between_two_readings() -> None:
 
 def test_t50_a_sample_is_bounded_and_follows_its_schema() -> None:
     programs = [ProgramLoad(f"client-{n}", "x", 1, float(n)) for n in range(500, 0, -1)]
-    flows = [("client", Flow("kernel", "a:1", f"b:{n}", "cubic", n, 1.0, n % 2, n)) for n in range(500)]
+    flows = [
+        ("client", Flow("kernel", "a:1", f"b:{n}", "cubic", n, 1.0, n % 2, n)) for n in range(500)
+    ]
     found = lab_activity.document(1.0, programs, flows)
     assert [each["cpu_percent"] for each in found["programs"]] == [500.0 - n for n in range(40)]
-    assert [each["acked_bytes"] for each in found["flows"]] == [499 - 2 * n for n in range(24)], "data in flight first"
+    assert [each["acked_bytes"] for each in found["flows"]] == [499 - 2 * n for n in range(24)], (
+        "data in flight first"
+    )
     schema: dict[str, Any] = json.loads((paths.SCHEMAS / "run-progress.schema.json").read_text())
     jsonschema.validate(found, {"$ref": "#/$defs/activity", "$defs": schema["$defs"]})

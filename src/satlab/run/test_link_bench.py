@@ -10,28 +10,43 @@ from satlab.run import link_bench
 
 def flow(received_bps: float, us_per_packet: float | None) -> dict[str, object]:
     return {
-        "offered_bps": received_bps, "received_bps": received_bps, "packets": 1000, "lost_packets": 3,
-        "emulator_cores": 0.25, "emulator_us_per_packet": us_per_packet,
-    }  # fmt: skip
+        "offered_bps": received_bps,
+        "received_bps": received_bps,
+        "packets": 1000,
+        "lost_packets": 3,
+        "emulator_cores": 0.25,
+        "emulator_us_per_packet": us_per_packet,
+    }
 
 
 def result() -> dict[str, object]:
     late = {"p50_us": 10.0, "p99_us": 90.0, "max_us": 300.0}
     rate = {
-        "rate_mbps": 250.0, "planned_goodput_bps": 240e6, "load": flow(230e6, 12.0), "counted_loss_packets": 0,
-        "rtt_ms": 581.0, "rtt_above_model_ms": 0.4, "late": {"forward": late}, "rss_mb": 47.0,
-        "out_of_calibration": [], "failure": "",
-    }  # fmt: skip
+        "rate_mbps": 250.0,
+        "planned_goodput_bps": 240e6,
+        "load": flow(230e6, 12.0),
+        "counted_loss_packets": 0,
+        "rtt_ms": 581.0,
+        "rtt_above_model_ms": 0.4,
+        "late": {"forward": late},
+        "rss_mb": 47.0,
+        "out_of_calibration": [],
+        "failure": "",
+    }
     return {
         "host": {"cores": 2, "cpu": "a CPU", "system": "a system", "load_1min": 0.5},
         "load_1min_end": 1.0,
         "baseline": {
-            "wakes": {"late": late, "cpu_us_per_wake": 20.0}, "veth_most": flow(2e9, None),
-            "tun_copy_most": flow(1e9, 6.0), "tun_copy": [flow(230e6, 6.0)], "failure": "",
+            "wakes": {"late": late, "cpu_us_per_wake": 20.0},
+            "veth_most": flow(2e9, None),
+            "tun_copy_most": flow(1e9, 6.0),
+            "tun_copy": [flow(230e6, 6.0)],
+            "failure": "",
         },
         "rates": [rate],
-        "labs": [[], ["rtt_ms not measured ms"]], "promises": [],
-    }  # fmt: skip
+        "labs": [[], ["rtt_ms not measured ms"]],
+        "promises": [],
+    }
 
 
 def test_a_result_is_reported_with_its_ratios() -> None:
@@ -45,8 +60,12 @@ def test_a_result_is_reported_with_its_ratios() -> None:
 def test_promises_are_held_against_the_figures() -> None:
     measured = result()
     measured["labs"] = [[]] * 7 + [["rtt_ms not measured ms"]]
-    measured["rates"][0]["late"] |= {"terrestrial_down": {"p50_us": 10.0, "p99_us": 101.0, "max_us": 300.0}}  # type: ignore[index]
-    verdicts = {promise.name: (promise.measured, promise.met) for promise in link_bench.promises(measured)}
+    measured["rates"][0]["late"] |= {
+        "terrestrial_down": {"p50_us": 10.0, "p99_us": 101.0, "max_us": 300.0}
+    }  # type: ignore[index]
+    verdicts = {
+        promise.name: (promise.measured, promise.met) for promise in link_bench.promises(measured)
+    }
     assert verdicts == {
         "250 Mbit/s: emulator": (0.25, True),
         "250 Mbit/s: release error p99": (101.0, False),
@@ -55,8 +74,12 @@ def test_promises_are_held_against_the_figures() -> None:
     }
 
 
-@pytest.mark.parametrize(("own_us", "host_us", "kept"), [(101, 90, "MISSED"), (101, 102, "HOST"), (99, 102, "kept")])
-def test_a_release_error_is_the_host_s_where_a_bare_thread_is_late_too(own_us: int, host_us: int, kept: str) -> None:
+@pytest.mark.parametrize(
+    ("own_us", "host_us", "kept"), [(101, 90, "MISSED"), (101, 102, "HOST"), (99, 102, "kept")]
+)
+def test_a_release_error_is_the_host_s_where_a_bare_thread_is_late_too(
+    own_us: int, host_us: int, kept: str
+) -> None:
     promise = link_bench.released("20 Mbit/s", 100, own_us, host_us)
     [line] = link_bench.promise_lines({"promises": [vars(promise)]})
     assert line.split()[0] == kept
@@ -75,12 +98,19 @@ def test_a_promise_that_was_not_measured_is_not_met() -> None:
     fast = link_bench.promises(failed)[:2]
     assert [(promise.measured, promise.met) for promise in fast] == [(None, False), (None, False)]
     failed["promises"] = [vars(promise) for promise in fast]
-    assert "MISSED     1100 Mbit/s: received: not measured (>= 1000 Mbit/s)" in list(link_bench.lines(failed))
+    assert "MISSED     1100 Mbit/s: received: not measured (>= 1000 Mbit/s)" in list(
+        link_bench.lines(failed)
+    )
 
 
 def test_a_failed_flow_is_reported_not_omitted() -> None:
     failed = result()
-    failed["rates"][0] |= {"load": None, "failure": "iperf3: no route", "counted_loss_packets": None, "rtt_ms": None}  # type: ignore[index]
+    failed["rates"][0] |= {
+        "load": None,
+        "failure": "iperf3: no route",
+        "counted_loss_packets": None,
+        "rtt_ms": None,
+    }  # type: ignore[index]
     assert "250 Mbit/s: iperf3: no route" in "\n".join(link_bench.lines(failed))
 
 

@@ -17,7 +17,14 @@ import pytest
 from satlab.common import processes
 from satlab.link.plan import LinkPlan
 from satlab.run import link_probe, metrics_file
-from satlab.run.link_probe import WARM_UP_ECHOES, Echoes, NamespaceShell, ProbeError, ProbePath, probe_link
+from satlab.run.link_probe import (
+    WARM_UP_ECHOES,
+    Echoes,
+    NamespaceShell,
+    ProbeError,
+    ProbePath,
+    probe_link,
+)
 from satlab.run.metrics_file import MetricsFile
 
 PLAN = cast(
@@ -25,7 +32,9 @@ PLAN = cast(
     SimpleNamespace(
         rtt_ms=SimpleNamespace(configured=580, min=581.0, mean=581.5, max=582.0),
         return_=SimpleNamespace(demand=None),
-        forward=SimpleNamespace(udp_goodput_bps=19e6, rate_bps=19.6e6, queue_discipline="drop-tail"),
+        forward=SimpleNamespace(
+            udp_goodput_bps=19e6, rate_bps=19.6e6, queue_discipline="drop-tail"
+        ),
     ),
 )
 PATH = ProbePath("proxy-st", "server", "192.0.2.1")
@@ -77,7 +86,9 @@ def append(path: Path, *lines: dict[str, Any]) -> None:
         file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_more_than_the_link_carries_is_offered_from_the_server_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_the_link_carries_is_offered_from_the_server_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(link_probe, "_drain", lambda *_: pytest.fail("satlink reports its queues"))
     shell = FakeShell([PING.format(count=40, ms=581.5)])
     probe = probe_link(shell, PLAN, "satlink", PATH)
@@ -94,7 +105,9 @@ def test_more_than_the_link_carries_is_offered_from_the_server_on(monkeypatch: p
     assert probe == link_probe.Probe(Echoes(40, 581.5, 581.5, 581.5), 19e6, 6000, 300, 0, {})
 
 
-def test_drops_of_the_full_queue_are_those_of_the_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drops_of_the_full_queue_are_those_of_the_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, shell = tmp_path / "link.jsonl", FakeShell([PING.format(count=40, ms=581.5)])
     append(file, {"type": "header"}, sample(dropped=7))
     shell.on_flow = lambda: append(file, sample(dropped=100, forward=9))
@@ -110,8 +123,15 @@ def test_the_largest_release_error_is_that_of_all_directions_after_a_time(tmp_pa
     idle = {"late_max_us": None}
     append(file.path, {"type": "header"})
     for t_unix_s, late_us in ((1.0, 90_000.0), (2.0, 700.0), (3.0, 20_000.0)):
-        directions = {"forward": {"late_max_us": 50.0}, "return": {"late_max_us": late_us}, "terrestrial_up": idle}
-        append(file.path, {"type": "sample", "t_unix_s": t_unix_s, **directions, "terrestrial_down": None})
+        directions = {
+            "forward": {"late_max_us": 50.0},
+            "return": {"late_max_us": late_us},
+            "terrestrial_up": idle,
+        }
+        append(
+            file.path,
+            {"type": "sample", "t_unix_s": t_unix_s, **directions, "terrestrial_down": None},
+        )
     assert file.largest_release_error_us(1.0) == 20_000
     assert file.largest_release_error_us(3.0) == 0
 
@@ -128,21 +148,31 @@ def test_a_probe_that_fails_leaves_its_reason() -> None:
 @pytest.mark.parametrize(("lost", "flows"), [(1, 2), (2, 3), (3, 3)])
 def test_a_flow_whose_handshake_is_lost_is_begun_again(lost: int, flows: int) -> None:
     """`iperf3 -u` repeats no datagram of its handshake: over 2 % of losses one in 25 is lost."""
-    error = json.dumps({"error": "unable to read from stream socket: Resource temporarily unavailable"})
+    error = json.dumps(
+        {"error": "unable to read from stream socket: Resource temporarily unavailable"}
+    )
     answers = iter([error] * lost + [FLOW])
     shell = FakeShell([PING.format(count=40, ms=581.5)])
     shell.on_flow = lambda: setattr(shell, "flow", next(answers))
     probe = probe_link(shell, PLAN, "satlink", PATH)
     assert shell.log.count(("server", "listen", "192.0.2.1")) == flows
-    assert (probe.packets == 6000) is (lost < link_probe.FLOW_ATTEMPTS) is ("rate" not in probe.notes)
+    assert (
+        (probe.packets == 6000) is (lost < link_probe.FLOW_ATTEMPTS) is ("rate" not in probe.notes)
+    )
 
 
 def test_opensand_s_probe_waits_until_an_echo_meets_no_queue() -> None:
     """Its RTT may be 640 ms; a failed echo is ignored."""
-    pings = [PING.format(count=40, ms=600), "", *(PING.format(count=1, ms=ms) for ms in (900, 650, 610, 1))]
+    pings = [
+        PING.format(count=40, ms=600),
+        "",
+        *(PING.format(count=1, ms=ms) for ms in (900, 650, 610, 1)),
+    ]
     shell = FakeShell(pings)
     ticks = SimpleNamespace(configured=580, min=584.0, mean=602.25, max=620.5)
-    probe_link(shell, cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"rtt_ms": ticks})), "opensand", PATH)
+    probe_link(
+        shell, cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"rtt_ms": ticks})), "opensand", PATH
+    )
     assert "1/1/1" in next(shell.pings)
 
 
@@ -156,7 +186,10 @@ def test_opensand_s_probe_waits_until_an_echo_meets_no_queue() -> None:
         ([sample(forward=1), sample(), sample()], 3),
         ([sample(return_=1), sample(), sample()], 3),
         ([sample(), sample(forward=1), sample(), sample()], 4),
-        ([{"type": "sample", "forward": None, "return": None}] * 2, 2),  # another emulator carries them
+        (
+            [{"type": "sample", "forward": None, "return": None}] * 2,
+            2,
+        ),  # another emulator carries them
     ],
 )
 def test_a_link_has_settled_after_two_samples_without_a_queue(
@@ -169,7 +202,9 @@ def test_a_link_has_settled_after_two_samples_without_a_queue(
     assert len(MetricsFile(file).samples()) == 2 + looks
 
 
-def test_a_link_that_does_not_settle_is_waited_for_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_does_not_settle_is_waited_for_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, now = tmp_path / "link.jsonl", [0.0]
     append(file, sample(forward=1))
 
@@ -177,14 +212,20 @@ def test_a_link_that_does_not_settle_is_waited_for_ten_seconds(tmp_path: Path, m
         now[0] += 1.0
         append(file, sample(forward=1))
 
-    monkeypatch.setattr(metrics_file, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(
+        metrics_file, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    )
     MetricsFile(file).settle()
     assert now[0] == 10.0
 
 
 def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "link.jsonl"
-    append(path, {"type": "header"}, {"type": "sample", "forward": {"in_packets": 9, "dropped_packets": 3}})
+    append(
+        path,
+        {"type": "header"},
+        {"type": "sample", "forward": {"in_packets": 9, "dropped_packets": 3}},
+    )
     with path.open("a") as file:
         file.write('{"type": "sam')
     assert MetricsFile(path).forward_drops(0, 9) == 3
@@ -201,7 +242,12 @@ def test_drops_count_among_the_packets_that_the_receiver_knows_of(
     path = tmp_path / "link.jsonl"
     counts = [(100, 7), (100, 0), (100, 20), (0, 0)]
     figures = [{"in_packets": entered, "dropped_packets": dropped} for entered, dropped in counts]
-    append(path, {"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"})
+    append(
+        path,
+        {"type": "header"},
+        *({"type": "sample", "forward": one} for one in figures),
+        {"type": "end"},
+    )
     assert MetricsFile(path).forward_drops(since, packets) == drops
 
 
@@ -216,7 +262,12 @@ def test_drops_at_the_head_of_a_queue_are_of_packets_that_entered_earlier(
         {"in_packets": entered, "dropped_packets": dropped, "queue_packets": waiting}
         for entered, dropped, waiting in counts
     ]
-    append(path, {"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"})
+    append(
+        path,
+        {"type": "header"},
+        *({"type": "sample", "forward": one} for one in figures),
+        {"type": "end"},
+    )
     assert MetricsFile(path).forward_drops(0, packets, at_head=True) == drops
 
 
@@ -239,7 +290,9 @@ def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
     ],
     ids=["quiet host", "read late", "counted late"],
 )
-def test_steady_rate_leaves_the_ramp_out_and_no_byte_after_it(late: list[tuple[float, int]]) -> None:
+def test_steady_rate_leaves_the_ramp_out_and_no_byte_after_it(
+    late: list[tuple[float, int]],
+) -> None:
     ramp = [(0.1, 0), (0.1, 0), (0.1, 120_000), (0.1, 237_500)]
     intervals = [{"sum": {"seconds": seconds, "bytes": count}} for seconds, count in (*ramp, *late)]
     assert link_probe.steady_rate_bps({"intervals": intervals}) == pytest.approx(19e6)
@@ -268,10 +321,14 @@ def free_port() -> int:
     return port
 
 
-def test_a_listener_is_there_when_its_block_begins_and_gone_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_is_there_when_its_block_begins_and_gone_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """This one ignores SIGTERM."""
     port = free_port()
-    script = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{LISTEN.format(port=port)}"
+    script = (
+        f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{LISTEN.format(port=port)}"
+    )
     monkeypatch.setattr(link_probe, "listener_argv", lambda _: [sys.executable, "-c", script])
     monkeypatch.setattr(link_probe, "PROBE_PORT", port)
     monkeypatch.setattr(link_probe, "END_S", 0.1)
@@ -296,7 +353,9 @@ def test_a_connection_from_a_port_is_not_a_listener() -> None:
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as server,
-            socket.create_connection(server.getsockname(), source_address=("127.0.0.1", 0)) as client,
+            socket.create_connection(
+                server.getsockname(), source_address=("127.0.0.1", 0)
+            ) as client,
             pytest.raises(ProbeError, match="nothing listens"),
         ):
             link_probe.wait_for_listener(process, client.getsockname()[1], deadline_s=0.1)

@@ -32,7 +32,11 @@ def test_the_server_of_a_scenario_is_reached_over_ipv6() -> None:
 
 def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
     for name, given, refused in (
-        ("ftp", {"direction": "upload", "size_bytes": "1000"}, ["satlab_ftp", "satlab_postprocess"]),
+        (
+            "ftp",
+            {"direction": "upload", "size_bytes": "1000"},
+            ["satlab_ftp", "satlab_postprocess"],
+        ),
         ("tcp", {"pep": "pepsal"}, ["satlab_pep pepsal"]),
     ):
         bound = scenario.bind(loaded(name), given)
@@ -50,11 +54,15 @@ def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
         ("web_quic", {"pep": "quic-h3-capable"}),
     ],
 )
-def test_p304_proxies_have_addresses_of_ipv6_on_both_sides(name: str, given: dict[str, str]) -> None:
+def test_p304_proxies_have_addresses_of_ipv6_on_both_sides(
+    name: str, given: dict[str, str]
+) -> None:
     found = loaded(name)
     bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
     over_ipv6.check(bound)
-    (first, second) = ([str(word) for word in one.words] for one in bound.jobs() if one.job.name == "satlab_pep")
+    (first, second) = (
+        [str(word) for word in one.words] for one in bound.jobs() if one.job.name == "satlab_pep"
+    )
     assert first[1:3] == second[1:3] == ["2001:2:0:1201::2", "2001:2:0:1204::2"]
 
 
@@ -85,8 +93,12 @@ def test_p306_each_address_of_a_scenario_may_be_of_the_other_version() -> None:
     assert [fault.place for fault in caught.value.faults] == ["satlab_pep pepsal"]
 
 
-@pytest.mark.parametrize(("name", "given"), [("quic", {"pep": "none"}), ("page_load", {"protocol": "h3"})])
-def test_p294_quic_and_pages_without_proxies_have_addresses_of_ipv6(name: str, given: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "given"), [("quic", {"pep": "none"}), ("page_load", {"protocol": "h3"})]
+)
+def test_p294_quic_and_pages_without_proxies_have_addresses_of_ipv6(
+    name: str, given: dict[str, str]
+) -> None:
     found = loaded(name)
     bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
     over_ipv6.check(bound)

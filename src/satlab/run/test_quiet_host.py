@@ -49,11 +49,16 @@ def test_without_a_request_nobody_looks_and_a_stop_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retries", "results", "taken"), [(0, "bg", 1), (2, "g", 1), (2, "bg", 2), (2, "bbbg", 3), (3, "bbbg", 4)]
+    ("retries", "results", "taken"),
+    [(0, "bg", 1), (2, "g", 1), (2, "bg", 2), (2, "bbbg", 3), (3, "bbbg", 4)],
 )
 def test_what_is_out_of_calibration_is_taken_again(retries: int, results: str, taken: int) -> None:
     left = list(results)
     found = quiet_host.measured(
-        lambda: left.pop(0), lambda one: "late" if one == "b" else "", Patience(0, retries), LOG, threading.Event()
+        lambda: left.pop(0),
+        lambda one: "late" if one == "b" else "",
+        Patience(0, retries),
+        LOG,
+        threading.Event(),
     )
     assert len(results) - len(left) == taken and found == results[taken - 1]

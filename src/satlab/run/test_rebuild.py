@@ -23,13 +23,17 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_requests_of_observed_loads_are_exported_as_har(tmp_path: Path) -> None:
     names = ("20261121-120000-one", "20261121-120000-two")
-    examples = [Example(run_id=name, duration_s=0, loads={"h1": 1, "h3": 1}, observed=1) for name in names]
+    examples = [
+        Example(run_id=name, duration_s=0, loads={"h1": 1, "h3": 1}, observed=1) for name in names
+    ]
     runs = [example_run.write(tmp_path, example) for example in examples]
     out = tmp_path / "loads.har"
     assert rebuild.export(runs, out, has_series=False) == 4 * 75
     log = json.loads(out.read_text())["log"]
     kinds = ("HTTP/1.1", "HTTP/3")
-    assert [page["id"] for page in log["pages"]] == [f"{name} {kind} 0" for name in names for kind in kinds]
+    assert [page["id"] for page in log["pages"]] == [
+        f"{name} {kind} 0" for name in names for kind in kinds
+    ]
 
 
 def test_a_har_without_observed_loads_is_refused_with_the_way_to_get_some(tmp_path: Path) -> None:

@@ -10,16 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlab.run import reported_flows
-from satlab.run.reported_flows import Flow, Followed, ReportedFlows, Reporter, SatpepLines, SatperfLines
+from satlab.run.reported_flows import (
+    Flow,
+    Followed,
+    ReportedFlows,
+    Reporter,
+    SatpepLines,
+    SatperfLines,
+)
 
 NOW = 1_000_000.0
 START = {
-    "type": "start", "side": "server", "role": "sender", "stack": "quinn 0.11.13", "peer": "198.18.1.2:50000",
-    "t_unix_s": NOW - 10, "options": {"congestion_control": "cubic"},
-}  # fmt: skip
+    "type": "start",
+    "side": "server",
+    "role": "sender",
+    "stack": "quinn 0.11.13",
+    "peer": "198.18.1.2:50000",
+    "t_unix_s": NOW - 10,
+    "options": {"congestion_control": "cubic"},
+}
 INTERVAL = {
-    "type": "interval", "side": "server", "t_s": 9.9, "cwnd_bytes": 120_000, "rtt_ms": 601.23, "in_flight_bytes": 99,
-}  # fmt: skip
+    "type": "interval",
+    "side": "server",
+    "t_s": 9.9,
+    "cwnd_bytes": 120_000,
+    "rtt_ms": 601.23,
+    "in_flight_bytes": 99,
+}
 SUMMARY = {"type": "summary", "side": "server", "t_s": 10.0}
 SHOWN = Flow("satperf, quinn 0.11.13", "", "198.18.1.2:50000", "cubic", 120_000, 601.2, 99, None)
 
@@ -55,22 +72,35 @@ def test_lines_of_several_connections_at_once_are_of_none() -> None:
 
 def test_p348_a_proxy_has_both_legs_of_each_connection() -> None:
     leg = {"cwnd_bytes": 15_000, "rtt_ms": 40.0}
-    line = {"unix_s": NOW - 1, "connection": 3, "client_side": leg, "server_side": leg | {"rtt_ms": 600.0}}
+    line = {
+        "unix_s": NOW - 1,
+        "connection": 3,
+        "client_side": leg,
+        "server_side": leg | {"rtt_ms": 600.0},
+    }
     flows = shown(SatpepLines(), line | {"connection": 2, "unix_s": NOW - 60}, line)
     assert [(flow.peer, flow.rtt_ms, flow.acked_bytes) for flow in flows] == [
         ("client side of connection 3", 40.0, None),
         ("server side of connection 3", 600.0, None),
     ]
     many = SatpepLines()
-    assert len(shown(many, *(line | {"connection": n} for n in range(1, 500)))) == 2 * reported_flows.MOST_CONNECTIONS
+    assert (
+        len(shown(many, *(line | {"connection": n} for n in range(1, 500))))
+        == 2 * reported_flows.MOST_CONNECTIONS
+    )
 
 
 def test_t52_what_is_read_of_a_file_is_bounded() -> None:
     followed = Followed(SatperfLines())
-    assert followed.span(10 * reported_flows.MOST_READ) == (9 * reported_flows.MOST_READ, reported_flows.MOST_READ)
+    assert followed.span(10 * reported_flows.MOST_READ) == (
+        9 * reported_flows.MOST_READ,
+        reported_flows.MOST_READ,
+    )
     text = b"".join(json.dumps(line).encode() + b"\n" for line in (START, INTERVAL))
     followed.add(text)
-    assert list(followed.reporter.flows(NOW)) == [], "lines are missing: other connections may be open"
+    assert list(followed.reporter.flows(NOW)) == [], (
+        "lines are missing: other connections may be open"
+    )
     followed.add(b"x" * (2 * reported_flows.LONGEST_LINE))
     assert len(followed._rest) == 0
 
@@ -89,14 +119,44 @@ def test_a_line_may_come_in_parts_and_a_file_may_be_emptied() -> None:
     st.lists(
         st.dictionaries(
             st.sampled_from(
-                ["type", "side", "role", "stack", "peer", "options", "t_s", "t_unix_s", "cwnd_bytes", "rtt_ms",
-                 "in_flight_bytes", "connection", "unix_s", "client_side", "server_side"]
+                [
+                    "type",
+                    "side",
+                    "role",
+                    "stack",
+                    "peer",
+                    "options",
+                    "t_s",
+                    "t_unix_s",
+                    "cwnd_bytes",
+                    "rtt_ms",
+                    "in_flight_bytes",
+                    "connection",
+                    "unix_s",
+                    "client_side",
+                    "server_side",
+                ]
             ),
-            st.sampled_from(["start", "interval", "summary", "server", "sender", NOW, 0, -1, 1e300, None, True, {}])
+            st.sampled_from(
+                [
+                    "start",
+                    "interval",
+                    "summary",
+                    "server",
+                    "sender",
+                    NOW,
+                    0,
+                    -1,
+                    1e300,
+                    None,
+                    True,
+                    {},
+                ]
+            )
             | st.recursive(st.none(), st.lists, max_leaves=2),
         )
     )
-)  # fmt: skip
+)
 def test_t52_any_lines_are_survived(lines: list[dict[str, Any]]) -> None:
     for reporter in (SatperfLines(), SatpepLines()):
         for flow in shown(reporter, *lines):

@@ -69,10 +69,14 @@ def ended(outcome: Outcome, reason: str = "") -> ScenarioResult:
     return ScenarioResult(outcome, "Finished", reason, 0.0, 1.0, ())
 
 
-def record(tmp_path: Path, host: Host, scenario: Callable[..., ScenarioResult]) -> tuple[RunResult, dict[str, Any]]:
+def record(
+    tmp_path: Path, host: Host, scenario: Callable[..., ScenarioResult]
+) -> tuple[RunResult, dict[str, Any]]:
     folder = RunFolder(tmp_path / "runs" / "r1")
     stop = threading.Event()
-    result = folder.record(PLAN, {"satlink": "1"}, host, lambda *given: scenario(*given, stop), QUIET, stop, None)
+    result = folder.record(
+        PLAN, {"satlink": "1"}, host, lambda *given: scenario(*given, stop), QUIET, stop, None
+    )
     return result, manifest(tmp_path)
 
 
@@ -85,7 +89,9 @@ def manifest(tmp_path: Path) -> dict[str, Any]:
 def test_a_run_that_went_well_leaves_all_its_files(tmp_path: Path, collected: list[Path]) -> None:
     seen = []
 
-    def scenario(lab: str, on_event: Callable[[JobProgress], None], halt: threading.Event, _: object) -> ScenarioResult:
+    def scenario(
+        lab: str, on_event: Callable[[JobProgress], None], halt: threading.Event, _: object
+    ) -> ScenarioResult:
         about = manifest(tmp_path)
         seen.append((lab, about["status"], about["exit_status"], halt.is_set()))
         on_event(JobProgress(0.0, 1, "echo", "satlab_ping", "client", "Running"))
@@ -106,9 +112,21 @@ def test_a_run_that_went_well_leaves_all_its_files(tmp_path: Path, collected: li
 @pytest.mark.parametrize(
     ("outcome", "late", "status", "reason", "word"),
     [
-        (ended("ok"), True, 4, "calibration: OUT OF TOLERANCE: late_packet_ratio.forward 0.5", "ok"),
+        (
+            ended("ok"),
+            True,
+            4,
+            "calibration: OUT OF TOLERANCE: late_packet_ratio.forward 0.5",
+            "ok",
+        ),
         (ended("failed", "a job failed"), True, 1, "a job failed", "failed"),
-        (ended("interrupted"), False, 130, "interrupted", "interrupted"),  # by somebody at the controller
+        (
+            ended("interrupted"),
+            False,
+            130,
+            "interrupted",
+            "interrupted",
+        ),  # by somebody at the controller
     ],
 )
 def test_the_gravest_of_what_happened_is_the_status(
@@ -146,12 +164,19 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     result, about = record(tmp_path, Host(), scenario)
-    assert (result.status, about["status"], about["exit_status"]) == (ExitStatus.INTERRUPTED, "interrupted", 130)
+    assert (result.status, about["status"], about["exit_status"]) == (
+        ExitStatus.INTERRUPTED,
+        "interrupted",
+        130,
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
-    [(HostError("no TUN"), 3, "no TUN"), (ValueError("a defect"), 1, "the program ended unexpectedly")],
+    [
+        (HostError("no TUN"), 3, "no TUN"),
+        (ValueError("a defect"), 1, "the program ended unexpectedly"),
+    ],
 )
 def test_the_folder_of_a_run_that_could_not_be_done_says_why(
     error: Exception, status: int, reason: str, tmp_path: Path
@@ -165,7 +190,9 @@ def test_the_folder_of_a_run_that_could_not_be_done_says_why(
     assert (about["status"], about["exit_status"], about["reason"]) == ("failed", status, reason)
 
 
-def test_the_records_decide_with_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_records_decide_with_the_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "collected", lambda _: one_record("page_load_ms", "failed"))
     result = record(tmp_path, Host(), lambda *_: ended("ok"))[0]
     assert result.status is ExitStatus.FAILED
@@ -178,7 +205,10 @@ def test_a_stopped_run_stays_interrupted_whatever_its_samples_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "collected", lambda _: one_record("page_load_ms", "failed"))
-    assert record(tmp_path, Host(), lambda *_: ended("interrupted"))[0].status is ExitStatus.INTERRUPTED
+    assert (
+        record(tmp_path, Host(), lambda *_: ended("interrupted"))[0].status
+        is ExitStatus.INTERRUPTED
+    )
 
 
 def test_only_samples_of_the_scenario_fail_a_run() -> None:

@@ -145,7 +145,12 @@ HOST = NetnsHost("x", topology.load(paths.LAB_FILE), LinkRequest(paths.PROFILES 
 def fake_lab(status: LabStatus | None = None, lan: object = None) -> Any:
     config = SimpleNamespace(emulator="satlink", metrics="link.jsonl")
     return SimpleNamespace(
-        topology=HOST.topology, config=config, plan="the plan", lan=lan, notes=("a note",), status=lambda: status
+        topology=HOST.topology,
+        config=config,
+        plan="the plan",
+        lan=lan,
+        notes=("a note",),
+        status=lambda: status,
     )
 
 
@@ -162,7 +167,9 @@ def test_a_lab_that_somebody_took_down_is_broken_too(status: LabStatus, reason: 
 
 
 @pytest.mark.parametrize(("lan", "node"), [(None, "client"), (object(), "proxy-st")])
-def test_losses_of_the_client_s_lan_are_not_measured(lan: object, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_of_the_client_s_lan_are_not_measured(
+    lan: object, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[tuple[Any, ...]] = []
     seen: list[Any] = []
     measured = Probe(Echoes(40, 581.0, 581.0, 581.0), 19e6, 6000, 0, 0, {})
@@ -200,16 +207,24 @@ def test_a_probe_is_repeated_if_the_host_paused_and_only_then(
     left = iter(rtts_ms)
     monkeypatch.setattr(link_probe, "probe_link", lambda *_: None)
     monkeypatch.setattr(
-        calibrate, "before", lambda *_, **__: [calibrate.check("rtt_ms", "ms", 581, next(left), 580, 582, "40 echoes")]
+        calibrate,
+        "before",
+        lambda *_, **__: [calibrate.check("rtt_ms", "ms", 581, next(left), 580, 582, "40 echoes")],
     )
     monkeypatch.setattr(MetricsFile, "largest_release_error_us", lambda *_: pause_us)
     [found] = HOST.calibrate(fake_lab())
     assert (len(rtts_ms) - len(list(left)), found.ok) == (probes, ok)
-    before = "; ".join(f"rtt_ms {ms} ms (the host paused for 80 ms)" for ms in rtts_ms[: probes - 1])
-    assert found.note == (f"40 echoes; probed {probes} times, before: {before}" if before else "40 echoes")
+    before = "; ".join(
+        f"rtt_ms {ms} ms (the host paused for 80 ms)" for ms in rtts_ms[: probes - 1]
+    )
+    assert found.note == (
+        f"40 echoes; probed {probes} times, before: {before}" if before else "40 echoes"
+    )
 
 
-def test_a_lab_that_does_not_come_up_is_taken_down_and_has_no_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_that_does_not_come_up_is_taken_down_and_has_no_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log: list[str] = []
 
     @contextlib.contextmanager

@@ -40,7 +40,9 @@ def _is_profile(folder: Path) -> bool:
     """Return whether a folder holds a profile in one of OpenSAND's layouts, or one of its releases before 6."""
     marks = ("*.xml", "*/infrastructure.xml", "entities/*/infrastructure.xml", "core*.conf")
     found = (file for mark in marks for file in folder.glob(mark))
-    return any(file.parent == folder or not file.parent.name.startswith((".", "_")) for file in found)
+    return any(
+        file.parent == folder or not file.parent.name.startswith((".", "_")) for file in found
+    )
 
 
 def _below(folder: Path, *, lenient: bool, jobs: Path | None) -> list[str]:
@@ -56,9 +58,16 @@ def _below(folder: Path, *, lenient: bool, jobs: Path | None) -> list[str]:
         try:
             warnings += check(entry, lenient=lenient, jobs=jobs)
         except ConfigError as error:
-            faults.extend(error.faults or [Fault(str(entry), str(error).removeprefix(f"{entry}: "), error.hint)])
+            faults.extend(
+                error.faults
+                or [Fault(str(entry), str(error).removeprefix(f"{entry}: "), error.hint)]
+            )
     if not inside:
-        faults.append(Fault(str(folder), "holds nothing to check", "profiles, pages, jobs or scenarios (*.json)"))
+        faults.append(
+            Fault(
+                str(folder), "holds nothing to check", "profiles, pages, jobs or scenarios (*.json)"
+            )
+        )
     _refuse(folder, faults)
     return warnings
 
@@ -71,7 +80,9 @@ def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
         try:
             control.load_steps(file)
         except ConfigError as error:
-            faults.extend(error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)])
+            faults.extend(
+                error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)]
+            )
     scenarios = [file for file in files if file not in timelines]
     warnings: list[Fault] | None = None if jobs is None else []
     known = descriptor.all_jobs([jobs] if jobs else [])
@@ -105,5 +116,10 @@ def _refuse(path: Path, faults: list[Fault]) -> None:
 def _profile(folder: Path, *, lenient: bool) -> list[str]:
     arguments = [*(["--lenient"] if lenient else []), str(folder)]
     done = satlink.run(paths.SATLINK, "validate", arguments, f"profile {folder} is not usable")
-    terminals = [line for line in done.stdout.splitlines() if line.startswith(f"{folder}: terminal ")]
-    return [*terminals, *(line for line in done.stderr.splitlines() if line.startswith("warning: "))]
+    terminals = [
+        line for line in done.stdout.splitlines() if line.startswith(f"{folder}: terminal ")
+    ]
+    return [
+        *terminals,
+        *(line for line in done.stderr.splitlines() if line.startswith("warning: ")),
+    ]

@@ -24,9 +24,21 @@ MIRRORS = (
     f"deb http://deb.debian.org/debian-security {SUITE}-security main",
 )
 BASE_PACKAGES = (
-    "systemd", "systemd-sysv", "dbus", "udev", "procps", "openssh-server", "sudo", "python3", "python3-apt",
-    "iproute2", "iputils-ping", "nftables", "ca-certificates", "rsync",
-)  # fmt: skip
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "procps",
+    "openssh-server",
+    "sudo",
+    "python3",
+    "python3-apt",
+    "iproute2",
+    "iputils-ping",
+    "nftables",
+    "ca-certificates",
+    "rsync",
+)
 BOOT_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "iperf3")
 """Packages: those to boot, and those that the hosts of the link need, so that they need no package lists."""
 DISK_MIB = 8192
@@ -87,7 +99,14 @@ def run(argv: Sequence[str], *, deadline_s: float = DEADLINE_S) -> None:
         HostError: it is missing, fails or takes too long.
     """
     try:
-        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=deadline_s, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            argv,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+            stdin=subprocess.DEVNULL,
+        )
     except FileNotFoundError as error:
         packages = "mmdebstrap qemu-utils extlinux fdisk e2fsprogs"
         raise HostError(f"{argv[0]} is missing", f"apt-get install {packages}") from error
@@ -95,11 +114,17 @@ def run(argv: Sequence[str], *, deadline_s: float = DEADLINE_S) -> None:
         last = " | ".join(error.stderr.strip().splitlines()[-4:])
         raise HostError(f"{argv[0]} failed: {last}", "is the package mirror reachable?") from error
     except subprocess.TimeoutExpired as error:
-        raise HostError(f"{argv[0]} did not end within {deadline_s:g} s", "is the package mirror reachable?") from error
+        raise HostError(
+            f"{argv[0]} did not end within {deadline_s:g} s", "is the package mirror reachable?"
+        ) from error
 
 
 def make_root(
-    archive: Path, packages: Sequence[str], mirrors: Sequence[str] = MIRRORS, *, has_lists: bool = False
+    archive: Path,
+    packages: Sequence[str],
+    mirrors: Sequence[str] = MIRRORS,
+    *,
+    has_lists: bool = False,
 ) -> None:
     """Make a Debian root file system with the user `vagrant`, as a tar archive, with apt's package lists if asked."""
     hooks = [
@@ -114,7 +139,18 @@ def make_root(
     settings = ['--aptopt=Acquire::Languages "none"', '--aptopt=Acquire::Retries "3"']
     settings += ["--skip=cleanup/apt/lists"] if has_lists else []
     include = f"--include={','.join(packages)}"
-    run(["mmdebstrap", "--variant=minbase", include, *settings, *options, SUITE, str(archive), *mirrors])
+    run(
+        [
+            "mmdebstrap",
+            "--variant=minbase",
+            include,
+            *settings,
+            *options,
+            SUITE,
+            str(archive),
+            *mirrors,
+        ]
+    )
 
 
 def build(folder: Path) -> Path:
@@ -135,7 +171,18 @@ def build(folder: Path) -> Path:
 
 def unpack(archive: Path, root: Path) -> None:
     """Unpack a root with its extended attributes, without which ping loses its capability."""
-    run(["tar", "-C", str(root), "--xattrs", "--xattrs-include=*", "--numeric-owner", "-xf", str(archive)])
+    run(
+        [
+            "tar",
+            "-C",
+            str(root),
+            "--xattrs",
+            "--xattrs-include=*",
+            "--numeric-owner",
+            "-xf",
+            str(archive),
+        ]
+    )
 
 
 def _make_bootable(root: Path) -> None:
@@ -151,7 +198,9 @@ def _make_bootable(root: Path) -> None:
     units = {"satlab-host-keys": _KEYS_UNIT, "satlab-console-keys": _CONSOLE_UNIT}
     for unit, text in units.items():
         (root / f"etc/systemd/system/{unit}.service").write_text(text)
-    settings = {"system.conf.d": _PATIENCE} | {f"system/{unit}.service.d": _NO_WATCHDOG for unit in _WATCHED}
+    settings = {"system.conf.d": _PATIENCE} | {
+        f"system/{unit}.service.d": _NO_WATCHDOG for unit in _WATCHED
+    }
     for folder, text in settings.items():
         place = root / "etc/systemd" / folder
         place.mkdir(parents=True)
@@ -171,7 +220,20 @@ def _make_disk(scratch: Path, root: Path) -> Path:
         file.truncate(size_mib * 1024 * 1024)
     # Syslinux reads neither 64-bit block numbers nor metadata checksums of ext4.
     features = "^64bit,^metadata_csum"
-    run(["mkfs.ext4", "-q", "-F", "-L", "satlab-root", "-O", features, "-d", str(root), str(partition)])
+    run(
+        [
+            "mkfs.ext4",
+            "-q",
+            "-F",
+            "-L",
+            "satlab-root",
+            "-O",
+            features,
+            "-d",
+            str(root),
+            str(partition),
+        ]
+    )
     mount = scratch / "mount"
     mount.mkdir()
     run(["mount", "-o", "loop", str(partition), str(mount)])
@@ -182,10 +244,27 @@ def _make_disk(scratch: Path, root: Path) -> Path:
     with raw.open("wb") as file:
         file.truncate(DISK_MIB * 1024 * 1024)
     table = f"label: dos\nstart=2048, size={size_mib * 2048}, type=83, bootable\n"
-    subprocess.run(["sfdisk", "-q", str(raw)], input=table, text=True, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        ["sfdisk", "-q", str(raw)],
+        input=table,
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
     with raw.open("r+b") as file:
         file.write(Path("/usr/lib/EXTLINUX/mbr.bin").read_bytes()[:440])
-    run(["dd", f"if={partition}", f"of={raw}", "bs=1M", f"seek={offset >> 20}", "conv=notrunc,sparse", "status=none"])
+    run(
+        [
+            "dd",
+            f"if={partition}",
+            f"of={raw}",
+            "bs=1M",
+            f"seek={offset >> 20}",
+            "conv=notrunc,sparse",
+            "status=none",
+        ]
+    )
     run(["qemu-img", "convert", "-c", "-O", "qcow2", str(raw), str(disk)])
     return disk
 

@@ -63,9 +63,12 @@ class Controller:
         found = service_url.parse(url, PORT)
         if found is None:
             raise ConfigError(
-                "the controller is not a URL", hint="write http://[login:password@]host[:8000][/openbach]"
+                "the controller is not a URL",
+                hint="write http://[login:password@]host[:8000][/openbach]",
             )
-        return cls(found.host, found.port, found.path.rstrip("/"), found.user, found.password, found.secure)
+        return cls(
+            found.host, found.port, found.path.rstrip("/"), found.user, found.password, found.secure
+        )
 
     def __str__(self) -> str:
         """Return the place without account and password."""
@@ -101,7 +104,9 @@ class Controller:
         try:
             self.request("POST", "/login/", {"login": self.login, "password": self.password})
         except RefusedError as error:
-            if error.http_status != HTTPStatus.CONFLICT:  # which means that we are logged in already
+            if (
+                error.http_status != HTTPStatus.CONFLICT
+            ):  # which means that we are logged in already
                 raise HostError(f"{self}: {error}", _LOGIN) from error
 
     def _send(self, method: str, path: str, content: bytes, kind: str, deadline_s: float) -> bytes:
@@ -110,7 +115,9 @@ class Controller:
                 status, answer = self._exchange(method, path, content, kind, deadline_s)
             except _BrokenError as error:
                 if left == 1:
-                    raise HostError(f"{self} does not answer: {error}", "is it up? satlab vm status") from error
+                    raise HostError(
+                        f"{self} does not answer: {error}", "is it up? satlab vm status"
+                    ) from error
                 time.sleep(POLL_S)
                 continue
             if status < HTTPStatus.BAD_REQUEST:
@@ -118,7 +125,9 @@ class Controller:
             raise RefusedError(status, f"{method} {path}: {_refusal(status, answer)}")
         raise AssertionError("unreachable")
 
-    def _exchange(self, method: str, path: str, content: bytes, kind: str, deadline_s: float) -> tuple[int, bytes]:
+    def _exchange(
+        self, method: str, path: str, content: bytes, kind: str, deadline_s: float
+    ) -> tuple[int, bytes]:
         """Make one request on a connection of its own."""
         protocol = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = protocol(self.host, self.port, timeout=deadline_s)
@@ -148,7 +157,9 @@ class Controller:
         updated = self.request("GET", "/agent/?update", more_s=UPDATE_S_PER_AGENT * count)
         found = {agent["name"]: agent for agent in updated}
         lacking = sorted(names - found.keys())
-        away = sorted(name for name in names - set(lacking) if not found[name].get("available", True))
+        away = sorted(
+            name for name in names - set(lacking) if not found[name].get("available", True)
+        )
         if lacking or away:
             reasons = [f"no agent {', '.join(lacking)}"] if lacking else []
             reasons += [f"{name} is {found[name].get('status', 'not available')}" for name in away]
@@ -163,9 +174,17 @@ class Controller:
             if error.http_status != HTTPStatus.NOT_FOUND:
                 raise
             owners = [self.login] if self.login else []
-            about = {"name": project, "description": "satlab", "owners": owners, "entity": [], "network": []}
+            about = {
+                "name": project,
+                "description": "satlab",
+                "owners": owners,
+                "entity": [],
+                "network": [],
+            }
             known = self.request("POST", "/project/", about)
-        attached = {entity["name"]: (entity.get("agent") or {}).get("address") for entity in known["entity"]}
+        attached = {
+            entity["name"]: (entity.get("agent") or {}).get("address") for entity in known["entity"]
+        }
         place = f"/project/{quote(project)}/entity/"
         for name, address in sorted(agents.items()):
             entity = {"name": name, "description": "", "agent": {"address": address}}
@@ -185,7 +204,9 @@ class Controller:
                     known.add(name)
             earlier = {name: self._installation(name, address) for name in missing}
             if missing:
-                self.request("POST", "/job/", {"action": "install", "names": missing, "addresses": [address]})
+                self.request(
+                    "POST", "/job/", {"action": "install", "names": missing, "addresses": [address]}
+                )
             for name in missing:
                 self._await_installed(name, address, earlier[name])
 
@@ -206,14 +227,20 @@ class Controller:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for file in sorted(folder.rglob("*")):
-                if file.is_file() and "__pycache__" not in file.parts and not file.name.startswith("test_"):
+                if (
+                    file.is_file()
+                    and "__pycache__" not in file.parts
+                    and not file.name.startswith("test_")
+                ):
                     archive.add(file, str(file.relative_to(folder)))
         boundary = secrets.token_hex(16)
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="name"\r\n\r\n{name}\r\n--{boundary}\r\n'
         head += f'Content-Disposition: form-data; name="file"; filename="{name}.tar.gz"\r\n'
         head += "Content-Type: application/gzip\r\n\r\n"
         content = head.encode() + packed.getvalue() + f"\r\n--{boundary}--\r\n".encode()
-        self._send("POST", "/job/", content, f"multipart/form-data; boundary={boundary}", WORK_DEADLINE_S)
+        self._send(
+            "POST", "/job/", content, f"multipart/form-data; boundary={boundary}", WORK_DEADLINE_S
+        )
 
     def _await_installed(self, name: str, address: str, earlier: dict[str, Any] | None) -> None:
         """Wait until the agent lists a job: success (204) is reported before the agent has it.
@@ -223,13 +250,21 @@ class Controller:
         done, end = (HTTPStatus.OK, HTTPStatus.NO_CONTENT), time.monotonic() + INSTALL_DEADLINE_S
         while time.monotonic() < end:
             state = self._installation(name, address)
-            if state is not None and state != earlier and state["returncode"] not in (*done, HTTPStatus.ACCEPTED):
-                raise RunError(f"{self}: {name} cannot be installed on {address}: {state['response']}")
+            if (
+                state is not None
+                and state != earlier
+                and state["returncode"] not in (*done, HTTPStatus.ACCEPTED)
+            ):
+                raise RunError(
+                    f"{self}: {name} cannot be installed on {address}: {state['response']}"
+                )
             is_running = state is not None and state["returncode"] == HTTPStatus.ACCEPTED
             if not is_running and name in self._installed(address):
                 return
             time.sleep(POLL_S)
-        raise RunError(f"{self}: {name} is not installed on {address} after {INSTALL_DEADLINE_S:g} s")
+        raise RunError(
+            f"{self}: {name} is not installed on {address} after {INSTALL_DEADLINE_S:g} s"
+        )
 
     def save(self, project: str, document: Mapping[str, Any]) -> None:
         """Store a scenario, as a new version where there is one of its name.
@@ -248,12 +283,16 @@ class Controller:
         except RefusedError as error:
             if error.http_status != HTTPStatus.BAD_REQUEST:
                 raise
-            raise ConfigError(f"{self} does not accept the scenario", [Fault(name, str(error))]) from error
+            raise ConfigError(
+                f"{self} does not accept the scenario", [Fault(name, str(error))]
+            ) from error
 
     def launch(self, project: str, scenario: str, arguments: Mapping[str, str]) -> int:
         """Launch a scenario; return the id of its instance."""
         place = f"/project/{quote(project)}/scenario/{quote(scenario)}/scenario_instance/"
-        return int(self.request("POST", place, {"arguments": dict(arguments)})["scenario_instance_id"])
+        return int(
+            self.request("POST", place, {"arguments": dict(arguments)})["scenario_instance_id"]
+        )
 
     def instance(self, number: int) -> dict[str, Any]:
         """Return a scenario instance with its functions, jobs and sub-scenarios."""
@@ -273,7 +312,9 @@ def _refusal(status: int, answer: bytes) -> str:
         body = None
     if not isinstance(body, dict):
         return f"HTTP {status}"
-    reasons = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)][:1] or [f"HTTP {status}"]
+    reasons = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)][:1] or [
+        f"HTTP {status}"
+    ]
     detail = body.get("error_message")
     if isinstance(detail, dict):
         reasons.append(f"{detail.get('offending_entry', '')}: {detail.get('error', '')}")
@@ -281,7 +322,10 @@ def _refusal(status: int, answer: bytes) -> str:
         reasons.append(str(detail))
     entities = body.get("entities")
     if isinstance(entities, dict):
-        reasons += [f"{name}: {', '.join(map(str, lacking.get('jobs', [])))}" for name, lacking in entities.items()]
+        reasons += [
+            f"{name}: {', '.join(map(str, lacking.get('jobs', [])))}"
+            for name, lacking in entities.items()
+        ]
     elif entities:
         reasons.append(", ".join(map(str, entities)))
     reasons += [str(fault) for fault in body.get("faults", [])]

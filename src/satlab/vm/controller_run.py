@@ -52,7 +52,9 @@ def documents(file: Path, values: Mapping[str, str]) -> list[dict[str, Any]]:
             continue
         found[document["name"]] = document
         starts = [
-            f["start_scenario_instance"] for f in document["openbach_functions"] if "start_scenario_instance" in f
+            f["start_scenario_instance"]
+            for f in document["openbach_functions"]
+            if "start_scenario_instance" in f
         ]
         waiting += [file.parent / f"{start['scenario_name']}.json" for start in starts]
     root = next(iter(found.values()))
@@ -142,7 +144,9 @@ def _watch(
                     raise
             now = time.monotonic()
             if stopping and now > end:
-                raise HostError(f"{controller}: instance {number} does not end", "look at it there, and stop it")
+                raise HostError(
+                    f"{controller}: instance {number} does not end", "look at it there, and stop it"
+                )
             if not stopping and (stop.is_set() or now > end):
                 why = "" if stop.is_set() else f"not over after {deadline_s:g} s"
                 stopping, end = True, now + STOP_DEADLINE_S
@@ -165,7 +169,10 @@ def _settled(controller: Controller, number: int, seen: "_Changes", instance: In
 
 def _is_unsettled(instance: Instance) -> bool:
     jobs = (function.get("job") for _, function in _functions(instance))
-    return any(job and (job["status"] == JobStatus.UNKNOWN or not JobStatus(job["status"]).ended) for job in jobs)
+    return any(
+        job and (job["status"] == JobStatus.UNKNOWN or not JobStatus(job["status"]).ended)
+        for job in jobs
+    )
 
 
 class _Changes:
@@ -183,7 +190,9 @@ class _Changes:
                 self._known[job["id"]] = job["status"]
                 entity = function["start_job_instance"]["entity_name"]
                 label = str(function.get("label", function["id"]))
-                self._on_event(JobProgress(time.time(), job["id"], label, job["name"], entity, job["status"]))
+                self._on_event(
+                    JobProgress(time.time(), job["id"], label, job["name"], entity, job["status"])
+                )
 
 
 def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
@@ -199,7 +208,12 @@ def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
 
 def _reason(instance: Instance) -> str:
     """Return why an instance failed: the server's own reason (`satlab serve` has one), or what failed in it."""
-    failed = [JobStatus.ERROR, JobStatus.AGENT_UNREACHABLE, JobStatus.NOT_SCHEDULED, JobStatus.UNKNOWN]
+    failed = [
+        JobStatus.ERROR,
+        JobStatus.AGENT_UNREACHABLE,
+        JobStatus.NOT_SCHEDULED,
+        JobStatus.UNKNOWN,
+    ]
     if instance["status"] == ScenarioStatus.FINISHED_KO:
         if instance.get("reason"):
             return str(instance["reason"])
@@ -208,14 +222,18 @@ def _reason(instance: Instance) -> str:
             if job and job["status"] in failed:
                 return f"{job['name']} on {function['start_job_instance']['entity_name']}: {job['status']}"
         return "the controller reports no reason"
-    below = [each for each, _ in _functions(instance) if each["status"] == ScenarioStatus.FINISHED_KO]
+    below = [
+        each for each, _ in _functions(instance) if each["status"] == ScenarioStatus.FINISHED_KO
+    ]
     return f"sub-scenario {below[0]['scenario_name']}: {_reason(below[0])}" if below else ""
 
 
 # --- when it is over ------------------------------------------------------------------------------------------------
 
 
-def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float) -> Iterator[JobRecord]:
+def _job_records(
+    instance: Instance, scenario: BoundScenario, over_unix_s: float
+) -> Iterator[JobRecord]:
     """Yield the record of each job; one without an end date has ended with the scenario.
 
     `argv` are the arguments alone: OpenBACH does not report the command.
@@ -242,7 +260,9 @@ def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float
         )
 
 
-def _with_words(instance: Instance, scenario: BoundScenario) -> Iterator[tuple[Instance, Instance, tuple[str, ...]]]:
+def _with_words(
+    instance: Instance, scenario: BoundScenario
+) -> Iterator[tuple[Instance, Instance, tuple[str, ...]]]:
     """Yield every function with its instance and the arguments of its job, those of sub-scenarios included."""
     actions = {function.id: function.action for function in scenario.functions}
     for function in instance["openbach_functions"]:
@@ -271,8 +291,12 @@ def _fetch(controller: Controller, number: int, raw: Path) -> None:
     for job, stored in sorted(counts.items()):
         for name in sorted(stored):
             if not (is_name(job) and is_name(name)):
-                raise HostError(f"{controller}: {job[:64]!r}, {name[:64]!r}: not names of a job and its statistic")
-            packed = controller.read(f"/scenario_instance/{number}/archive/?{urlencode({job: name})}")
+                raise HostError(
+                    f"{controller}: {job[:64]!r}, {name[:64]!r}: not names of a job and its statistic"
+                )
+            packed = controller.read(
+                f"/scenario_instance/{number}/archive/?{urlencode({job: name})}"
+            )
             store(packed, job, name, raw / "files")
 
 
@@ -296,7 +320,9 @@ def statistics(text: str) -> Iterator[dict[str, Any]]:
         }
         if row.get("@suffix"):
             about["suffix"] = _unguarded(row["@suffix"])
-        found = {name: _value(value) for name, value in row.items() if value and not _META.match(name)}
+        found = {
+            name: _value(value) for name, value in row.items() if value and not _META.match(name)
+        }
         if found:
             yield {**found, "_metadata": about}
 
@@ -322,19 +348,30 @@ def store(packed: bytes, job: str, name: str, files: Path) -> None:
     Raises:
         HostError: it is not such an archive.
     """
-    called = re.compile(rf".*\.{re.escape(job)}_\(([0-9]{{1,18}})\)\.{re.escape(name)}\.[^./]+\.tar\.gz", re.DOTALL)
+    called = re.compile(
+        rf".*\.{re.escape(job)}_\(([0-9]{{1,18}})\)\.{re.escape(name)}\.[^./]+\.tar\.gz", re.DOTALL
+    )
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
             for each in outer:
-                inner = outer.extractfile(each) if each.isfile() and each.name.endswith(".tar.gz") else None
+                inner = (
+                    outer.extractfile(each)
+                    if each.isfile() and each.name.endswith(".tar.gz")
+                    else None
+                )
                 if inner is None:
                     continue
                 found = called.fullmatch(each.name)
                 if found is None:
-                    raise HostError(f"{each.name[:200]!r} names no instance of {job}", "is the controller 2.7.0?")
+                    raise HostError(
+                        f"{each.name[:200]!r} names no instance of {job}",
+                        "is the controller 2.7.0?",
+                    )
                 _unpack(inner, files / f"{job}-{int(found[1])}", name)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise HostError(f"the stored files of {job} cannot be read: {error}", "look at the controller") from error
+        raise HostError(
+            f"the stored files of {job} cannot be read: {error}", "look at the controller"
+        ) from error
 
 
 def _unpack(packed: IO[bytes], folder: Path, name: str) -> None:
@@ -350,8 +387,12 @@ def _unpack(packed: IO[bytes], folder: Path, name: str) -> None:
 def _place(member: PurePosixPath, name: str, folder: Path) -> Path:
     """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does."""
     folder.mkdir(parents=True, exist_ok=True)
-    extension = member.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,16}", member.suffix, re.ASCII) else ""
+    extension = (
+        member.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,16}", member.suffix, re.ASCII) else ""
+    )
     taken = sum(
-        1 for file in folder.iterdir() if re.fullmatch(rf"{re.escape(name)}(-\d+)?{re.escape(extension)}", file.name)
+        1
+        for file in folder.iterdir()
+        if re.fullmatch(rf"{re.escape(name)}(-\d+)?{re.escape(extension)}", file.name)
     )
     return folder / f"{name}{f'-{taken + 1}' if taken else ''}{extension}"

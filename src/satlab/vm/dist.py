@@ -57,7 +57,10 @@ def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
         packages = [*_programs(built), _jobs(), _web_targets(Path(scratch) / "www")]
         for old in folder.glob("*.deb"):
             old.unlink()
-        return [pack(package, version, when, folder, Path(scratch) / package.name) for package in packages]
+        return [
+            pack(package, version, when, folder, Path(scratch) / package.name)
+            for package in packages
+        ]
 
 
 def commit_time() -> int:
@@ -67,7 +70,9 @@ def commit_time() -> int:
     argv = ["git", "-C", str(paths.ROOT), "log", "-1", "--format=%ct"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise HostError("the tree is not a git clone, so packages have no date", "set SOURCE_DATE_EPOCH")
+        raise HostError(
+            "the tree is not a git clone, so packages have no date", "set SOURCE_DATE_EPOCH"
+        )
     return int(done.stdout)
 
 
@@ -76,9 +81,13 @@ def _programs(built: Path) -> Iterator[Package]:
     for name in PROGRAMS:
         program = built / name
         if program.is_file():
-            yield Package(name, here, "libc6, libgcc-s1", f"satlab: {name}", {Path("usr/bin") / name: program})
+            yield Package(
+                name, here, "libc6, libgcc-s1", f"satlab: {name}", {Path("usr/bin") / name: program}
+            )
         elif name == "satlink":
-            raise HostError(f"{program} is not built", "run: cargo build --release --locked -p satlink")
+            raise HostError(
+                f"{program} is not built", "run: cargo build --release --locked -p satlink"
+            )
 
 
 def _jobs() -> Package:
@@ -121,7 +130,11 @@ def closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
 def _web_targets(scratch: Path) -> Package:
     for page in sorted(p.parent.name for p in paths.WEB_TARGETS.glob("*/page.yml")):
         web_target.build(web_target.load(page), scratch / page)
-    files = {WWW / file.relative_to(scratch): file for file in sorted(scratch.rglob("*")) if file.is_file()}
+    files = {
+        WWW / file.relative_to(scratch): file
+        for file in sorted(scratch.rglob("*"))
+        if file.is_file()
+    }
     return Package("satlab-web-targets", "all", "", "satlab: pages to be loaded", files)
 
 
@@ -135,7 +148,11 @@ def pack(package: Package, version: str, when: int, folder: Path, tree: Path) ->
     for target, source in package.files.items():
         (tree / target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, tree / target)
-        runs = target.parts[:2] == ("usr", "bin") or target.name == "run-job" or os.access(source, os.X_OK)
+        runs = (
+            target.parts[:2] == ("usr", "bin")
+            or target.name == "run-job"
+            or os.access(source, os.X_OK)
+        )
         (tree / target).chmod(0o755 if runs else 0o644)
         if runs and _is_program(source):
             _run("strip", "--strip-debug", str(tree / target), remedy="apt-get install binutils")
@@ -160,7 +177,16 @@ def pack(package: Package, version: str, when: int, folder: Path, tree: Path) ->
             path.chmod(0o755)
         os.utime(path, (when, when), follow_symlinks=False)
     deb = folder / f"{package.name}_{version}_{package.architecture}.deb"
-    argv = ("dpkg-deb", "--build", "--root-owner-group", "-Zzstd", "-z6", "--threads-max=1", str(tree), str(deb))
+    argv = (
+        "dpkg-deb",
+        "--build",
+        "--root-owner-group",
+        "-Zzstd",
+        "-z6",
+        "--threads-max=1",
+        str(tree),
+        str(deb),
+    )
     _run(*argv, remedy="apt-get install dpkg", SOURCE_DATE_EPOCH=str(when))
     return deb
 

@@ -26,7 +26,14 @@ from satlab.vm.vm_hosts import VmLab
 ECHO_DEADLINE_S = 30.0
 LISTEN_DEADLINE_S = 10.0
 NOT_CALIBRATED = CalibrationCheck(
-    "rtt_ms", "ms", 0, None, 0, 0, ok=False, note="the hosts are not reached over ssh: nothing was calibrated"
+    "rtt_ms",
+    "ms",
+    0,
+    None,
+    0,
+    0,
+    ok=False,
+    note="the hosts are not reached over ssh: nothing was calibrated",
 )
 
 
@@ -37,7 +44,9 @@ class _Metrics(MetricsFile):
     lab: VmLab
 
     def lines(self) -> list[dict[str, Any]]:
-        self.path.write_bytes(self.lab.output(self.lab.topology.node_of(Role.SAT), "cat", METRICS_THERE))
+        self.path.write_bytes(
+            self.lab.output(self.lab.topology.node_of(Role.SAT), "cat", METRICS_THERE)
+        )
         return super().lines()
 
 
@@ -98,12 +107,26 @@ class VmHost:
         Raises:
             HostError: it does not start, or no echo crosses the path.
         """
-        nodes = [self.lab.topology.node_of(Role.SAT)] if self.emulator == "satlink" else self._entities()
+        nodes = (
+            [self.lab.topology.node_of(Role.SAT)]
+            if self.emulator == "satlink"
+            else self._entities()
+        )
         for node in nodes:
             self.lab.output(node, "systemctl", "restart", self.emulator)
         path = self._path
         try:
-            self.lab.output(path.client, "ping", "-n", "-q", "-c", "1", "-w", f"{ECHO_DEADLINE_S:.0f}", path.address)
+            self.lab.output(
+                path.client,
+                "ping",
+                "-n",
+                "-q",
+                "-c",
+                "1",
+                "-w",
+                f"{ECHO_DEADLINE_S:.0f}",
+                path.address,
+            )
         except HostError as error:
             raise HostError(
                 "no echo crosses the VM lab", "look at it: satlab vm status, satlab vm provision"
@@ -125,7 +148,9 @@ class VmHost:
         return checks
 
     def _probe(self, metrics: MetricsFile | None) -> list[CalibrationCheck]:
-        probe = link_probe.probe_link(SshShell(self.lab), self.plan, self.emulator, self._path, metrics)
+        probe = link_probe.probe_link(
+            SshShell(self.lab), self.plan, self.emulator, self._path, metrics
+        )
         return calibrate.before(self.plan, probe, self.emulator)
 
     def broken(self, _: VmLab) -> str:
@@ -150,7 +175,11 @@ class VmHost:
         logs.mkdir(parents=True, exist_ok=True)
         try:
             for node in self._entities():
-                started = self.lab.output(node, "systemctl", "show", "-P", "InvocationID", "opensand").decode().strip()
+                started = (
+                    self.lab.output(node, "systemctl", "show", "-P", "InvocationID", "opensand")
+                    .decode()
+                    .strip()
+                )
                 selection = f"_SYSTEMD_INVOCATION_ID={started}"
                 log = self.lab.output(node, "journalctl", "--no-pager", "-o", "cat", selection)
                 (logs / f"opensand-{side(self.lab.topology, node)}.log").write_bytes(log)

@@ -50,14 +50,21 @@ class Host:
         """Return the output of a command; None when it fails, is missing or does not end."""
         try:
             done = subprocess.run(
-                argv, capture_output=True, text=True, timeout=_COMMAND_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
+                argv,
+                capture_output=True,
+                text=True,
+                timeout=_COMMAND_DEADLINE_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout if done.returncode == 0 else None
 
 
-def check(topology: Topology, size: Size, driver: Driver, box_name: str | None, folder: Path, host: Host) -> list[str]:
+def check(
+    topology: Topology, size: Size, driver: Driver, box_name: str | None, folder: Path, host: Host
+) -> list[str]:
     """Check programs, libvirt, KVM, memory, disk and box; return warnings of slow operation.
 
     Raises:
@@ -68,7 +75,11 @@ def check(topology: Topology, size: Size, driver: Driver, box_name: str | None, 
     faults = [*_programs(host)]
     if not faults:
         faults += [*_libvirt(host), *_box(host, machines, box_name)]
-    faults += [*_kvm(host, driver), *_memory(host, machines, names), *_disk(host, folder, len(names))]
+    faults += [
+        *_kvm(host, driver),
+        *_memory(host, machines, names),
+        *_disk(host, folder, len(names)),
+    ]
     if faults:
         raise HostError(
             "the host cannot carry the VM lab: " + "; ".join(fault.what for fault in faults),
@@ -80,11 +91,15 @@ def check(topology: Topology, size: Size, driver: Driver, box_name: str | None, 
 
 def _programs(host: Host) -> Iterator[MissingRequirement]:
     missing = [package for program, package in PROGRAMS.items() if host.which(program) is None]
-    if host.which("vagrant") and "vagrant-libvirt" not in (host.output("vagrant", "plugin", "list") or ""):
+    if host.which("vagrant") and "vagrant-libvirt" not in (
+        host.output("vagrant", "plugin", "list") or ""
+    ):
         missing.append("vagrant-libvirt")
     if missing:
         packages = " ".join([*missing, "libvirt-daemon-system"])
-        yield MissingRequirement(f"missing: {', '.join(missing)}", f"sudo apt-get install {packages}")
+        yield MissingRequirement(
+            f"missing: {', '.join(missing)}", f"sudo apt-get install {packages}"
+        )
 
 
 def _libvirt(host: Host) -> Iterator[MissingRequirement]:
@@ -109,7 +124,8 @@ def _kvm(host: Host, driver: Driver) -> Iterator[MissingRequirement]:
     if driver == "kvm" and not os.access(host.kvm, os.R_OK | os.W_OK):
         why = "is not there" if not host.kvm.exists() else "is not open to this user"
         yield MissingRequirement(
-            f"{host.kvm} {why}", "turn virtualisation on, or adduser $USER kvm, or LAB_DRIVER=qemu (slow)"
+            f"{host.kvm} {why}",
+            "turn virtualisation on, or adduser $USER kvm, or LAB_DRIVER=qemu (slow)",
         )
 
 
@@ -127,7 +143,9 @@ def _memory(host: Host, machines: Machines, names: list[str]) -> Iterator[Missin
 def _disk(host: Host, folder: Path, count: int) -> Iterator[MissingRequirement]:
     needed, free = count * DISK_MIB_PER_HOST, host.free_disk_mib(folder)
     if free < needed:
-        yield MissingRequirement(f"{free} MiB of disk are free at {folder}, {needed} are needed", "free some space")
+        yield MissingRequirement(
+            f"{free} MiB of disk are free at {folder}, {needed} are needed", "free some space"
+        )
 
 
 def settings(environment: Mapping[str, str]) -> tuple[Size, Driver, str | None]:
@@ -139,5 +157,7 @@ def settings(environment: Mapping[str, str]) -> tuple[Size, Driver, str | None]:
     size, driver = environment.get("LAB_SIZE", "small"), environment.get("LAB_DRIVER", "kvm")
     sizes = [one.value for one in Size]
     if size not in sizes or driver not in ("kvm", "qemu"):
-        raise HostError(f"LAB_SIZE={size} LAB_DRIVER={driver}: not usable", f"{', '.join(sizes)}; kvm or qemu")
+        raise HostError(
+            f"LAB_SIZE={size} LAB_DRIVER={driver}: not usable", f"{', '.join(sizes)}; kvm or qemu"
+        )
     return Size(size), "kvm" if driver == "kvm" else "qemu", environment.get("LAB_BOX")

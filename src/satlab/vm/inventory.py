@@ -12,7 +12,16 @@ import yaml
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE
 from satlab.common.terminals import further
-from satlab.common.topology import FURTHER, Machines, NetworkKind, Role, Size, Topology, control_address, routes
+from satlab.common.topology import (
+    FURTHER,
+    Machines,
+    NetworkKind,
+    Role,
+    Size,
+    Topology,
+    control_address,
+    routes,
+)
 from satlab.link.config import Emulator
 
 GROUPS = {
@@ -42,9 +51,14 @@ def machines(topology: Topology) -> Machines:
         ConfigError: there is none, the file asks for IPv6, or a terminal has no interface on the emulation network.
     """
     if topology.ipv6:
-        raise ConfigError(f"{LAB_FILE}: the VM lab has no IPv6", hint="leave ipv6 out; the embedded lab has it")
+        raise ConfigError(
+            f"{LAB_FILE}: the VM lab has no IPv6", hint="leave ipv6 out; the embedded lab has it"
+        )
     if topology.machines is None:
-        raise ConfigError(f"{LAB_FILE}: has no machines", hint="the VM lab needs them: see schemas/lab.schema.json")
+        raise ConfigError(
+            f"{LAB_FILE}: has no machines",
+            hint="the VM lab needs them: see schemas/lab.schema.json",
+        )
     joined = {end.node for network in _emulation(topology) for end in topology.ends(network)}
     faults = [
         Fault(f"nodes.{one.st}.interfaces", "none is on the emulation network", "add one")
@@ -57,7 +71,9 @@ def machines(topology: Topology) -> Machines:
 
 
 def _emulation(topology: Topology) -> list[str]:
-    return [name for name, network in topology.networks.items() if network.kind is NetworkKind.EMULATION]
+    return [
+        name for name, network in topology.networks.items() if network.kind is NetworkKind.EMULATION
+    ]
 
 
 def side(topology: Topology, name: str) -> str:
@@ -72,7 +88,9 @@ def terminals(topology: Topology) -> list[str]:
 
 def hosts(topology: Topology, size: Size) -> list[str]:
     """Name the hosts of a lab of this size, in the order of the file."""
-    return [name for name, host in machines(topology).hosts.items() if host.size in (Size.SMALL, size)]
+    return [
+        name for name, host in machines(topology).hosts.items() if host.size in (Size.SMALL, size)
+    ]
 
 
 def mac(address: IPv4Address) -> str:
@@ -80,7 +98,9 @@ def mac(address: IPv4Address) -> str:
     return "02:73:" + address.packed.hex(":")
 
 
-def inventory(topology: Topology, choices: VmOptions, connection: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def inventory(
+    topology: Topology, choices: VmOptions, connection: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the inventory as plain data; `connection` holds variables for single hosts, such as the key to use."""
     found = machines(topology)
     names = hosts(topology, choices.size)

@@ -40,8 +40,12 @@ _NAMESPACE = "/proc/self/ns/net"
 """On its guest satlink serves the namespace that it is in."""
 METRICS_THERE, CONTROL_THERE = "/var/log/satlink/link.jsonl", "/run/satlink/control.sock"
 _PROFILE = "/etc/satlab/profile"
-_RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
-_FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+)\](?:: | \(item=.*?\) => |.*?=> )(.*)", re.MULTILINE)
+_RECAP = re.compile(
+    r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE
+)
+_FATAL = re.compile(
+    r"^(?:fatal|failed): \[([^\]]+)\](?:: | \(item=.*?\) => |.*?=> )(.*)", re.MULTILINE
+)
 _MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
 _MESSAGE_END = 200
 """Characters of a message that are kept of its beginning and of its end."""
@@ -138,7 +142,9 @@ def prepare(
         profile = Path(config.profile)
         found = opensand.describe(profile, paths.SATLINK)
         entities = grounds(topology, found)
-        variables["opensand_entities"] = {name: for_role(name, one, found) for name, one in entities.items()}
+        variables["opensand_entities"] = {
+            name: for_role(name, one, found) for name, one in entities.items()
+        }
         variables["satlab_profile"] = str(own_files(folder, profile, entities))
     chosen = VmOptions(choices.size, choices.emulator, variables)
     write(folder.inventory, inventory(topology, chosen, connection))
@@ -159,7 +165,9 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
             f"{options.profile}: its spot has {1 + len(found)} terminals, {paths.LAB_FILE} names {1 + len(further)}",
             hint="name as many in lab.yml, or take a profile with one, which all are equal to",
         )
-    config = build_config(topology, "vm", options.request("vm", terminals=found), metrics=metrics, control=control)
+    config = build_config(
+        topology, "vm", options.request("vm", terminals=found), metrics=metrics, control=control
+    )
     names = ("near", "far") if options.emulator == "opensand" else ("st", "gw", "near", "far")
     tuns: dict[str, Any] = {name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names}
     tuns["terminals"] = tuple(
@@ -197,9 +205,15 @@ def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
             hint="name as many in lab.yml, or take another profile",
         )
     pairs = {one.st: entity for one, entity in zip(further, others, strict=True)}
-    ends = {end.node: end.address for end in topology.ends(topology.network_of(NetworkKind.EMULATION))}
+    ends = {
+        end.node: end.address for end in topology.ends(topology.network_of(NetworkKind.EMULATION))
+    }
     faults = [
-        Fault(f"nodes.{name}", f"{ends[name]} on the emulation network, not {entity.emu_address}", "as in the profile")
+        Fault(
+            f"nodes.{name}",
+            f"{ends[name]} on the emulation network, not {entity.emu_address}",
+            "as in the profile",
+        )
         for name, entity in pairs.items()
         if ends[name] != entity.emu_address
     ]
@@ -213,7 +227,12 @@ def for_role(name: str, entity: GroundEntity, found: Description) -> dict[str, s
     own = name in ("st", "gw")
     infrastructure = entity.infrastructure if own else _infrastructure(entity)
     profile = entity.profile or found.st.profile or ""
-    return {"name": entity.tap_iface, "mac": entity.mac_address, "infrastructure": infrastructure, "profile": profile}
+    return {
+        "name": entity.tap_iface,
+        "mac": entity.mac_address,
+        "infrastructure": infrastructure,
+        "profile": profile,
+    }
 
 
 def _infrastructure(entity: GroundEntity) -> str:
@@ -230,7 +249,9 @@ def own_files(folder: VmFolder, profile: Path, entities: Mapping[str, GroundEnti
     shutil.copytree(profile, target)
     for entity in further:
         records = Path("/var/log/opensand", f"st{entity.entity_id}")
-        opensand_files.for_lab(profile / entity.infrastructure, entity, records, target / _infrastructure(entity))
+        opensand_files.for_lab(
+            profile / entity.infrastructure, entity, records, target / _infrastructure(entity)
+        )
     return target
 
 
@@ -246,7 +267,12 @@ def _certificates(folder: VmFolder, topology: Topology) -> None:
         return
     server = topology.nodes[topology.node_of(Role.SERVER)]
     addresses = [ip_address(str(end.address)) for end in server.interfaces.values()]
-    pki.create(folder.pki, [web_target.load(name).host for name in job_host.pages()], addresses, datetime.now(UTC))
+    pki.create(
+        folder.pki,
+        [web_target.load(name).host for name in job_host.pages()],
+        addresses,
+        datetime.now(UTC),
+    )
 
 
 def _write(path: Path, text: str) -> None:
@@ -267,9 +293,19 @@ def without_terrestrial_delay(topology: Topology) -> Topology:
 def ssh_options(folder: VmFolder) -> list[str]:
     """Return ssh's options for a lab: its own list of hosts, keys alone, and no wait without an end."""
     return [
-        "-o", f"UserKnownHostsFile={folder.known_hosts}", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes",
-        "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
-    ]  # fmt: skip
+        "-o",
+        f"UserKnownHostsFile={folder.known_hosts}",
+        "-o",
+        "StrictHostKeyChecking=yes",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=15",
+        "-o",
+        "ServerAliveInterval=5",
+        "-o",
+        "ServerAliveCountMax=6",
+    ]
 
 
 def play(
@@ -291,7 +327,8 @@ def play(
     program = Path(sys.executable).with_name("ansible-playbook")
     if not program.exists():
         raise HostError(
-            "Ansible is missing", "install it: .venv/bin/pip install --require-hashes -r requirements-dev.lock"
+            "Ansible is missing",
+            "install it: .venv/bin/pip install --require-hashes -r requirements-dev.lock",
         )
     # Whole paths: `enter` may lead to another folder.
     argv = [*enter, str(program), "-i", str(folder.inventory), str(ANSIBLE / playbook), *extra]
@@ -305,7 +342,10 @@ def play(
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.path / "cp"),
     }
     lines: list[str] = []
-    with (folder.path / "ansible.log").open("a") as log, _lines_of(argv, environment, deadline_s) as (process, said):
+    with (
+        (folder.path / "ansible.log").open("a") as log,
+        _lines_of(argv, environment, deadline_s) as (process, said),
+    ):
         for line in said:
             lines.append(line)
             log.write(line)
@@ -315,7 +355,10 @@ def play(
         status = process.wait()
     text = "".join(lines)
     if status != 0:
-        raise RunError(f"{playbook}: {_why(text)}", f"all of it: {folder.path / 'ansible.log'}; then the same again")
+        raise RunError(
+            f"{playbook}: {_why(text)}",
+            f"all of it: {folder.path / 'ansible.log'}; then the same again",
+        )
     return {name: PlayRecap(*map(int, numbers)) for name, *numbers in _RECAP.findall(text)}
 
 
@@ -334,9 +377,16 @@ def _lines_of(
 ) -> Iterator[tuple["subprocess.Popen[str]", Iterator[str]]]:
     """Run a command and return its lines as they come; it is ended after `SILENCE_S` without one, or `deadline_s`."""
     process = subprocess.Popen(
-        argv, cwd=ANSIBLE, env=environment, text=True, errors="replace", bufsize=1,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        argv,
+        cwd=ANSIBLE,
+        env=environment,
+        text=True,
+        errors="replace",
+        bufsize=1,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read() -> None:
@@ -353,7 +403,9 @@ def _lines_of(
             try:
                 line = lines.get(timeout=max(0.0, min(SILENCE_S, end - time.monotonic())))
             except queue.Empty:
-                raise RunError("Ansible hangs", "look at the host that the last task waits for") from None
+                raise RunError(
+                    "Ansible hangs", "look at the host that the last task waits for"
+                ) from None
             if line is None:
                 return
             yield line
@@ -371,7 +423,9 @@ def _why(text: str) -> str:
     if fatal is None:
         last = [line for line in text.splitlines() if line.strip()]
         return last[-1] if last else "it said nothing"
-    task = re.findall(r"^(?:TASK|RUNNING HANDLER) \[([^\]]+)\]", text[: fatal.start()], re.MULTILINE)
+    task = re.findall(
+        r"^(?:TASK|RUNNING HANDLER) \[([^\]]+)\]", text[: fatal.start()], re.MULTILINE
+    )
     message = _MESSAGE.search(fatal[2])
     said = re.sub(r"\\[rnt]", " ", message[1]).replace('\\"', '"') if message else fatal[2]
     return f"{fatal[1]}: {task[-1] if task else 'start'}: {_shortened(said)}"
@@ -379,4 +433,8 @@ def _why(text: str) -> str:
 
 def _shortened(text: str) -> str:
     """Shorten a long message in the middle: modules report a fault at its start, ssh at its end."""
-    return text if len(text) <= 2 * _MESSAGE_END else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"
+    return (
+        text
+        if len(text) <= 2 * _MESSAGE_END
+        else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"
+    )

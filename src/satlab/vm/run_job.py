@@ -58,20 +58,31 @@ def _name(name: str) -> str:
     return name
 
 
-def run(folder: Path, argv: list[str], environment: dict[str, str], capabilities: list[str] | None) -> int:
+def run(
+    folder: Path, argv: list[str], environment: dict[str, str], capabilities: list[str] | None
+) -> int:
     """Run a job to its end, or until it is stopped."""
     raw, mark = folder / "raw", folder / RUNNING
     raw.mkdir(parents=True)
     mark.touch()
-    home = Path(tempfile.mkdtemp(prefix="satlab-"))  # short: a browser's socket in it has at most 107 bytes of path
+    home = Path(
+        tempfile.mkdtemp(prefix="satlab-")
+    )  # short: a browser's socket in it has at most 107 bytes of path
     if capabilities is not None and os.geteuid() == 0:
         argv = dropped(argv, capabilities)
         for each in (raw, home):
             shutil.chown(each, USER, USER)
         for each in (HOME.parent, HOME, folder.parent, folder):
             each.chmod(0o711)  # the user may pass through, and list nothing
-    own = {"HOME": str(home), "TMPDIR": str(home), "SATLAB_RAW": str(raw), "PYTHONPATH": str(LIBRARY / "python")}
-    child = subprocess.Popen(argv, env=environment | own, cwd=home, stdin=subprocess.DEVNULL, start_new_session=True)
+    own = {
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "SATLAB_RAW": str(raw),
+        "PYTHONPATH": str(LIBRARY / "python"),
+    }
+    child = subprocess.Popen(
+        argv, env=environment | own, cwd=home, stdin=subprocess.DEVNULL, start_new_session=True
+    )
     stopped_at: float | None = None
     while child.poll() is None:
         if stopped_at is None and select.select([sys.stdin], [], [], POLL_S)[0]:
@@ -93,7 +104,16 @@ def dropped(argv: list[str], capabilities: list[str]) -> list[str]:
     """Return the argv that runs a command as the user of jobs, with these capabilities and no others, for ever."""
     caps = ",".join(("-all", *(f"+{each}" for each in capabilities)))
     sets = (f"--bounding-set={caps}", f"--inh-caps={caps}", f"--ambient-caps={caps}")
-    return ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs", *sets, "--", *argv]
+    return [
+        "setpriv",
+        f"--reuid={USER}",
+        f"--regid={USER}",
+        "--clear-groups",
+        "--no-new-privs",
+        *sets,
+        "--",
+        *argv,
+    ]
 
 
 def _end_session(leader: int) -> None:
@@ -114,7 +134,9 @@ def _end_session(leader: int) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove what jobs have written, however deep it is."""
-    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], stdin=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        ["rm", "-rf", "--one-file-system", "--", str(folder)], stdin=subprocess.DEVNULL, check=False
+    )
 
 
 def fetch(folder: Path) -> int:

@@ -29,9 +29,16 @@ SEPARATOR = "@job"
 RUN_JOB = ("sudo", "-n", f"/{LIBRARY}/run-job")
 FETCH_DEADLINE_S = 120.0
 PASSED = (
-    "LANG", "PATH", "PYTHONUNBUFFERED", "SATLAB_AGENT", "JOB_NAME", "JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID",
-    "OWNER_SCENARIO_INSTANCE_ID", "SATLAB_CONTROL",
-)  # fmt: skip
+    "LANG",
+    "PATH",
+    "PYTHONUNBUFFERED",
+    "SATLAB_AGENT",
+    "JOB_NAME",
+    "JOB_INSTANCE_ID",
+    "SCENARIO_INSTANCE_ID",
+    "OWNER_SCENARIO_INSTANCE_ID",
+    "SATLAB_CONTROL",
+)
 """Of the runner's environment; folders are the guest's own."""
 
 
@@ -45,7 +52,9 @@ def main(words: Sequence[str]) -> int:
         "job": f"{job}-{os.environ['JOB_INSTANCE_ID']}",
         "argv": argv,
         # The link's control socket is root's.
-        "capabilities": None if job in privileges.LINK_CONTROLLERS else privileges.CAPABILITIES.get(job, ()),
+        "capabilities": None
+        if job in privileges.LINK_CONTROLLERS
+        else privileges.CAPABILITIES.get(job, ()),
         "environment": {key: os.environ[key] for key in PASSED if key in os.environ},
     }
     # A job may be stopped before it has started: the handler waits for the request to be whole.
@@ -91,9 +100,17 @@ def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
         with archive.open("wb") as file:
             try:
                 argv = [*ssh, *RUN_JOB, "--fetch", run]
-                subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=file, timeout=FETCH_DEADLINE_S, check=True)
+                subprocess.run(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    timeout=FETCH_DEADLINE_S,
+                    check=True,
+                )
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                raise HostError(f"what jobs recorded cannot be fetched: {error}", "look at satlab vm status") from error
+                raise HostError(
+                    f"what jobs recorded cannot be fetched: {error}", "look at satlab vm status"
+                ) from error
         jobs = Path(folder) / "jobs"
         with tarfile.open(archive) as content:
             _extract(content, jobs)
@@ -111,7 +128,10 @@ def _extract(content: tarfile.TarFile, folder: Path) -> None:
     for member in content:
         place = PurePosixPath(member.name)
         if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
-            raise HostError(f"a guest sends {member.name!r}, which is not a file of a job", "look at satlab vm status")
+            raise HostError(
+                f"a guest sends {member.name!r}, which is not a file of a job",
+                "look at satlab vm status",
+            )
         file = content.extractfile(member)
         if file is not None:
             (folder / place).parent.mkdir(parents=True, exist_ok=True)

@@ -51,27 +51,73 @@ class Helper(FakeHelper):
     def start(self, run_id: str, order: ScenarioRequest) -> None:
         super().start(run_id, order)
         good = self.exit_status == 0
-        job = {"id": order.first_job_id, "job": "satlab_ping", "entity": "client", "arguments": [], "reason": ""}
-        job |= {"status": "Not Running" if good else "Error", "start_unix_s": BEGAN, "stop_unix_s": BEGAN + 3}
-        function = {"id": 1, "label": "ping", "status": "Finished", "reason": "", "launch_unix_s": BEGAN, "job": job}
-        root = {"id": order.first_scenario_id, "owner_id": order.first_scenario_id, "scenario": order.scenario}
-        root |= {"arguments": dict(order.arguments), "status": "Finished Ok" if good else "Finished Ko", "reason": ""}
-        root |= {"start_unix_s": BEGAN, "stop_unix_s": BEGAN + 4, "functions": [function | {"scenario": None}]}
+        job = {
+            "id": order.first_job_id,
+            "job": "satlab_ping",
+            "entity": "client",
+            "arguments": [],
+            "reason": "",
+        }
+        job |= {
+            "status": "Not Running" if good else "Error",
+            "start_unix_s": BEGAN,
+            "stop_unix_s": BEGAN + 3,
+        }
+        function = {
+            "id": 1,
+            "label": "ping",
+            "status": "Finished",
+            "reason": "",
+            "launch_unix_s": BEGAN,
+            "job": job,
+        }
+        root = {
+            "id": order.first_scenario_id,
+            "owner_id": order.first_scenario_id,
+            "scenario": order.scenario,
+        }
+        root |= {
+            "arguments": dict(order.arguments),
+            "status": "Finished Ok" if good else "Finished Ko",
+            "reason": "",
+        }
+        root |= {
+            "start_unix_s": BEGAN,
+            "stop_unix_s": BEGAN + 4,
+            "functions": [function | {"scenario": None}],
+        }
         self._record(run_id, order)
         if self.exit_status is not None:
             self.end(run_id, self.exit_status, instance=root)
 
     def _record(self, run_id: str, order: ScenarioRequest) -> None:
-        folder = self.state / "runs" / run_id / "raw" / "files" / f"satlab_ping-{order.first_job_id}"
+        folder = (
+            self.state / "runs" / run_id / "raw" / "files" / f"satlab_ping-{order.first_job_id}"
+        )
         folder.mkdir(parents=True)
         echoes = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 3, "received": 3}
-        (folder / "ping_json.json").write_text(json.dumps(echoes | {"rtt_ms": [580.5] * 3, "start_unix_s": BEGAN}))
-        about = {"time": 1_800_000_001_500, "is_file": False, "job_name": "satlab_ping", "agent_name": "client"}
-        about |= {"job_instance_id": order.first_job_id, "scenario_instance_id": order.first_scenario_id}
+        (folder / "ping_json.json").write_text(
+            json.dumps(echoes | {"rtt_ms": [580.5] * 3, "start_unix_s": BEGAN})
+        )
+        about = {
+            "time": 1_800_000_001_500,
+            "is_file": False,
+            "job_name": "satlab_ping",
+            "agent_name": "client",
+        }
+        about |= {
+            "job_instance_id": order.first_job_id,
+            "scenario_instance_id": order.first_scenario_id,
+        }
         about |= {"owner_scenario_instance_id": order.first_scenario_id, "flag": 1}
-        stored = {"ping_json": f"files/{folder.name}/ping_json.json", "_metadata": about | {"is_file": True}}
+        stored = {
+            "ping_json": f"files/{folder.name}/ping_json.json",
+            "_metadata": about | {"is_file": True},
+        }
         records = [{"rtt_ms": 580.5, "_metadata": about | {"suffix": "=x"}}, stored]
-        (folder.parent.parent / "stats.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+        (folder.parent.parent / "stats.jsonl").write_text(
+            "".join(json.dumps(each) + "\n" for each in records)
+        )
 
 
 @dataclass
@@ -81,8 +127,12 @@ class Served:
     controller: Controller
     helper: Helper
 
-    def run(self, scenario_: BoundScenario, raw: Path, stop: threading.Event, deadline_s: float = 30) -> ScenarioResult:
-        return controller_run.run(self.controller, scenario_, PING, raw, lambda _: None, stop, deadline_s)
+    def run(
+        self, scenario_: BoundScenario, raw: Path, stop: threading.Event, deadline_s: float = 30
+    ) -> ScenarioResult:
+        return controller_run.run(
+            self.controller, scenario_, PING, raw, lambda _: None, stop, deadline_s
+        )
 
 
 @pytest.fixture
@@ -120,13 +170,28 @@ def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> 
     assert order.arguments == {"count": "3"}
     assert order.documents["ping"]["constants"] == {"interval": "0.5", "server_ip": "198.18.4.2"}
     (record,) = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
-    assert (record["job"], record["entity"], record["status"]) == ("satlab_ping", "client", "Not Running")
-    assert (record["start_unix_s"], record["stop_unix_s"], record["exit_code"]) == (BEGAN, BEGAN + 3, 0)
+    assert (record["job"], record["entity"], record["status"]) == (
+        "satlab_ping",
+        "client",
+        "Not Running",
+    )
+    assert (record["start_unix_s"], record["stop_unix_s"], record["exit_code"]) == (
+        BEGAN,
+        BEGAN + 3,
+        0,
+    )
     number = record["job_instance_id"]
     rtt, stored = (json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines())
-    assert (rtt["rtt_ms"], rtt["_metadata"]["time"], rtt["_metadata"]["suffix"]) == (580.5, 1_800_000_001_500, "=x")
+    assert (rtt["rtt_ms"], rtt["_metadata"]["time"], rtt["_metadata"]["suffix"]) == (
+        580.5,
+        1_800_000_001_500,
+        "=x",
+    )
     assert stored["_metadata"]["is_file"]
-    assert json.loads((raw / f"files/satlab_ping-{number}/ping_json.json").read_text())["received"] == 3
+    assert (
+        json.loads((raw / f"files/satlab_ping-{number}/ping_json.json").read_text())["received"]
+        == 3
+    )
     assert events[-1].status == "Not Running"
 
 
@@ -138,7 +203,9 @@ def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) 
     folder.plan.write_text(plan_link(config).to_json())
     folder.link.write_text(config.to_json())
     prepared = vm_run.prepare(PING, {"count": "3"}, VmLab(folder, here), served.controller)
-    outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 30)
+    outcome = vm_run.execute(
+        prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 30
+    )
     assert outcome.status is ExitStatus.UNCALIBRATED, outcome.reason
     rtt = outcome.records.lazy().collect().filter(polars.col("metric") == "rtt_ms")
     assert (set(rtt["status"]), set(rtt["value"])) == ({"ok"}, {580.5})
@@ -192,10 +259,15 @@ def test_a_job_that_the_controller_lacks_is_sent(served: Served, tmp_path: Path)
 def test_entities_are_attached_to_their_agents(served: Served, tmp_path: Path) -> None:
     controller = served.controller
     controller.enter()
-    controller.request("PUT", "/project/satlab/entity/client/", {"agent": {"address": "198.18.4.2"}})
+    controller.request(
+        "PUT", "/project/satlab/entity/client/", {"agent": {"address": "198.18.4.2"}}
+    )
     controller.request("DELETE", "/project/satlab/entity/server/")
     controller.put_entities("satlab", {"client": "198.18.1.2", "server": "198.18.4.2"})
-    found = {e["name"]: e["agent"]["address"] for e in controller.request("GET", "/project/satlab/")["entity"]}
+    found = {
+        e["name"]: e["agent"]["address"]
+        for e in controller.request("GET", "/project/satlab/")["entity"]
+    }
     assert (found["client"], found["server"]) == ("198.18.1.2", "198.18.4.2")
     controller.put_entities("other", {"client": "198.18.1.2"})
     assert controller.request("GET", "/project/other/")["owners"] == ["admin"]
@@ -278,29 +350,65 @@ def stored(*names: str, called: str = "client.satlab_ping_(7).ping.m0krqcl2.tar.
 
 
 def test_t04_places_of_stored_files_follow_from_numbers_alone(tmp_path: Path) -> None:
-    names = ("ping.json", "9/1800000000000/x.json", "../../../evil.json", "/etc/satlab_ping-7/y.j/../son")
+    names = (
+        "ping.json",
+        "9/1800000000000/x.json",
+        "../../../evil.json",
+        "/etc/satlab_ping-7/y.j/../son",
+    )
     controller_run.store(stored(*names), "satlab_ping", "ping", tmp_path / "files")
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    found = sorted(
+        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()
+    )
     folder = "files/satlab_ping-7"
-    assert found == [f"{folder}/ping", f"{folder}/ping-2.json", f"{folder}/ping-3.json", f"{folder}/ping.json"]
-    wrong = ("client.satlab_ping_(../../1).ping.x.tar.gz", "satlab_ping.tar.gz", "client.satlab_curl_(1).ping.x.tar.gz")
+    assert found == [
+        f"{folder}/ping",
+        f"{folder}/ping-2.json",
+        f"{folder}/ping-3.json",
+        f"{folder}/ping.json",
+    ]
+    wrong = (
+        "client.satlab_ping_(../../1).ping.x.tar.gz",
+        "satlab_ping.tar.gz",
+        "client.satlab_curl_(1).ping.x.tar.gz",
+    )
     for called in wrong:
         with pytest.raises(HostError, match="names no instance of satlab_ping"):
-            controller_run.store(stored("x.json", called=called), "satlab_ping", "ping", tmp_path / "others")
+            controller_run.store(
+                stored("x.json", called=called), "satlab_ping", "ping", tmp_path / "others"
+            )
     assert not (tmp_path / "others").exists()
     with pytest.raises(HostError, match="cannot be read"):
         controller_run.store(b"no archive", "satlab_ping", "ping", tmp_path)
 
 
 def row(**values: Any) -> str:
-    columns = {"@agent_name": "client", "@job_instance_id": 3, "@job_name": "satlab_ping", "@suffix": ""}
-    columns |= {"@owner_scenario_instance_id": 1, "@scenario_instance_id": 2, "@stored_file": "false", **values}
+    columns = {
+        "@agent_name": "client",
+        "@job_instance_id": 3,
+        "@job_name": "satlab_ping",
+        "@suffix": "",
+    }
+    columns |= {
+        "@owner_scenario_instance_id": 1,
+        "@scenario_instance_id": 2,
+        "@stored_file": "false",
+        **values,
+    }
     return f"{','.join(columns)}\n{','.join(map(str, columns.values()))}\n"
 
 
 def test_rows_become_records() -> None:
-    (record,) = controller_run.statistics(row(rtt_ms=580.0, loss="", url="'=x", time="2027-01-15T08:00:00.250Z"))
-    about = {"time": 1_800_000_000_250, "is_file": False, "job_name": "satlab_ping", "agent_name": "client", "flag": 1}
+    (record,) = controller_run.statistics(
+        row(rtt_ms=580.0, loss="", url="'=x", time="2027-01-15T08:00:00.250Z")
+    )
+    about = {
+        "time": 1_800_000_000_250,
+        "is_file": False,
+        "job_name": "satlab_ping",
+        "agent_name": "client",
+        "flag": 1,
+    }
     about |= {"job_instance_id": 3, "scenario_instance_id": 2, "owner_scenario_instance_id": 1}
     assert record == {"rtt_ms": 580.0, "url": "=x", "_metadata": about}
     assert list(controller_run.statistics(row())) == []

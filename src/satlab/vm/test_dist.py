@@ -24,19 +24,29 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list
 
 def listing(deb: Path) -> dict[str, str]:
     """Return the files of a package, path to mode."""
-    text = subprocess.run(["dpkg-deb", "-c", str(deb)], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["dpkg-deb", "-c", str(deb)], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split() for line in text.splitlines()]
     assert {row[1] for row in rows} == {"root/root"}
     return {row[5]: row[0] for row in rows}
 
 
 def test_the_same_tree_results_in_the_same_bytes(packages: tuple[list[Path], list[Path]]) -> None:
-    first, second = ([(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in each] for each in packages)
+    first, second = (
+        [(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in each] for each in packages
+    )
     assert first == second
-    assert [name.split("_")[0] for name, _ in first] == ["satlink", "satlab-jobs", "satlab-web-targets"]
+    assert [name.split("_")[0] for name, _ in first] == [
+        "satlink",
+        "satlab-jobs",
+        "satlab-web-targets",
+    ]
 
 
-def test_programs_are_packed_without_debug_information(tmp_path: Path, packages: tuple[list[Path], list[Path]]) -> None:
+def test_programs_are_packed_without_debug_information(
+    tmp_path: Path, packages: tuple[list[Path], list[Path]]
+) -> None:
     subprocess.run(["dpkg-deb", "-x", str(packages[0][0]), str(tmp_path)], check=True)
     assert b".debug_info" not in (tmp_path / "usr/bin/satlink").read_bytes()
     assert subprocess.run([tmp_path / "usr/bin/satlink"], check=False).returncode == 0
@@ -51,7 +61,11 @@ def test_jobs_come_with_their_modules_and_launcher(packages: tuple[list[Path], l
         "python/selenium/__init__.py",
     ):
         assert files[f"./usr/lib/satlab/{part}"].startswith("-rw")
-    assert not [name for name in files if name.endswith((".exe", ".pyc")) or "test_" in name.rsplit("/", 1)[-1]]
+    assert not [
+        name
+        for name in files
+        if name.endswith((".exe", ".pyc")) or "test_" in name.rsplit("/", 1)[-1]
+    ]
 
 
 def test_pages_are_those_of_the_manifest(packages: tuple[list[Path], list[Path]]) -> None:
@@ -60,7 +74,9 @@ def test_pages_are_those_of_the_manifest(packages: tuple[list[Path], list[Path]]
     assert sum(mode.startswith("-") for mode in files.values()) >= 75
 
 
-def test_packages_of_other_versions_are_replaced(tmp_path: Path, packages: tuple[list[Path], list[Path]]) -> None:
+def test_packages_of_other_versions_are_replaced(
+    tmp_path: Path, packages: tuple[list[Path], list[Path]]
+) -> None:
     folder = packages[0][0].parent
     assert len(list(folder.glob("*.deb"))) == len(packages[0])
     with pytest.raises(HostError, match="is not built"):

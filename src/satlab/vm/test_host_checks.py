@@ -61,7 +61,9 @@ def test_no_kvm_is_reported_with_both_ways_on(tmp_path: Path) -> None:
 
 
 def test_too_little_memory_is_reported_with_figures(tmp_path: Path) -> None:
-    assert "3000 MiB of memory are free, 6144 are needed" in said(tmp_path, host(tmp_path, free_mib=3000))
+    assert "3000 MiB of memory are free, 6144 are needed" in said(
+        tmp_path, host(tmp_path, free_mib=3000)
+    )
     assert "10240 are needed" in said(tmp_path, host(tmp_path, free_mib=9000), size=Size.FULL)
 
 
@@ -73,7 +75,9 @@ def test_all_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_box_that_is_not_there_and_a_libvirt_that_is_away(tmp_path: Path) -> None:
-    answers = {key: value for key, value in GOOD.items() if key[0] == "vagrant"} | {("vagrant", "box", "list"): ""}
+    answers = {key: value for key, value in GOOD.items() if key[0] == "vagrant"} | {
+        ("vagrant", "box", "list"): ""
+    }
     text = said(tmp_path, host(tmp_path, answers=answers), box_name=box.NAME)
     assert "libvirt does not answer" in text
     assert "make box" in text
@@ -119,7 +123,9 @@ def ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return partial(put, tmp_path / "ansible-playbook")
 
 
-def test_a_failed_play_names_host_task_and_cause(folder: VmFolder, ansible: Callable[[str], None]) -> None:
+def test_a_failed_play_names_host_task_and_cause(
+    folder: VmFolder, ansible: Callable[[str], None]
+) -> None:
     ansible(f"cat <<'END'\n{PLAY}END\nexit 2")
     with pytest.raises(RunError) as caught:
         provision.play(folder, "site.yml")
@@ -143,11 +149,19 @@ def test_a_play_keeps_one_python_on_each_host_unless_the_user_names_a_strategy(
     assert theirs[0] == "linear"
 
 
-def test_a_long_message_of_ssh_is_reported_to_its_last_words(folder: VmFolder, ansible: Callable[[str], None]) -> None:
+def test_a_long_message_of_ssh_is_reported_to_its_last_words(
+    folder: VmFolder, ansible: Callable[[str], None]
+) -> None:
     warning = f"Data could not be sent: {'@' * 700}" + r"\r\nHost key verification failed."
-    text = 'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "' + warning + '", "unreachable": true}'
+    text = (
+        'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "'
+        + warning
+        + '", "unreachable": true}'
+    )
     ansible(f"cat <<'END'\n{text}\nEND\nexit 4")
-    with pytest.raises(RunError, match=r"client: start: Data could .* \.\.\. @+  Host key verification failed\.$"):
+    with pytest.raises(
+        RunError, match=r"client: start: Data could .* \.\.\. @+  Host key verification failed\.$"
+    ):
         provision.play(folder, "verify.yml")
 
 
@@ -159,7 +173,9 @@ def test_a_play_that_hangs_is_ended(folder: VmFolder, ansible: Callable[[str], N
     assert heard == ["base : wait"]
 
 
-def test_a_play_is_found_from_wherever_it_is_entered(folder: VmFolder, ansible: Callable[[str], None]) -> None:
+def test_a_play_is_found_from_wherever_it_is_entered(
+    folder: VmFolder, ansible: Callable[[str], None]
+) -> None:
     ansible('test "$PWD" = / && test -f "$2" && test -f "$3"')
     folder.inventory.touch()
     provision.play(folder, "site.yml", enter=["env", "--chdir=/"])
@@ -167,7 +183,10 @@ def test_a_play_is_found_from_wherever_it_is_entered(folder: VmFolder, ansible: 
 
 def test_a_recap_is_read_by_host(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     ansible(f"cat <<'END'\n{PLAY}END")
-    assert provision.play(folder, "site.yml") == {"gw": PlayRecap(3, 0, 0, 1), "st": PlayRecap(4, 2, 0, 0)}
+    assert provision.play(folder, "site.yml") == {
+        "gw": PlayRecap(3, 0, 0, 1),
+        "st": PlayRecap(4, 2, 0, 0),
+    }
 
 
 def tool(folder: Path, script: str) -> vagrant.Vagrant:
@@ -180,7 +199,10 @@ def tool(folder: Path, script: str) -> vagrant.Vagrant:
     ("text", "hint"),
     [
         ("==> st: Waiting for domain to get an IP address...", "look at its console"),
-        ("Call to virDomainCreateWithFlags failed: cannot set up guest memory", "libvirt refused a machine"),
+        (
+            "Call to virDomainCreateWithFlags failed: cannot set up guest memory",
+            "libvirt refused a machine",
+        ),
         ("The box could not be found or", "make box"),
     ],
 )
@@ -191,16 +213,22 @@ def test_a_failed_up_has_a_hint(tmp_path: Path, folder: VmFolder, text: str, hin
     assert text in (folder.path / "vagrant.log").read_text()
 
 
-def test_an_up_without_an_end_is_ended(tmp_path: Path, folder: VmFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_up_without_an_end_is_ended(
+    tmp_path: Path, folder: VmFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(vagrant.UP_DEADLINE_S, "kvm", 1.5)
     with pytest.raises(HostError, match="did not end within") as caught:
-        tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(folder, ["st"], lambda _: None)
+        tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(
+            folder, ["st"], lambda _: None
+        )
     assert "does not boot" in caught.value.hint
 
 
 def test_states_and_host_keys_are_read(tmp_path: Path) -> None:
     key = "ssh-ed25519 " + "A" * 68
-    machine = tool(tmp_path, f'[ "$1" = status ] && echo "1732,st,state,running" || echo "{key} root@st"')
+    machine = tool(
+        tmp_path, f'[ "$1" = status ] && echo "1732,st,state,running" || echo "{key} root@st"'
+    )
     assert machine.states() == {"st": "running"}
     assert machine.host_key("st") == key
 

@@ -48,21 +48,41 @@ def faults(folder: Path, change: Callable[[Any], Any]) -> str:
     ("change", "said"),
     [
         (lambda d: d["machines"]["hosts"].pop("sat"), "node 'sat' has no machine"),
-        (lambda d: d["machines"].update(control="198.18.0.0/16"), "overlaps 198.18.1.0/24 of client-lan"),
-        (lambda d: d["machines"]["hosts"]["st"].update(address="198.19.0.11"), "also the address of client"),
-        (lambda d: d["machines"]["hosts"]["st"].update(address="198.20.0.11"), "not a host address of the control"),
+        (
+            lambda d: d["machines"].update(control="198.18.0.0/16"),
+            "overlaps 198.18.1.0/24 of client-lan",
+        ),
+        (
+            lambda d: d["machines"]["hosts"]["st"].update(address="198.19.0.11"),
+            "also the address of client",
+        ),
+        (
+            lambda d: d["machines"]["hosts"]["st"].update(address="198.20.0.11"),
+            "not a host address of the control",
+        ),
         (lambda d: d["machines"]["hosts"]["st"].update(address="10.21.1.999"), "not a valid IPv4"),
-        (lambda d: d["machines"]["hosts"]["st"].update(address="198.19.0.1"), "the host's own address"),
-        (lambda d: d["machines"]["hosts"]["st"].update(memory_mib=64), "greater than or equal to 256"),
+        (
+            lambda d: d["machines"]["hosts"]["st"].update(address="198.19.0.1"),
+            "the host's own address",
+        ),
+        (
+            lambda d: d["machines"]["hosts"]["st"].update(memory_mib=64),
+            "greater than or equal to 256",
+        ),
         (
             lambda d: d["machines"]["hosts"].update(spare={"address": "198.19.0.30"}),
             "is not a node and has no services",
         ),
-        (lambda d: d["machines"]["hosts"]["controller"].update(services=["jenkins"]), "'openbach_controller'"),
+        (
+            lambda d: d["machines"]["hosts"]["controller"].update(services=["jenkins"]),
+            "'openbach_controller'",
+        ),
         (lambda d: d["machines"]["box"].update(version="latest"), "String should match pattern"),
     ],
 )
-def test_faults_of_machines_are_named(tmp_path: Path, change: Callable[[Any], Any], said: str) -> None:
+def test_faults_of_machines_are_named(
+    tmp_path: Path, change: Callable[[Any], Any], said: str
+) -> None:
     assert said in faults(tmp_path, change)
 
 
@@ -80,11 +100,17 @@ def test_groups_are_roles_and_hosts_are_those_of_the_size() -> None:
 
 def test_a_dumbbell_has_machines_of_its_own() -> None:
     here = topology.load(size=Size.DUMBBELL)
-    dumbbell, small = (inventory.inventory(here, VmOptions(size), {})["all"] for size in (Size.DUMBBELL, Size.SMALL))
+    dumbbell, small = (
+        inventory.inventory(here, VmOptions(size), {})["all"]
+        for size in (Size.DUMBBELL, Size.SMALL)
+    )
     assert set(dumbbell["hosts"]) - set(small["hosts"]) == {"client2", "server2"}
     assert dumbbell["children"]["endpoint_client"]["hosts"].keys() == {"client", "client2"}
     assert dumbbell["children"]["web_target"]["hosts"].keys() == {"server", "server2"}
-    assert [one["name"] for one in dumbbell["hosts"]["server"]["satlab_interfaces"]] == ["inet0", "lan0"]
+    assert [one["name"] for one in dumbbell["hosts"]["server"]["satlab_interfaces"]] == [
+        "inet0",
+        "lan0",
+    ]
     without = inventory.inventory(topology.load(), VmOptions(), {})["all"]["hosts"]
     assert [one["name"] for one in without["server"]["satlab_interfaces"]] == ["inet0"]
 
@@ -92,7 +118,9 @@ def test_a_dumbbell_has_machines_of_its_own() -> None:
 def test_addresses_of_the_inventory_are_unique_and_those_of_the_file() -> None:
     hosts = inventory.inventory(topology.load(), VmOptions(Size.FULL), {})["all"]["hosts"].values()
     interfaces = [i for host in hosts for i in host.get("satlab_interfaces", ())]
-    addresses = [i["address"].split("/")[0] for i in interfaces] + [host["ansible_host"] for host in hosts]
+    addresses = [i["address"].split("/")[0] for i in interfaces] + [
+        host["ansible_host"] for host in hosts
+    ]
     assert len(set(addresses)) == len(addresses) == 21
     assert len({i["mac"] for i in interfaces}) == len(interfaces)
 
@@ -121,10 +149,13 @@ def test_vagrantfile_is_short_and_has_no_facts_of_its_own() -> None:
 @pytest.mark.skipif(shutil.which("vagrant") is None, reason="vagrant is not installed")
 @pytest.mark.parametrize(
     ("variables", "said"),
-    [({}, ""), ({"LAB_SIZE": "full", "LAB_DRIVER": "qemu", "LAB_BOX": "satlab/bookworm"}, ""),
-     ({"LAB_SIZE": "huge"}, "LAB_SIZE=huge: small, full or dumbbell"),
-     ({"LAB_DRIVER": "xen"}, "LAB_DRIVER=xen: kvm or qemu")],
-)  # fmt: skip
+    [
+        ({}, ""),
+        ({"LAB_SIZE": "full", "LAB_DRIVER": "qemu", "LAB_BOX": "satlab/bookworm"}, ""),
+        ({"LAB_SIZE": "huge"}, "LAB_SIZE=huge: small, full or dumbbell"),
+        ({"LAB_DRIVER": "xen"}, "LAB_DRIVER=xen: kvm or qemu"),
+    ],
+)
 def test_vagrant_takes_the_file(variables: dict[str, str], said: str, tmp_path: Path) -> None:
     own = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -132,7 +163,12 @@ def test_vagrant_takes_the_file(variables: dict[str, str], said: str, tmp_path: 
         "VAGRANT_DOTFILE_PATH": str(tmp_path),
     }
     done = subprocess.run(
-        ["vagrant", "validate"], cwd=paths.ROOT, env=own | variables, capture_output=True, text=True, check=False
+        ["vagrant", "validate"],
+        cwd=paths.ROOT,
+        env=own | variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode == 0) == (not said), done.stderr
     assert said in done.stderr
@@ -149,7 +185,9 @@ def roles_of(playbook: str) -> set[str]:
 def test_plays_name_roles_that_exist_and_every_role_is_used() -> None:
     used = roles_of("site.yml")
     assert used | SHARED | roles_of("campaign.yml") == set(ROLES)
-    verified = set(re.findall(r"name: (\w+), tasks_from: verify", (ANSIBLE / "verify.yml").read_text()))
+    verified = set(
+        re.findall(r"name: (\w+), tasks_from: verify", (ANSIBLE / "verify.yml").read_text())
+    )
     assert verified == used
 
 
@@ -166,30 +204,41 @@ def test_a_role_s_arguments_are_its_defaults_each_with_a_comment_and_its_prefix(
     folder = ANSIBLE / "roles" / role
     text = (folder / "defaults/main.yml").read_text()
     defaults = yaml.safe_load(text)
-    options = yaml.safe_load((folder / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    options = yaml.safe_load((folder / "meta/argument_specs.yml").read_text())["argument_specs"][
+        "main"
+    ]["options"]
     assert {name for name, option in options.items() if not option.get("required")} == set(defaults)
     assert all(name.startswith(f"{role}_") for name in defaults)
     lines = text.splitlines()
     for name in defaults:
         place = next(i for i, line in enumerate(lines) if line.startswith(f"{name}:"))
         above = lines[place - 1]
-        assert above.startswith("# ") or any(above.startswith(f"{other}:") for other in defaults), name
+        assert above.startswith("# ") or any(above.startswith(f"{other}:") for other in defaults), (
+            name
+        )
 
 
 def test_t13_roles_pin_versions_and_commits() -> None:
     for file in (ANSIBLE / "roles").rglob("*.yml"):
         text = file.read_text()
-        assert not re.search(r"state: latest|version: (HEAD|master|main)\b|trusted=yes|allow_unauthenticated", text), (
-            file
-        )
+        assert not re.search(
+            r"state: latest|version: (HEAD|master|main)\b|trusted=yes|allow_unauthenticated", text
+        ), file
     defaults = yaml.safe_load((ANSIBLE / "roles/openbach_controller/defaults/main.yml").read_text())
     assert re.fullmatch(r"openbach-\d+\.\d+\.\d+", defaults["openbach_controller_tag"])
     assert re.fullmatch("[0-9a-f]{8,40}", defaults["openbach_controller_commit"])
     tasks = yaml.safe_load((ANSIBLE / "roles/openbach_controller/tasks/main.yml").read_text())
     names = [task["name"] for task in tasks]
     assert names.index("The sources are those of the commit") < names.index("Install OpenBACH")
-    assert yaml.safe_load((ANSIBLE / "roles/opensand/defaults/main.yml").read_text())["opensand_version"] == "8.2.0"
-    suites = yaml.safe_load((ANSIBLE / "roles/net4sat/defaults/main.yml").read_text())["net4sat_suites"]
+    assert (
+        yaml.safe_load((ANSIBLE / "roles/opensand/defaults/main.yml").read_text())[
+            "opensand_version"
+        ]
+        == "8.2.0"
+    )
+    suites = yaml.safe_load((ANSIBLE / "roles/net4sat/defaults/main.yml").read_text())[
+        "net4sat_suites"
+    ]
     assert {"bookworm", "trixie"} <= set(suites)
 
 
@@ -213,7 +262,9 @@ def test_t07_secrets_are_never_printed() -> None:
     for file in (ANSIBLE / "roles").glob("*/tasks/*.yml"):
         for task in yaml.safe_load(file.read_text()):
             # Where its file lies, how it is asked for, and what is known to everybody are no secrets.
-            if re.search(r"(collector|grafana|controller)_password|/server\.key|datasource\.yml", str(task)):
+            if re.search(
+                r"(collector|grafana|controller)_password|/server\.key|datasource\.yml", str(task)
+            ):
                 found += task.get("no_log") is True
                 assert task.get("no_log") is True or "stat" in str(list(task)), (file, task["name"])
     assert found >= 9
@@ -244,8 +295,10 @@ def test_a_second_terminal_has_machines_addresses_and_a_way_of_its_own(two: Topo
     assert "satlab_side" not in found["hosts"]["client-2"]
     st = found["hosts"]["st-2"]
     assert {i["name"]: i["address"] for i in st["satlab_interfaces"]} == {
-        "lan0": "198.18.66.1/24", "sat0": "198.18.63.3/24", "emu0": "10.77.0.4/24",
-    }  # fmt: skip
+        "lan0": "198.18.66.1/24",
+        "sat0": "198.18.63.3/24",
+        "emu0": "10.77.0.4/24",
+    }
     ways = {route["destination"]: route["via"] for route in found["hosts"]["gw"]["satlab_routes"]}
     assert (ways["198.18.66.0/24"], ways["198.18.1.0/24"]) == ("198.18.63.3", "198.18.63.2")
     assert "198.18.66.0/24" in found["vars"]["satlab_lab_networks"]
@@ -272,7 +325,9 @@ def test_satlink_serves_each_terminal_s_tunnel(two: Topology) -> None:
     assert len(plan_link(own).terminals) == 2
     with pytest.raises(ConfigError, match="its spot has 3 terminals"):
         provision.link_config(two, LinkOptions(profile="geo-terminals"))
-    assert provision.link_config(topology.load(), LinkOptions(profile="geo-terminals")).terminals == ()
+    assert (
+        provision.link_config(topology.load(), LinkOptions(profile="geo-terminals")).terminals == ()
+    )
 
 
 def test_p346_terminals_of_several_gateways_are_refused_by_name(two: Topology) -> None:
@@ -282,7 +337,9 @@ def test_p346_terminals_of_several_gateways_are_refused_by_name(two: Topology) -
         provision.grounds(two, opensand.describe(paths.PROFILES / "geo-spots", paths.SATLINK))
 
 
-def test_opensand_has_a_process_with_files_of_its_own_for_each_terminal(two: Topology, tmp_path: Path) -> None:
+def test_opensand_has_a_process_with_files_of_its_own_for_each_terminal(
+    two: Topology, tmp_path: Path
+) -> None:
     folder = provision.VmFolder(tmp_path / "vm")
     folder.make()
     dama = opensand.describe(paths.PROFILES / "geo-dama", paths.SATLINK)
@@ -320,12 +377,27 @@ def rendered(folder: Path, two: Topology, role: str, variables: dict[str, Any]) 
                 names = task["vars"] | {"made_dest": template["dest"], "made_src": src}
                 when = f"(satlab_role == 'sat') == {name == 'sat.yml'}"
                 changed = {"ansible.builtin.set_fact": {"made": made}, "vars": names, "when": when}
-                kept = {key: value for key, value in task.items() if key not in ("notify", "ansible.builtin.template")}
+                kept = {
+                    key: value
+                    for key, value in task.items()
+                    if key not in ("notify", "ansible.builtin.template")
+                }
                 tasks.append(kept | changed)
     dest = f"{folder}/{{{{ inventory_hostname }}}}.json"
-    tasks.append({"ansible.builtin.copy": {"content": "{{ made | to_json }}", "dest": dest, "mode": "0600"}})
-    parts = [file for name in ("defaults", "vars") if (file := ANSIBLE / "roles" / role / name / "main.yml").exists()]
-    play = {"hosts": "emulator", "connection": "local", "gather_facts": False, "vars_files": [*map(str, parts)]}
+    tasks.append(
+        {"ansible.builtin.copy": {"content": "{{ made | to_json }}", "dest": dest, "mode": "0600"}}
+    )
+    parts = [
+        file
+        for name in ("defaults", "vars")
+        if (file := ANSIBLE / "roles" / role / name / "main.yml").exists()
+    ]
+    play = {
+        "hosts": "emulator",
+        "connection": "local",
+        "gather_facts": False,
+        "vars_files": [*map(str, parts)],
+    }
     (folder / "play.yml").write_text(yaml.safe_dump([play | {"tasks": tasks}]))
     found = inventory.inventory(two, VmOptions(), {})
     for name in found["all"]["children"]["emulator"]["hosts"]:
@@ -333,12 +405,27 @@ def rendered(folder: Path, two: Topology, role: str, variables: dict[str, Any]) 
     inventory.write(folder / "inventory.yml", found)
     own = {"ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_HOME": str(folder / "home")}
     program = Path(sys.executable).with_name("ansible-playbook")
-    argv = [str(program), "-i", str(folder / "inventory.yml"), str(folder / "play.yml"), "-e", json.dumps(variables)]
-    done = subprocess.run(argv, env=os.environ | own, capture_output=True, text=True, timeout=120, check=False)
+    argv = [
+        str(program),
+        "-i",
+        str(folder / "inventory.yml"),
+        str(folder / "play.yml"),
+        "-e",
+        json.dumps(variables),
+    ]
+    done = subprocess.run(
+        argv, env=os.environ | own, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
-    assert {Path(place).parent for files in found.values() for place in files} == {Path("/etc/systemd/network")}
-    return {f"{host}/{Path(place).name}": text for host, files in found.items() for place, text in files.items()}
+    assert {Path(place).parent for files in found.values() for place in files} == {
+        Path("/etc/systemd/network")
+    }
+    return {
+        f"{host}/{Path(place).name}": text
+        for host, files in found.items()
+        for place, text in files.items()
+    }
 
 
 def neighbours(text: str) -> dict[str, str]:
@@ -346,16 +433,22 @@ def neighbours(text: str) -> dict[str, str]:
 
 
 @pytest.mark.skipif(
-    not Path(sys.executable).with_name("ansible-playbook").exists(), reason="Ansible is in requirements-dev.lock"
+    not Path(sys.executable).with_name("ansible-playbook").exists(),
+    reason="Ansible is in requirements-dev.lock",
 )
-def test_the_emulator_s_interfaces_are_those_of_every_terminal(two: Topology, tmp_path: Path) -> None:
+def test_the_emulator_s_interfaces_are_those_of_every_terminal(
+    two: Topology, tmp_path: Path
+) -> None:
     """The templates as the roles fill them; with one terminal the numbers of tunnels are 1 and 2, too."""
     made = rendered(tmp_path, two, "satlink", {"satlab_link_config": "", "satlab_profile": ""})
-    vni = {name: re.findall("VNI=(.)", made[f"{name}/30-sat0.netdev"]) for name in ("st", "gw", "st-2")}
+    vni = {
+        name: re.findall("VNI=(.)", made[f"{name}/30-sat0.netdev"]) for name in ("st", "gw", "st-2")
+    }
     assert vni == {"st": ["1"], "gw": ["2"], "st-2": ["3"]}
     assert neighbours(made["gw/30-sat0.network"]) == {
-        "198.18.63.2": "02:73:00:00:00:02", "198.18.63.3": "02:73:00:00:00:02",
-    }  # fmt: skip
+        "198.18.63.2": "02:73:00:00:00:02",
+        "198.18.63.3": "02:73:00:00:00:02",
+    }
     assert set(neighbours(made["st-2/30-sat0.network"]).values()) == {"02:73:00:00:00:03"}
     assert "Destination=198.18.66.0/24\nGateway=198.18.63.3" in made["gw/30-sat0.network"]
     hub = made["sat/30-hub-st-2.netdev"]
@@ -363,7 +456,20 @@ def test_the_emulator_s_interfaces_are_those_of_every_terminal(two: Topology, tm
     assert "MACAddress=02:73:00:00:00:03" in hub
     assert "Remote=10.77.0.4" in hub
     assert {name for name in made if name.startswith("sat/30-tun")} == {
-        f"sat/30-tun-{side}.{kind}" for side in ("st", "gw", "st-2") for kind in ("netdev", "network")
+        f"sat/30-tun-{side}.{kind}"
+        for side in ("st", "gw", "st-2")
+        for kind in ("netdev", "network")
     }
-    tables = [re.findall("Table=(.*)", text) for name, text in made.items() if name.startswith("sat/30-hub")]
-    assert sorted({table for of in tables for table in of}) == ["101", "102", "103", "201", "202", "203"]
+    tables = [
+        re.findall("Table=(.*)", text)
+        for name, text in made.items()
+        if name.startswith("sat/30-hub")
+    ]
+    assert sorted({table for of in tables for table in of}) == [
+        "101",
+        "102",
+        "103",
+        "201",
+        "202",
+        "203",
+    ]

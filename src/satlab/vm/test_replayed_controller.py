@@ -39,7 +39,9 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         yield lambda replayed: Controller("127.0.0.1", servers.enter_context(serve(replayed)))
 
 
-def execute(through: Controller, scenario: str, settings: dict[str, str], folder: Path) -> RunResult:
+def execute(
+    through: Controller, scenario: str, settings: dict[str, str], folder: Path
+) -> RunResult:
     here, vm = topology.load(), VmFolder(folder / "lab")
     vm.make()
     config = provision.link_config(here, LinkOptions())
@@ -59,20 +61,38 @@ def figures(records: polars.DataFrame, metric: str) -> list[float]:
 def stored(run: Path, statistic: str, first_job: int) -> list[tuple[int, str, Path]]:
     """Return the stored files of an example run, by the numbers that they have on the controller."""
     found = sorted(
-        (run / "raw/files").glob(f"*/{statistic}*.json"), key=lambda path: (str(path.parent), len(path.stem))
+        (run / "raw/files").glob(f"*/{statistic}*.json"),
+        key=lambda path: (str(path.parent), len(path.stem)),
     )
-    return [(int(path.parent.name.rpartition("-")[2]) + first_job - 1, statistic, path) for path in found]
+    return [
+        (int(path.parent.name.rpartition("-")[2]) + first_job - 1, statistic, path)
+        for path in found
+    ]
 
 
 def test_bulk_tcp_has_the_figures_of_its_files(start: Start, tmp_path: Path) -> None:
     example = example_run.write(tmp_path, Example(duration_s=10))
     replayed = Replayed(AGENTS, stored(example, "iperf3_json", 3), first_job=3)
     outcome = execute(start(replayed), "bulk_tcp", {"duration": "10"}, tmp_path)
-    assert figures(outcome.records.lazy().collect(), "goodput_bps") == figures(collect.gather(example), "goodput_bps")
-    jobs = [json.loads(line) for line in (outcome.folder / "raw/jobs.jsonl").read_text().splitlines()]
-    assert {job["job_instance_id"]: job["status"] for job in jobs} == {3: "Stopped", 4: "Not Running"}
-    assert jobs[0]["argv"][-4:] == ["server", "-B", "198.18.4.2", "-1"], "a server, by its arguments"
-    verdicts = outcome.records.lazy().collect().filter(polars.col("metric") == "job_ok")["status"].to_list()
+    assert figures(outcome.records.lazy().collect(), "goodput_bps") == figures(
+        collect.gather(example), "goodput_bps"
+    )
+    jobs = [
+        json.loads(line) for line in (outcome.folder / "raw/jobs.jsonl").read_text().splitlines()
+    ]
+    assert {job["job_instance_id"]: job["status"] for job in jobs} == {
+        3: "Stopped",
+        4: "Not Running",
+    }
+    assert jobs[0]["argv"][-4:] == ["server", "-B", "198.18.4.2", "-1"], (
+        "a server, by its arguments"
+    )
+    verdicts = (
+        outcome.records.lazy()
+        .collect()
+        .filter(polars.col("metric") == "job_ok")["status"]
+        .to_list()
+    )
     assert verdicts == ["censored", "ok"]  # the server was stopped, the client has ended
 
 
@@ -86,18 +106,24 @@ def test_page_load_has_the_figures_of_its_files(start: Start, tmp_path: Path) ->
     assert figures(outcome.records.lazy().collect(), "page_load_time_ms") == expected
 
 
-def test_nothing_is_launched_before_the_agents_list_their_jobs(start: Start, tmp_path: Path) -> None:
+def test_nothing_is_launched_before_the_agents_list_their_jobs(
+    start: Start, tmp_path: Path
+) -> None:
     example = example_run.write(tmp_path, Example(duration_s=2))
     replayed = Replayed(AGENTS, stored(example, "iperf3_json", 1), asks_before_listed=4)
     outcome = execute(start(replayed), "bulk_tcp", {"duration": "2"}, tmp_path)
     assert figures(outcome.records.lazy().collect(), "goodput_bps")
-    launch = next(number for number, each in enumerate(replayed.asked) if each.endswith("/scenario_instance/"))
+    launch = next(
+        number for number, each in enumerate(replayed.asked) if each.endswith("/scenario_instance/")
+    )
     for address in AGENTS.values():
         asked = [each for each in replayed.asked[:launch] if f"address={address}&update" in each]
         assert len(asked) > 4
 
 
-def test_the_deadline_of_an_update_follows_the_number_of_agents(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deadline_of_an_update_follows_the_number_of_agents(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(controller, "LOOK_DEADLINE_S", 0.2)
     monkeypatch.setattr(controller, "TRIES", 1)
     many = AGENTS | {f"other-{number}": f"198.19.0.{100 + number}" for number in range(6)}
@@ -117,7 +143,9 @@ def test_a_job_that_never_settles_is_reported_as_it_is(
     replayed = Replayed(AGENTS, stored(example, "iperf3_json", 1), asks_before_settled=10**9)
     outcome = execute(start(replayed), "bulk_tcp", {"duration": "2"}, tmp_path)
     rows = (
-        outcome.records.lazy().collect().filter((polars.col("metric") == "job_ok") & (polars.col("status") == "failed"))
+        outcome.records.lazy()
+        .collect()
+        .filter((polars.col("metric") == "job_ok") & (polars.col("status") == "failed"))
     )
     assert "Unknown" in rows["reason"].item()
     shutil.rmtree(outcome.folder)

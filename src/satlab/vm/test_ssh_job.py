@@ -56,7 +56,9 @@ def start(
         "SATLAB_AGENT": "client",
     }
     words = [sys.executable, "-m", "satlab.vm.ssh_job", *ssh, ssh_job.SEPARATOR, *argv]
-    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path, guest: Path) -> None:
@@ -77,7 +79,11 @@ def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path, gue
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize(
     ("name", "uid", "capabilities"),
-    [("satlab_ping", USER, 1 << 13), ("satlab_curl", USER, 0), ("satlab_link", 0, None)],  # capability.h: CAP_NET_RAW
+    [
+        ("satlab_ping", USER, 1 << 13),
+        ("satlab_curl", USER, 0),
+        ("satlab_link", 0, None),
+    ],  # capability.h: CAP_NET_RAW
 )
 def test_t02_a_job_on_a_guest_has_what_its_name_is_granted(
     ssh: list[str], tmp_path: Path, name: str, uid: int, capabilities: int | None
@@ -88,17 +94,19 @@ def test_t02_a_job_on_a_guest_has_what_its_name_is_granted(
     status = dict(line.split(":\t", 1) for line in out.splitlines() if ":\t" in line)
     assert set(status["Uid"].split()) == {str(uid)}
     if capabilities is not None:
-        assert {int(status[key], 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {capabilities}
+        assert {
+            int(status[key], 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+        } == {capabilities}
         assert status["NoNewPrivs"] == "1"
 
 
 @pytest.mark.parametrize("ends", ["the job", "its ssh"])
-def test_a_stop_reaches_the_job_and_its_last_records_come(ssh: list[str], tmp_path: Path, ends: str) -> None:
+def test_a_stop_reaches_the_job_and_its_last_records_come(
+    ssh: list[str], tmp_path: Path, ends: str
+) -> None:
     """The runner ends descendants, ssh among them, before the job itself."""
     raw = tmp_path / "run" / "raw"
-    script = (
-        'trap \'sleep 1; echo "{}" >"$SATLAB_RAW/stats.jsonl"; exit 0\' TERM; echo ready; while :; do sleep 0.1; done'
-    )
+    script = 'trap \'sleep 1; echo "{}" >"$SATLAB_RAW/stats.jsonl"; exit 0\' TERM; echo ready; while :; do sleep 0.1; done'
     job = start(ssh, raw, "/bin/sh", "-c", script)
     assert job.stdout
     assert job.stdout.readline() == "ready\n"
@@ -117,7 +125,9 @@ def test_a_guest_that_sends_nothing_is_an_error(tmp_path: Path) -> None:
         ssh_job.fetch(["false"], "run", tmp_path)
 
 
-def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(ssh: list[str], tmp_path: Path) -> None:
+def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(
+    ssh: list[str], tmp_path: Path
+) -> None:
     script = 'trap "" TERM; sleep 300 & echo $!; while :; do sleep 0.1; done'
     job = start(ssh, tmp_path / "run" / "raw", "/bin/sh", "-c", script)
     assert job.stdout
@@ -126,14 +136,15 @@ def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(ssh: list[s
     job.terminate()
     assert job.wait(30) == 128 + signal.SIGKILL
     assert time.monotonic() - began >= run_job.GRACE_S
-    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2][:3]
+    assert (
+        not Path(f"/proc/{child}").exists()
+        or "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2][:3]
+    )
 
 
 def test_a_lost_connection_ends_the_job(tmp_path: Path) -> None:
     request = '{"run": "r", "job": "x", "argv": ["/bin/sleep", "300"], "environment": {}, "capabilities": null}\n'
-    code = (
-        "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop()); sys.exit(run_job.main())"
-    )
+    code = "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop()); sys.exit(run_job.main())"
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, cwd=LAUNCHER.parent, stdin=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdin
@@ -154,7 +165,9 @@ def test_t04_names_of_jobs_are_checked(name: str) -> None:
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"run": "x"}', "not json"])
 def test_an_invalid_request_is_refused(line: str) -> None:
     argv = [sys.executable, str(LAUNCHER)]
-    done = subprocess.run(argv, input=line + "\n", capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(
+        argv, input=line + "\n", capture_output=True, text=True, check=False, timeout=20
+    )
     assert done.returncode == 64
     assert "not a request" in done.stderr
 

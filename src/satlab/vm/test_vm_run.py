@@ -71,11 +71,16 @@ def test_a_host_that_fails_reports_its_last_words(tmp_path: Path) -> None:
         found.ssh("nobody")
 
 
-def test_the_lab_s_own_controller_and_collector_are_found_with_their_passwords(tmp_path: Path) -> None:
+def test_the_lab_s_own_controller_and_collector_are_found_with_their_passwords(
+    tmp_path: Path,
+) -> None:
     found, here = lab(tmp_path), topology.load()
     assert vm_commands.controller_of(found.folder) is None
     inventory.write(found.folder.inventory, inventory.inventory(here, VmOptions(Size.SMALL), {}))
-    assert (vm_commands.controller_of(found.folder), vm_commands.collector_of(found.folder)) == (None, None)
+    assert (vm_commands.controller_of(found.folder), vm_commands.collector_of(found.folder)) == (
+        None,
+        None,
+    )
     inventory.write(found.folder.inventory, inventory.inventory(here, VmOptions(Size.FULL), {}))
     assert vm_commands.collector_of(found.folder) is None  # its role has not run
     with pytest.raises(ConfigError, match="no password yet"):
@@ -84,7 +89,11 @@ def test_the_lab_s_own_controller_and_collector_are_found_with_their_passwords(t
         (found.folder.secrets / name).write_text("secret\n")
     controller = vm_commands.controller_of(found.folder)
     assert controller
-    assert (str(controller), controller.login, controller.password) == ("http://198.19.0.20:8000", "openbach", "secret")
+    assert (str(controller), controller.login, controller.password) == (
+        "http://198.19.0.20:8000",
+        "openbach",
+        "secret",
+    )
     assert vm_commands.collector_of(found.folder) == "http://admin:secret@198.19.0.20:8086"
 
 
@@ -92,17 +101,23 @@ def test_the_lab_s_own_controller_and_collector_are_found_with_their_passwords(t
     ("emulator", "restarted"),
     [("satlink", ["198.19.0.14"]), ("opensand", ["198.19.0.14", "198.19.0.15", "198.19.0.13"])],
 )
-def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, restarted: list[str]) -> None:
+def test_a_run_starts_its_emulator_afresh(
+    tmp_path: Path, emulator: Emulator, restarted: list[str]
+) -> None:
     """OpenSAND's satellite comes first, its terminal last."""
     script, log = tmp_path / "ssh", tmp_path / "log"
-    script.write_text(f'#!/bin/sh\nfor last; do before=$host; host=$at; at=$last; done\necho "$before $last" >>{log}\n')
+    script.write_text(
+        f'#!/bin/sh\nfor last; do before=$host; host=$at; at=$last; done\necho "$before $last" >>{log}\n'
+    )
     script.chmod(0o755)
     found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
     config = provision.link_config(topology.load(), LinkOptions(emulator=emulator))
     host = VmHost(found, plan_link(config), emulator, tmp_path / "link.jsonl")
     host.restart()
     *restarts, echo = log.read_text().splitlines()
-    assert restarts == [f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted]
+    assert restarts == [
+        f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted
+    ]
     assert "vagrant@198.19.0.11 sudo -n ping" in echo
 
 
@@ -134,7 +149,9 @@ esac
     assert judged["opensand_losses.gse_encapsulation"] == (3, False)
     assert judged["opensand_losses.socket"] == (0, True)
     records = [r for r in opensand.records(raw, 0.0) if isinstance(r, Record) and r.value]
-    assert [(r.labels["entity"], r.labels["cause"], r.value) for r in records] == [("gw", "gse_encapsulation", 5)]
+    assert [(r.labels["entity"], r.labels["cause"], r.value) for r in records] == [
+        ("gw", "gse_encapsulation", 5)
+    ]
     script.write_text("#!/bin/sh\nexit 255\n")
     assert {check.measured for check in host.release_errors(found, 0.0)} == {None}
 
@@ -178,7 +195,9 @@ esac
 def commands(log: Path) -> list[str]:
     """Return the host's last byte and the first words of each command."""
     lines = [line.partition(" sudo -n ") for line in log.read_text().splitlines()]
-    return [f"{target.rpartition('.')[2]} {' '.join(words.split()[:3])}" for target, _, words in lines]
+    return [
+        f"{target.rpartition('.')[2]} {' '.join(words.split()[:3])}" for target, _, words in lines
+    ]
 
 
 def test_a_session_on_the_machines_ends_with_the_emulator_s_last_line(tmp_path: Path) -> None:
@@ -187,15 +206,20 @@ def test_a_session_on_the_machines_ends_with_the_emulator_s_last_line(tmp_path: 
     with host.opened(QUIET) as machines:
         assert commands(log) == ["14 systemctl restart satlink", "11 ping -n -q"]
     assert commands(log)[2:] == [
-        "14 systemctl stop satlink", f"14 cat {provision.METRICS_THERE}", "14 systemctl start satlink",
-    ]  # fmt: skip
+        "14 systemctl stop satlink",
+        f"14 cat {provision.METRICS_THERE}",
+        "14 systemctl start satlink",
+    ]
     checks = host.release_errors(machines, 1.0)
     assert [(check.name, check.ok) for check in checks] == [
-        ("late_packet_ratio.forward", True), ("late_packet_ratio.return", True),
-    ]  # fmt: skip
+        ("late_packet_ratio.forward", True),
+        ("late_packet_ratio.return", True),
+    ]
     with pytest.raises(KeyboardInterrupt), host.opened(QUIET):
         raise KeyboardInterrupt
-    assert not [line for line in commands(log)[5:] if "stop" in line], "hosts may be gone: no further command"
+    assert not [line for line in commands(log)[5:] if "stop" in line], (
+        "hosts may be gone: no further command"
+    )
 
 
 def sampled(
@@ -208,23 +232,35 @@ def sampled(
             append.write(json.dumps(sample) + "\n")
             append.flush()
 
-        monkeypatch.setattr(metrics_file, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+        monkeypatch.setattr(
+            metrics_file, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait)
+        )
         return host.calibrate(host.lab)
 
 
-def test_the_machines_link_is_measured_from_client_to_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machines_link_is_measured_from_client_to_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host, log = answering(tmp_path)
-    checks = {check.name: check for check in sampled(host, tmp_path / "metrics", SAMPLE, monkeypatch)}
+    checks = {
+        check.name: check for check in sampled(host, tmp_path / "metrics", SAMPLE, monkeypatch)
+    }
     assert checks["rtt_ms"].measured == 581.5
     assert checks["forward_udp_goodput_bps"].measured is None
     assert checks["forward_loss_ratio"].measured == (200 - 6) / 6000
     assert [line for line in commands(log) if "cat" not in line] == [
-        "11 ping -n -q", "11 ping -n -q", "17 iperf3 -s -1", "17 ss -Hltn 'sport", "11 iperf3 -J -u",
-    ]  # fmt: skip
+        "11 ping -n -q",
+        "11 ping -n -q",
+        "17 iperf3 -s -1",
+        "17 ss -Hltn 'sport",
+        "11 iperf3 -J -u",
+    ]
     assert " -D " in next(line for line in log.read_text().splitlines() if "iperf3 -s" in line)
 
 
-def test_the_machines_link_is_measured_again_after_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machines_link_is_measured_again_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host, log = answering(tmp_path)
     paused = SAMPLE | {"t_unix_s": time.time() + 60, "forward": COUNTERS | {"late_max_us": 8e4}}
     checks = sampled(host, tmp_path / "metrics", paused, monkeypatch)
@@ -246,7 +282,9 @@ def test_hosts_that_are_not_reached_leave_a_run_uncalibrated(tmp_path: Path) -> 
     machines = lab(tmp_path)
     result = run_session(UnreachedHost(machines), lambda opened, _: opened is machines)
     assert result.outcome is True
-    assert [(check.name, check.measured, check.ok) for check in result.checks] == [("rtt_ms", None, False)]
+    assert [(check.name, check.measured, check.ok) for check in result.checks] == [
+        ("rtt_ms", None, False)
+    ]
 
 
 def test_the_link_of_the_guest_joins_its_tunnels(tmp_path: Path) -> None:
@@ -254,7 +292,10 @@ def test_the_link_of_the_guest_joins_its_tunnels(tmp_path: Path) -> None:
     assert config.st
     assert config.gw
     assert (config.st.tun, config.gw.tun, config.emulator) == ("tun-st", "tun-gw", "satlink")
-    assert provision.link_config(topology.load(), LinkOptions(emulator="opensand")).emulator == "opensand"
+    assert (
+        provision.link_config(topology.load(), LinkOptions(emulator="opensand")).emulator
+        == "opensand"
+    )
 
 
 def test_without_netem_the_terrestrial_segment_adds_nothing() -> None:

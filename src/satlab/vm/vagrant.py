@@ -48,7 +48,9 @@ class Vagrant:
         """
         argv = ["vagrant", "up", *names, "--provider=libvirt", "--no-provision", "--no-color"]
         if self.driver == "qemu" and len(names) > (os.cpu_count() or 1) + 1:
-            argv.append("--no-parallel")  # interpreted machines that boot all at once starve each other
+            argv.append(
+                "--no-parallel"
+            )  # interpreted machines that boot all at once starve each other
         self._run(argv, folder.path / "vagrant.log", UP_DEADLINE_S[self.driver], on_line)
 
     def down(self, folder: VmFolder, on_line: Callable[[str], None]) -> None:
@@ -72,7 +74,10 @@ class Vagrant:
         found = {name: root / "machines" / name / "libvirt" / "private_key" for name in names}
         missing = [name for name, key in found.items() if not key.is_file()]
         if missing:
-            raise HostError(f"{', '.join(missing)}: has no key of its own", "bring the lab up first: satlab vm up")
+            raise HostError(
+                f"{', '.join(missing)}: has no key of its own",
+                "bring the lab up first: satlab vm up",
+            )
         return found
 
     def host_key(self, name: str) -> str:
@@ -80,38 +85,61 @@ class Vagrant:
 
         The latter is the host's internal bridge, before anybody else knows the machine.
         """
-        with contextlib.suppress(HostError):  # not every user may read it, and not every box prints its key there
+        with contextlib.suppress(
+            HostError
+        ):  # not every user may read it, and not every box prints its key there
             said = HOST_KEY.findall(self._output("cat", str(CONSOLES / f"satlab-{name}.console")))
             if said:
                 return str(said[-1])
-        text = self._output("vagrant", "ssh", name, "--no-tty", "-c", "cat /etc/ssh/ssh_host_ed25519_key.pub")
+        text = self._output(
+            "vagrant", "ssh", name, "--no-tty", "-c", "cat /etc/ssh/ssh_host_ed25519_key.pub"
+        )
         said = HOST_KEY.findall(text)
         if not said:
-            raise HostError(f"{name}: has no host key on its console or disk", "is it up? satlab vm status")
+            raise HostError(
+                f"{name}: has no host key on its console or disk", "is it up? satlab vm status"
+            )
         return str(said[-1])
 
     def _output(self, *argv: str) -> str:
         try:
             done = subprocess.run(
-                [*self.enter, *argv], cwd=paths.ROOT, env=os.environ | dict(self.environment), capture_output=True,
-                text=True, timeout=COMMAND_DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                [*self.enter, *argv],
+                cwd=paths.ROOT,
+                env=os.environ | dict(self.environment),
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_DEADLINE_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
         except FileNotFoundError as error:
-            raise HostError(f"{argv[0]} is missing", "apt-get install vagrant vagrant-libvirt") from error
+            raise HostError(
+                f"{argv[0]} is missing", "apt-get install vagrant vagrant-libvirt"
+            ) from error
         except subprocess.TimeoutExpired as error:
-            raise HostError(f"{' '.join(argv[:2])} does not end", "does libvirt answer? virsh list") from error
+            raise HostError(
+                f"{' '.join(argv[:2])} does not end", "does libvirt answer? virsh list"
+            ) from error
         if done.returncode:
             raise HostError(_why(done.stderr or done.stdout), _hint(done.stderr))
         return done.stdout
 
-    def _run(self, argv: Sequence[str], log: Path, deadline_s: float, on_line: Callable[[str], None]) -> None:
+    def _run(
+        self, argv: Sequence[str], log: Path, deadline_s: float, on_line: Callable[[str], None]
+    ) -> None:
         """Run a long command in a session of its own, so that all of it can be ended; its output goes to `log`."""
         began = time.monotonic()
         with log.open("ab") as file, tempfile.TemporaryFile() as own:
             process = subprocess.Popen(
-                [*self.enter, *argv], cwd=paths.ROOT, env=os.environ | dict(self.environment), start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=own, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                [*self.enter, *argv],
+                cwd=paths.ROOT,
+                env=os.environ | dict(self.environment),
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=own,
+                stderr=subprocess.STDOUT,
+            )
             try:
                 status = self._wait(process, own, began + deadline_s, on_line)
             finally:
@@ -121,12 +149,21 @@ class Vagrant:
                 file.write(text)
         said = text.decode(errors="replace")
         if status is None:
-            raise HostError(f"{' '.join(argv[:2])} did not end within {deadline_s:g} s: {_why(said)}", _hint(said))
+            raise HostError(
+                f"{' '.join(argv[:2])} did not end within {deadline_s:g} s: {_why(said)}",
+                _hint(said),
+            )
         if status:
-            raise HostError(f"{' '.join(argv[:2])}: {_why(said)}", f"{_hint(said)}; all of it: {log}")
+            raise HostError(
+                f"{' '.join(argv[:2])}: {_why(said)}", f"{_hint(said)}; all of it: {log}"
+            )
 
     def _wait(
-        self, process: "subprocess.Popen[bytes]", output: Any, end: float, on_line: Callable[[str], None]
+        self,
+        process: "subprocess.Popen[bytes]",
+        output: Any,
+        end: float,
+        on_line: Callable[[str], None],
     ) -> int | None:
         while time.monotonic() < end:
             try:
@@ -134,7 +171,16 @@ class Vagrant:
             except subprocess.TimeoutExpired:
                 output.seek(0)
                 lines = output.read().decode(errors="replace").splitlines()
-                on_line(next((line.removeprefix("==> ") for line in reversed(lines) if line.startswith("==> ")), ""))
+                on_line(
+                    next(
+                        (
+                            line.removeprefix("==> ")
+                            for line in reversed(lines)
+                            if line.startswith("==> ")
+                        ),
+                        "",
+                    )
+                )
         return None
 
 

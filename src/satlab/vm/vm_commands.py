@@ -41,7 +41,9 @@ def up(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> 
     provisioned(options, log, variables)
 
 
-def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> dict[str, PlayRecap]:
+def provisioned(
+    options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]
+) -> dict[str, PlayRecap]:
     """Write inventory and link, run site.yml, then verify.yml."""
     size, driver, _ = host_checks.settings(os.environ)
     here = terminals.named(size=size)
@@ -65,7 +67,13 @@ def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, 
 def write_inventory(options: LinkOptions, variables: Mapping[str, str]) -> Path:
     """Write the inventory and the files that it refers to, for hosts that are not Vagrant's; return its path."""
     size, _, _ = host_checks.settings(os.environ)
-    provision.prepare(FOLDER, terminals.named(size=size), VmOptions(size, options.emulator, variables), options, {})
+    provision.prepare(
+        FOLDER,
+        terminals.named(size=size),
+        VmOptions(size, options.emulator, variables),
+        options,
+        {},
+    )
     return FOLDER.inventory
 
 
@@ -84,7 +92,11 @@ def status(*, json_lines: bool) -> int:
         units = _units(VmLab(FOLDER, here, keys=keys), name) if name in running else ""
         good = good and units == "running"
         row = {"host": name, "address": str(address), "machine": state, "system": units or None}
-        print(json.dumps(row) if json_lines else f"{name}: {state}, {address}{f', system {units}' if units else ''}")
+        print(
+            json.dumps(row)
+            if json_lines
+            else f"{name}: {state}, {address}{f', system {units}' if units else ''}"
+        )
     return ExitStatus.OK if good else ExitStatus.FAILED
 
 
@@ -124,16 +136,23 @@ def prepared(
     if openbach is not None and not over_ssh:
         elsewhere = VmLab(FOLDER, here) if not FOLDER.known_hosts.exists() else lab_of(here)
         return vm_run.prepare(scenario, settings, elsewhere, Controller.of(openbach))
-    return vm_run.prepare(scenario, settings, lab_of(here), None if over_ssh else controller_of(FOLDER))
+    return vm_run.prepare(
+        scenario, settings, lab_of(here), None if over_ssh else controller_of(FOLDER)
+    )
 
 
 def controller_of(folder: VmFolder) -> Controller | None:
     """Return the OpenBACH controller in a lab's inventory, with the password that its role made; None: it has none."""
-    address, password = _service(folder, Service.OPENBACH_CONTROLLER), folder.secrets / "openbach-admin"
+    address, password = (
+        _service(folder, Service.OPENBACH_CONTROLLER),
+        folder.secrets / "openbach-admin",
+    )
     if address is None:
         return None
     if not password.exists():
-        raise ConfigError("the lab's controller has no password yet", hint="provision it: satlab vm provision")
+        raise ConfigError(
+            "the lab's controller has no password yet", hint="provision it: satlab vm provision"
+        )
     return Controller(address, login="openbach", password=password.read_text().strip())
 
 
@@ -152,12 +171,18 @@ def forward(run_folder: Path, url: str | None, log: ProgressLog) -> None:
 def collector_of(folder: VmFolder) -> str | None:
     """Return the URL of the collector in a lab's inventory, with the password that its role made; None: it has none."""
     address, password = _service(folder, Service.COLLECTOR), folder.secrets / "influxdb-admin"
-    return f"http://admin:{password.read_text().strip()}@{address}:8086" if address and password.exists() else None
+    return (
+        f"http://admin:{password.read_text().strip()}@{address}:8086"
+        if address and password.exists()
+        else None
+    )
 
 
 def _service(folder: VmFolder, service: Service) -> str | None:
     """Return the address of the host that the inventory has for a service."""
-    found = yaml_text.load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
+    found = (
+        yaml_text.load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
+    )
     names = list(found.get("children", {}).get(service.value, {}).get("hosts", {}))
     return str(found["hosts"][names[0]]["ansible_host"]) if names else None
 

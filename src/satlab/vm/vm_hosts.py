@@ -55,14 +55,18 @@ class VmLab:
         """
         try:
             done = subprocess.run(
-                self.argv(node, *argv), capture_output=True, timeout=COMMAND_DEADLINE_S, check=False,
+                self.argv(node, *argv),
+                capture_output=True,
+                timeout=COMMAND_DEADLINE_S,
+                check=False,
                 stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired as error:
             raise HostError(f"{node} does not answer", "look at it: satlab vm status") from error
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             raise HostError(
-                f"{node}: {argv[0]}: {said[-1] if said else done.returncode}", "look at it: satlab vm status"
+                f"{node}: {argv[0]}: {said[-1] if said else done.returncode}",
+                "look at it: satlab vm status",
             )
         return done.stdout

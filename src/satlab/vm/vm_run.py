@@ -68,7 +68,9 @@ class PreparedVmRun:
     controller: Controller | None = None
 
 
-def prepare(file: Path, settings: Mapping[str, str], lab: VmLab, controller: Controller | None = None) -> PreparedVmRun:
+def prepare(
+    file: Path, settings: Mapping[str, str], lab: VmLab, controller: Controller | None = None
+) -> PreparedVmRun:
     """Check a scenario against a lab that is provisioned; changes nothing. `controller` None: jobs start over ssh.
 
     Raises:
@@ -78,7 +80,9 @@ def prepare(file: Path, settings: Mapping[str, str], lab: VmLab, controller: Con
         link = LinkConfig.model_validate_json(lab.folder.link.read_bytes())
         plan = LinkPlan.model_validate_json(lab.folder.plan.read_bytes())
     except FileNotFoundError as error:
-        raise ConfigError("the VM lab was never provisioned", hint="bring it up: satlab vm up") from error
+        raise ConfigError(
+            "the VM lab was never provisioned", hint="bring it up: satlab vm up"
+        ) from error
     jobs = descriptor.load_jobs(paths.JOBS)
     loaded = scenario.load(file, jobs, lab.topology.nodes, terminals=len(clients(lab.topology)))
     bound = scenario.bind(loaded, shipped.settings(file, loaded.arguments, settings))
@@ -110,14 +114,22 @@ def execute(
     ) -> runner.ScenarioResult:
         if prepared.controller is not None:
             return controller_run.run(
-                prepared.controller, about.scenario, about.file, folder.raw, on_event, halt, deadline_s
+                prepared.controller,
+                about.scenario,
+                about.file,
+                folder.raw,
+                on_event,
+                halt,
+                deadline_s,
             )
         result = runner.run(about.scenario, _Jobs(lab), folder.raw, on_event, halt, deadline_s)
         for node in lab.topology.nodes:
             fetch(lab.ssh(node), about.run_id, folder.raw)
         return result
 
-    return folder.record(about, _versions(lab), host, run_scenario, log, stop, f"{about.scenario.name} on the VM lab")
+    return folder.record(
+        about, _versions(lab), host, run_scenario, log, stop, f"{about.scenario.name} on the VM lab"
+    )
 
 
 def _versions(lab: VmLab) -> dict[str, str]:
@@ -127,5 +139,7 @@ def _versions(lab: VmLab) -> dict[str, str]:
         listing = lab.output(name, "dpkg-query", "-W", "-f", "${Package} ${Version}\n").decode()
         installed = dict(line.split(" ", 1) for line in listing.splitlines())
         known = (*manifest.MEASURING_PACKAGES, *PROGRAMS)
-        versions |= {f"{name}:{package}": installed[package] for package in known if package in installed}
+        versions |= {
+            f"{name}:{package}": installed[package] for package in known if package in installed
+        }
     return versions

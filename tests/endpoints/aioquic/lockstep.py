@@ -68,7 +68,11 @@ class Connection:
                 self.connected = True
             elif isinstance(event, events.StreamDataReceived):
                 self.take(event)
-            elif isinstance(event, events.ConnectionTerminated) and self.sha256 is None and not self.is_sent:
+            elif (
+                isinstance(event, events.ConnectionTerminated)
+                and self.sha256 is None
+                and not self.is_sent
+            ):
                 self.error = event.reason_phrase or f"closed with error {event.error_code:#x}"
 
     @property
@@ -84,7 +88,9 @@ class Connection:
             self.stream, self.requested = event.stream_id, True
             if self.sends:
                 return
-            event = events.StreamDataReceived(event.data.partition(b"\r\n")[2], event.end_stream, event.stream_id)
+            event = events.StreamDataReceived(
+                event.data.partition(b"\r\n")[2], event.end_stream, event.stream_id
+            )
         if self.sends:
             return
         self.hash.update(event.data)
@@ -97,28 +103,43 @@ class Connection:
         if not self.sends or self.stream is None or not self.requested:
             return
         sender = self.quic._streams[self.stream].sender
-        while self.written < self.total and len(sender._buffer) < self.quic._loss.bytes_in_flight + AHEAD:
+        while (
+            self.written < self.total
+            and len(sender._buffer) < self.quic._loss.bytes_in_flight + AHEAD
+        ):
             part = payload(self.written, min(self.total - self.written, PART))
             self.written += len(part)
             self.quic.send_stream_data(self.stream, part, end_stream=self.written == self.total)
 
     def report(self) -> dict[str, Any]:
         report: dict[str, Any] = {
-            "connected": self.connected, "requested": self.requested, "received_bytes": self.received,
-            "early_data": self.quic.tls.early_data_accepted, "sha256": self.sha256, "error": self.error,
-        }  # fmt: skip
+            "connected": self.connected,
+            "requested": self.requested,
+            "received_bytes": self.received,
+            "early_data": self.quic.tls.early_data_accepted,
+            "sha256": self.sha256,
+            "error": self.error,
+        }
         return report | ({"sender": self.state()} if self.sends else {})
 
     def state(self) -> dict[str, Any]:
         loss = self.quic._loss
         control, pacer = loss._cc, loss._pacer
         threshold = control.ssthresh
-        bps = None if not pacer.packet_time else round(self.quic._max_datagram_size * 8 / pacer.packet_time)
+        bps = (
+            None
+            if not pacer.packet_time
+            else round(self.quic._max_datagram_size * 8 / pacer.packet_time)
+        )
         return {
-            "cwnd_bytes": control.congestion_window, "in_flight_bytes": max(0, control.bytes_in_flight),
-            "slow_start": threshold is None or control.congestion_window < threshold, "supply": self.supply(),
-            "rtt_ms": loss._rtt_smoothed * 1e3, "lost_packets": self.lost, "pacing_bps": bps,
-        }  # fmt: skip
+            "cwnd_bytes": control.congestion_window,
+            "in_flight_bytes": max(0, control.bytes_in_flight),
+            "slow_start": threshold is None or control.congestion_window < threshold,
+            "supply": self.supply(),
+            "rtt_ms": loss._rtt_smoothed * 1e3,
+            "lost_packets": self.lost,
+            "pacing_bps": bps,
+        }
 
     def supply(self) -> str:
         if self.stream is None or self.stream not in self.quic._streams:
@@ -146,8 +167,12 @@ class Endpoint:
 
     def configuration(self) -> QuicConfiguration:
         made = QuicConfiguration(
-            is_client=self.is_client, alpn_protocols=[ALPN], max_data=WINDOW, max_stream_data=WINDOW, idle_timeout=600.0
-        )  # fmt: skip
+            is_client=self.is_client,
+            alpn_protocols=[ALPN],
+            max_data=WINDOW,
+            max_stream_data=WINDOW,
+            idle_timeout=600.0,
+        )
         certificate = self.setup["certificate"].encode()
         if self.is_client:
             made.server_name = self.setup["server_name"]
@@ -163,13 +188,17 @@ class Endpoint:
         self.connections = self.connections[-1:]
         if not self.is_client:
             return
-        quic = QuicConnection(configuration=self.configuration(), session_ticket_handler=self.keep_ticket)
+        quic = QuicConnection(
+            configuration=self.configuration(), session_ticket_handler=self.keep_ticket
+        )
         quic.connect(PEER, now)
         made = Connection(quic, sends=self.sends, total=self.setup["bytes"])
         made.stream = quic.get_next_available_stream_id()
         made.requested = self.sends
         verb = "PUT" if self.sends else "GET"
-        quic.send_stream_data(made.stream, f"{verb} /{self.setup['bytes']}\r\n".encode(), end_stream=not self.sends)
+        quic.send_stream_data(
+            made.stream, f"{verb} /{self.setup['bytes']}\r\n".encode(), end_stream=not self.sends
+        )
         self.connections.append(made)
 
     def keep_ticket(self, ticket: Any) -> None:
@@ -181,17 +210,21 @@ class Endpoint:
             if header.destination_cid in (cid.cid for cid in one.quic._host_cids):
                 one.quic.receive_datagram(data, PEER, now)
                 return
-        if self.is_client or header.packet_type not in (QuicPacketType.INITIAL, QuicPacketType.ZERO_RTT):
+        if self.is_client or header.packet_type not in (
+            QuicPacketType.INITIAL,
+            QuicPacketType.ZERO_RTT,
+        ):
             return
         for one in self.connections:  # a client uses its own choice until it knows the server's
             if header.destination_cid == one.quic.original_destination_connection_id:
                 one.quic.receive_datagram(data, PEER, now)
                 return
         quic = QuicConnection(
-            configuration=self.configuration(), original_destination_connection_id=header.destination_cid,
+            configuration=self.configuration(),
+            original_destination_connection_id=header.destination_cid,
             session_ticket_fetcher=self.tickets.get,
             session_ticket_handler=lambda ticket: self.tickets.update({ticket.ticket: ticket}),
-        )  # fmt: skip
+        )
         self.connections.append(Connection(quic, sends=self.sends, total=self.setup["bytes"]))
         quic.receive_datagram(data, PEER, now)
 

@@ -57,7 +57,11 @@ def run(role: str, address: tuple[str, int], endpoint: Any) -> int:
             report = answer.get("report", {})
             if role == "client" and (report.get("sha256") or report.get("error")):
                 print(report)
-                return 0 if report["sha256"] and report["received_bytes"] == endpoint.setup["bytes"] else 1
+                return (
+                    0
+                    if report["sha256"] and report["received_bytes"] == endpoint.setup["bytes"]
+                    else 1
+                )
             due_ns = answer["timer_ns"]
             timeout_s = None if due_ns is None else max(0.0, due_ns / 1e9 - time.monotonic())
             data, sender = arrived(udp, timeout_s)
@@ -77,7 +81,9 @@ def send(udp: socket.socket, data: bytes, peer: Any) -> None:
 
 def main() -> int:
     role, host, port, size, certificate, other = sys.argv[1:]
-    return run(role, (host, int(port)), LOCKSTEP["Endpoint"](setup(role, int(size), certificate, other)))
+    return run(
+        role, (host, int(port)), LOCKSTEP["Endpoint"](setup(role, int(size), certificate, other))
+    )
 
 
 if __name__ == "__main__":

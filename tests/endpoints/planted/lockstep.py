@@ -94,7 +94,10 @@ class Sender:
             self.flight[self.number] = (part, now)
             offset = part * PART
             skip = offset % 251
-            out.append(HEAD.pack(b"D", self.number, part) + PERIOD[skip : skip + min(PART, self.total - offset)])
+            out.append(
+                HEAD.pack(b"D", self.number, part)
+                + PERIOD[skip : skip + min(PART, self.total - offset)]
+            )
             self.number += 1
         return out
 
@@ -107,10 +110,17 @@ class Sender:
     def report(self) -> dict[str, Any]:
         is_done = self.next_part == self.parts
         state = {
-            "cwnd_bytes": int(self.window * PART), "in_flight_bytes": len(self.flight) * PART,
-            "slow_start": self.window < self.threshold, "rtt_ms": self.rtt_ns / MS, "lost_packets": self.losses,
-            "supply": "done" if is_done else "blocked" if self.next_part >= self.in_order + self.credit else "slow",
-        }  # fmt: skip
+            "cwnd_bytes": int(self.window * PART),
+            "in_flight_bytes": len(self.flight) * PART,
+            "slow_start": self.window < self.threshold,
+            "rtt_ms": self.rtt_ns / MS,
+            "lost_packets": self.losses,
+            "supply": "done"
+            if is_done
+            else "blocked"
+            if self.next_part >= self.in_order + self.credit
+            else "slow",
+        }
         return {"connected": self.started, "requested": self.started, "sender": state}
 
 
@@ -139,9 +149,12 @@ class Receiver:
     def report(self) -> dict[str, Any]:
         is_complete = self.in_order == self.parts
         return {
-            "connected": self.expected > 0, "requested": True, "received_bytes": self.received,
-            "sha256": self.hash.hexdigest() if is_complete else None, "error": self.error,
-        }  # fmt: skip
+            "connected": self.expected > 0,
+            "requested": True,
+            "received_bytes": self.received,
+            "sha256": self.hash.hexdigest() if is_complete else None,
+            "error": self.error,
+        }
 
 
 class Endpoint:
@@ -158,7 +171,9 @@ class Endpoint:
         self.side: Any = made(self.setup["bytes"], self.fault)
         self.asks, self.ask_ns = b"K" if self.is_client else b"", now
 
-    def step(self, message: dict[str, Any], arrived: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    def step(
+        self, message: dict[str, Any], arrived: list[bytes]
+    ) -> tuple[dict[str, Any], list[bytes]]:
         now, out = message["now_ns"], []
         if message["start"]:
             self.begin(now)
@@ -196,7 +211,9 @@ def main() -> None:
         write(pipe, {"interface": INTERFACE, "name": "planted 1"}, [])
         while line := pipe.readline():
             message = json.loads(line)
-            answer, sent = endpoint.step(message, [pipe.read(head["bytes"]) for head in message["datagrams"]])
+            answer, sent = endpoint.step(
+                message, [pipe.read(head["bytes"]) for head in message["datagrams"]]
+            )
             write(pipe, answer | {"datagrams": [{"bytes": len(data)} for data in sent]}, sent)
 
 

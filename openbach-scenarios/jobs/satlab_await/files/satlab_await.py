@@ -17,7 +17,14 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_await_rstats_filter.conf")
 JOBS = (
-    *("satlab_capture", "satlab_fec", "satlab_ftp", "satlab_ip_route", "satlab_load", "satlab_packet_filter"),
+    *(
+        "satlab_capture",
+        "satlab_fec",
+        "satlab_ftp",
+        "satlab_ip_route",
+        "satlab_load",
+        "satlab_packet_filter",
+    ),
     *("satlab_pep", "satlab_satperf", "satlab_set_tos", "satlab_shape", "satlab_stream"),
     *("satlab_tcp_conf", "satlab_vpn", "satlab_web_server"),
 )
@@ -46,7 +53,9 @@ def main() -> int:
     """Run the job."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-d", "--deadline-s", type=float, default=30.0, help="how long to wait, s")
-    parser.add_argument("jobs", nargs="+", choices=JOBS, help="jobs of this node that must be ready")
+    parser.add_argument(
+        "jobs", nargs="+", choices=JOBS, help="jobs of this node that must be ready"
+    )
     options = parser.parse_args()
     began = time.monotonic()
     left = missing(set(options.jobs), options.deadline_s)
@@ -54,7 +63,9 @@ def main() -> int:
         message = f"error: {', '.join(sorted(left))} was not ready after {options.deadline_s:g} s"
         collect_agent.send_log(syslog.LOG_ERR, message)
         return 1
-    collect_agent.send_stat(collect_agent.now(), waited_ms=round(1000 * (time.monotonic() - began), 1))
+    collect_agent.send_stat(
+        collect_agent.now(), waited_ms=round(1000 * (time.monotonic() - began), 1)
+    )
     return 0
 
 

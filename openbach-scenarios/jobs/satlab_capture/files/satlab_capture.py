@@ -42,7 +42,18 @@ def argv(options: argparse.Namespace, file: Path) -> list[str]:
     limits = ["-a", f"duration:{options.seconds}", "-a", f"filesize:{options.megabytes * 1000}"]
     filtering = ["-f", options.filter] if options.filter else []
     snaplen = ["-s", str(options.snaplen)] if options.snaplen else []
-    return ["dumpcap", "-q", "-p", "-i", options.interface, *limits, *snaplen, *filtering, "-w", str(file)]
+    return [
+        "dumpcap",
+        "-q",
+        "-p",
+        "-i",
+        options.interface,
+        *limits,
+        *snaplen,
+        *filtering,
+        "-w",
+        str(file),
+    ]
 
 
 def read(log: str, file: Path) -> Capture | None:
@@ -56,7 +67,9 @@ def read(log: str, file: Path) -> Capture | None:
 def run(command: list[str]) -> str:
     """Run dumpcap until a limit is reached or this job is stopped; return its log."""
     try:
-        dumpcap = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        dumpcap = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
     except OSError as error:
         return f"dumpcap cannot be started: {error}"
     # dumpcap ends in order on SIGTERM. An agent may have signalled it before us.
@@ -112,9 +125,19 @@ def _interface(text: str) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("interface", type=_interface)
-    parser.add_argument("-t", "--seconds", type=_within(1, 3600), default=60, help="ends after this many seconds")
-    parser.add_argument("-m", "--megabytes", type=_within(1, 1000), default=50, help="ends at this size, MB")
-    parser.add_argument("-s", "--snaplen", type=_within(0, 65535), default=128, help="bytes per packet; 0: whole ones")
+    parser.add_argument(
+        "-t", "--seconds", type=_within(1, 3600), default=60, help="ends after this many seconds"
+    )
+    parser.add_argument(
+        "-m", "--megabytes", type=_within(1, 1000), default=50, help="ends at this size, MB"
+    )
+    parser.add_argument(
+        "-s",
+        "--snaplen",
+        type=_within(0, 65535),
+        default=128,
+        help="bytes per packet; 0: whole ones",
+    )
     parser.add_argument("-f", "--filter", default="", help="capture filter, pcap-filter(7)")
     return parser.parse_args()
 
@@ -131,7 +154,9 @@ def main() -> int:
             collect_agent.send_log(syslog.LOG_ERR, " ".join(log.split())[:500])
             return 1
         if capture.dropped:
-            collect_agent.send_log(syslog.LOG_WARNING, f"{capture.dropped} packets are missing in the capture")
+            collect_agent.send_log(
+                syslog.LOG_WARNING, f"{capture.dropped} packets are missing in the capture"
+            )
         return 0 if keep(capture, file) else 1
 
 

@@ -26,11 +26,23 @@ Request = dict[str, Any]
 
 def request(url: str, timeout_s: float) -> Request:
     """Make one request over a new connection; a failed one has no times, one cut off has those that were reached."""
-    argv = ["curl", "--disable", "--noproxy", "*", "--http1.1", "--silent", "--show-error", "--output", "/dev/null"]
+    argv = [
+        "curl",
+        "--disable",
+        "--noproxy",
+        "*",
+        "--http1.1",
+        "--silent",
+        "--show-error",
+        "--output",
+        "/dev/null",
+    ]
     argv += ["--globoff", "--max-time", f"{timeout_s:g}", "--write-out", WRITE_OUT, url]
     started = time.time()
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s + MARGIN_S, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=timeout_s + MARGIN_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _result(started, "failed", str(error), {})
     return judge(started, done.returncode, done.stdout, done.stderr)
@@ -50,13 +62,20 @@ def judge(started: float, code: int, output: str, log: str) -> Request:
 
 
 def _result(started: float, status: str, reason: str, timing: Request) -> Request:
-    times = {"connect_ms": "time_connect", "ttfb_ms": "time_starttransfer", "total_ms": "time_total"}
+    times = {
+        "connect_ms": "time_connect",
+        "ttfb_ms": "time_starttransfer",
+        "total_ms": "time_total",
+    }
     return {
         "start_unix_s": started,
         "status": status,
         "reason": reason,
         # 0 means: not reached. What a request that was cut off took in total is its deadline.
-        **{name: round(timing[key] * 1000, 3) if timing.get(key) else None for name, key in times.items()},
+        **{
+            name: round(timing[key] * 1000, 3) if timing.get(key) else None
+            for name, key in times.items()
+        },
         "bytes": timing.get("size_download", 0),
     }
 
@@ -71,14 +90,19 @@ def publish(url: str, requests: list[Request]) -> bool:
             collect_agent.send_log(syslog.LOG_ERR, f"{one['status']}: {one['reason']}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "curl.json"
-        path.write_text(json.dumps({"schema": "satlab/curl/1", "url": url, "requests": requests}) + "\n")
+        path.write_text(
+            json.dumps({"schema": "satlab/curl/1", "url": url, "requests": requests}) + "\n"
+        )
         stored = collect_agent.store_files(collect_agent.now(), curl_json=str(path)) == "OK"
     return stored and all(one["status"] == "ok" for one in requests)
 
 
 def _url(text: str) -> str:
     """Accept a URL with an address; one of IPv6 that is not in brackets, as scenarios put it there, gets them."""
-    found = re.fullmatch(r"http://([0-9.]+|\[[0-9a-f:]+\]|([0-9a-f]*:[0-9a-f:]*))(:\d{1,5})?(/[A-Za-z0-9_./-]*)", text)
+    found = re.fullmatch(
+        r"http://([0-9.]+|\[[0-9a-f:]+\]|([0-9a-f]*:[0-9a-f:]*))(:\d{1,5})?(/[A-Za-z0-9_./-]*)",
+        text,
+    )
     if not found or (found[2] and found[2].count(":") < 2):
         raise argparse.ArgumentTypeError("must be http://ADDRESS/PATH")
     return f"http://[{found[2]}]{found[4]}" if found[2] else text
@@ -103,7 +127,13 @@ def main() -> int:
     parser.add_argument("-n", "--requests", type=_count, default=1)
     parser.add_argument("-t", "--timeout", type=_seconds, default=33.0)
     options = parser.parse_args()
-    return 0 if publish(options.url, [request(options.url, options.timeout) for _ in range(options.requests)]) else 1
+    return (
+        0
+        if publish(
+            options.url, [request(options.url, options.timeout) for _ in range(options.requests)]
+        )
+        else 1
+    )
 
 
 if __name__ == "__main__":

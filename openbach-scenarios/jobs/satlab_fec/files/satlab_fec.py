@@ -85,8 +85,21 @@ def run(*argv: str) -> str:
 def block(request: Request) -> None:
     """Leave no way to the peer but for marked datagrams."""
     release()
-    run("ip", "route", "add", "unreachable", str(request.peer), "table", str(TABLE), "metric", "100")
-    run("ip", "rule", "add", "not", "fwmark", str(MARK), "to", str(request.peer), "lookup", str(TABLE))
+    run(
+        "ip", "route", "add", "unreachable", str(request.peer), "table", str(TABLE), "metric", "100"
+    )
+    run(
+        "ip",
+        "rule",
+        "add",
+        "not",
+        "fwmark",
+        str(MARK),
+        "to",
+        str(request.peer),
+        "lookup",
+        str(TABLE),
+    )
 
 
 def lead(request: Request) -> None:
@@ -97,7 +110,9 @@ def lead(request: Request) -> None:
 
 def release() -> None:
     """Take rule and routes away, as far as they are there."""
-    while match := re.search(rf"not from all to (\S+) fwmark \S+ lookup {TABLE}\b", run("ip", "rule")):
+    while match := re.search(
+        rf"not from all to (\S+) fwmark \S+ lookup {TABLE}\b", run("ip", "rule")
+    ):
         run("ip", "rule", "del", "not", "fwmark", str(MARK), "to", match[1], "lookup", str(TABLE))
     if f"table {TABLE}" in run("ip", "route", "show", "table", "all"):
         run("ip", "route", "flush", "table", str(TABLE))
@@ -108,11 +123,23 @@ def release() -> None:
 
 def command(request: Request) -> list[str]:
     """Return satfec's argv."""
-    found = shutil.which("satfec") or shutil.which("satfec", path="/usr/sbin:/usr/local/sbin:/usr/local/bin")
+    found = shutil.which("satfec") or shutil.which(
+        "satfec", path="/usr/sbin:/usr/local/sbin:/usr/local/bin"
+    )
     if not found:
         raise JobError("satfec is not installed", "build it: cargo build --release -p satfec")
     ends = ["--listen", f"{request.own}:{request.port}", "--peer", f"{request.peer}:{request.port}"]
-    return [found, *ends, "--device", DEVICE, "--mark", str(MARK), "--code", request.code, *request.satfec_options]
+    return [
+        found,
+        *ends,
+        "--device",
+        DEVICE,
+        "--mark",
+        str(MARK),
+        "--code",
+        request.code,
+        *request.satfec_options,
+    ]
 
 
 def serve(request: Request, stop: threading.Event) -> None:
@@ -147,13 +174,17 @@ def announce() -> socket.socket:
     return door
 
 
-def await_line(kind: str, request: Request, child: subprocess.Popen[bytes], stop: threading.Event) -> None:
+def await_line(
+    kind: str, request: Request, child: subprocess.Popen[bytes], stop: threading.Event
+) -> None:
     """Poll satfec's output for a line until the deadline."""
     for _ in range(round(READY_DEADLINE_S / WATCH_S)):
         check_alive(request, child, stop)
         if any(line["type"] == kind for line in lines(request.log)) or stop.wait(WATCH_S):
             return
-    raise JobError(f"satfec was not {kind} after {READY_DEADLINE_S:g} s: {tail(request.errors)}", status=1)
+    raise JobError(
+        f"satfec was not {kind} after {READY_DEADLINE_S:g} s: {tail(request.errors)}", status=1
+    )
 
 
 def check_alive(request: Request, child: subprocess.Popen[bytes], stop: threading.Event) -> None:
@@ -161,7 +192,11 @@ def check_alive(request: Request, child: subprocess.Popen[bytes], stop: threadin
     code = child.poll()
     was_asked = code in (0, -signal.SIGTERM, -signal.SIGKILL) and stop.wait(AGENT_S)
     if code is not None and not was_asked:
-        raise JobError(f"satfec ended with status {code}: {tail(request.errors)}", "see the job's log", status=1)
+        raise JobError(
+            f"satfec ended with status {code}: {tail(request.errors)}",
+            "see the job's log",
+            status=1,
+        )
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
@@ -186,15 +221,28 @@ def record(request: Request, argv: list[str], fault: str) -> None:
         "report": report[-MAX_LINES:],
         "fault": fault,
     }
-    counted: dict[str, Any] = next((line for line in reversed(report) if line["type"] in ("counters", "summary")), {})
-    names = ("sources_received", "repairs_received", "recovered", "lost", "recovery_delay_mean_ms", "repairs_sent",
-             "code_changes")  # fmt: skip
+    counted: dict[str, Any] = next(
+        (line for line in reversed(report) if line["type"] in ("counters", "summary")), {}
+    )
+    names = (
+        "sources_received",
+        "repairs_received",
+        "recovered",
+        "lost",
+        "recovery_delay_mean_ms",
+        "repairs_sent",
+        "code_changes",
+    )
     if counted:
         collect_agent.send_stat(collect_agent.now(), **{name: counted[name] for name in names})
     path = request.scratch / "fec.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if str(answer := collect_agent.store_files(collect_agent.now(), fec_json=str(path))).startswith("KO"):
-        raise JobError(f"the collector refused fec.json: {answer}", "see the collector's log", status=1)
+    if str(answer := collect_agent.store_files(collect_agent.now(), fec_json=str(path))).startswith(
+        "KO"
+    ):
+        raise JobError(
+            f"the collector refused fec.json: {answer}", "see the collector's log", status=1
+        )
 
 
 def lines(log: Path) -> list[dict[str, Any]]:
@@ -205,7 +253,10 @@ def lines(log: Path) -> list[dict[str, Any]]:
 
 def tail(errors: Path) -> str:
     """Return what satfec said of its end, on one line."""
-    return errors.read_text(encoding="utf-8", errors="replace").strip().replace("\n", " / ") or "no output"
+    return (
+        errors.read_text(encoding="utf-8", errors="replace").strip().replace("\n", " / ")
+        or "no output"
+    )
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -231,23 +282,48 @@ def number(least: int, most: int) -> Any:
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("own_ip", type=IPv4Address, help="address of this node that the peer knows")
+    options.add_argument(
+        "own_ip", type=IPv4Address, help="address of this node that the peer knows"
+    )
     options.add_argument("peer_ip", type=IPv4Address, help="the node of the other end")
     options.add_argument(
-        "code", type=code, help="none; K,Z: one repair packet after K packets over the last Z; or adaptive"
+        "code",
+        type=code,
+        help="none; K,Z: one repair packet after K packets over the last Z; or adaptive",
     )
-    options.add_argument("-l", "--port", type=number(1, 65535), default=5800, help="UDP port of both ends")
-    options.add_argument("-o", "--deliver", choices=("immediate", "in-order"), default="in-order")
-    options.add_argument("-w", "--hold-ms", type=number(1, 10000), default=200, help="in order: longest wait, ms")
-    options.add_argument("-m", "--mtu", type=number(576, 9000), default=1400, help="longest packet, bytes")
-    options.add_argument("-s", "--peer-timeout-s", type=number(1, 3600), default=10, help="longest silence, s")
-    options.add_argument("-t", "--transport", choices=TRANSPORTS, default="udp", help="below the tunnel's frames")
     options.add_argument(
-        "-c", "--congestion-control", choices=("off", "cubic", "reno"), default="cubic", help="of QUIC"
+        "-l", "--port", type=number(1, 65535), default=5800, help="UDP port of both ends"
     )
-    options.add_argument("-n", "--server-name", type=server_name, help="of quic-server's certificate, not its address")
+    options.add_argument("-o", "--deliver", choices=("immediate", "in-order"), default="in-order")
+    options.add_argument(
+        "-w", "--hold-ms", type=number(1, 10000), default=200, help="in order: longest wait, ms"
+    )
+    options.add_argument(
+        "-m", "--mtu", type=number(576, 9000), default=1400, help="longest packet, bytes"
+    )
+    options.add_argument(
+        "-s", "--peer-timeout-s", type=number(1, 3600), default=10, help="longest silence, s"
+    )
+    options.add_argument(
+        "-t", "--transport", choices=TRANSPORTS, default="udp", help="below the tunnel's frames"
+    )
+    options.add_argument(
+        "-c",
+        "--congestion-control",
+        choices=("off", "cubic", "reno"),
+        default="cubic",
+        help="of QUIC",
+    )
+    options.add_argument(
+        "-n",
+        "--server-name",
+        type=server_name,
+        help="of quic-server's certificate, not its address",
+    )
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
-    options.add_argument("--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki")
+    options.add_argument(
+        "--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki"
+    )
     return options
 
 
@@ -280,12 +356,22 @@ def main() -> int:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: stop.set())
     names = ("deliver", "hold_ms", "mtu", "peer_timeout_s")
-    more = [word for name in names for word in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))]
+    more = [
+        word
+        for name in names
+        for word in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))
+    ]
     more += outer(arguments)
     try:
         with tempfile.TemporaryDirectory(prefix="satlab_fec_") as scratch:
-            request = Request(arguments.own_ip, arguments.peer_ip, arguments.code, arguments.port, tuple(more),
-                              Path(scratch))  # fmt: skip
+            request = Request(
+                arguments.own_ip,
+                arguments.peer_ip,
+                arguments.code,
+                arguments.port,
+                tuple(more),
+                Path(scratch),
+            )
             serve(request, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
@@ -294,5 +380,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_fec_rstats_filter.conf"))):
+    with collect_agent.use_configuration(
+        str(Path(__file__).with_name("satlab_fec_rstats_filter.conf"))
+    ):
         sys.exit(main())

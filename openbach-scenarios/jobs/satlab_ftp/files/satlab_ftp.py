@@ -147,9 +147,13 @@ class Session(socketserver.StreamRequestHandler):
     def command(self, verb: str, argument: str) -> None:
         """Carry out one command."""
         simple = {
-            "USER": "331 any password", "PASS": "230 welcome", "SYST": "215 UNIX Type: L8", "TYPE": "200 binary",
-            "NOOP": "200 ok", "QUIT": "221 goodbye",
-        }  # fmt: skip
+            "USER": "331 any password",
+            "PASS": "230 welcome",
+            "SYST": "215 UNIX Type: L8",
+            "TYPE": "200 binary",
+            "NOOP": "200 ok",
+            "QUIT": "221 goodbye",
+        }
         if verb in simple:
             self.reply(simple[verb])
         elif verb in ("PASV", "EPSV"):
@@ -227,7 +231,9 @@ class Session(socketserver.StreamRequestHandler):
                 own.take(len(block), now_s)
                 self.server.meter.take(len(block), now_s)
         done = own.count()
-        self.reply(f"226 received {done.total} bytes, {done.first} at first, then for {done.lasted_s:.6f} s")
+        self.reply(
+            f"226 received {done.total} bytes, {done.first} at first, then for {done.lasted_s:.6f} s"
+        )
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -325,7 +331,11 @@ def fetch(options: argparse.Namespace) -> int:
             reason = f"{type(error).__name__}: {error}"[:300]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):  # the transfer has ended, and its record is written
+    for each in (
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGALRM,
+    ):  # the transfer has ended, and its record is written
         signal.signal(each, signal.SIG_IGN)
     if reason:
         print(f"error: {reason}", file=sys.stderr)
@@ -333,10 +343,17 @@ def fetch(options: argparse.Namespace) -> int:
         figures = {"goodput_bps": found.goodput_bps, "transfer_time_s": found.lasted_s}
         collect_agent.send_stat(collect_agent.now(), None, **figures)
     made: dict[str, object] = {
-        "schema": "satlab/ftp/1", "direction": options.direction, "start_unix_s": start_unix_s,
-        "size_bytes": options.size_bytes, "received_bytes": found.total, "first_bytes": found.first,
-        "transfer_time_s": found.lasted_s, "interval_s": SAMPLE_S, "interval_bytes": intervals, "error": reason,
-    }  # fmt: skip
+        "schema": "satlab/ftp/1",
+        "direction": options.direction,
+        "start_unix_s": start_unix_s,
+        "size_bytes": options.size_bytes,
+        "received_bytes": found.total,
+        "first_bytes": found.first,
+        "transfer_time_s": found.lasted_s,
+        "interval_s": SAMPLE_S,
+        "interval_bytes": intervals,
+        "error": reason,
+    }
     return 0 if store(made) and not reason else 1
 
 

@@ -47,7 +47,11 @@ def routes(destination: str) -> list[list[str]]:
 def requested(options: argparse.Namespace) -> list[str]:
     """Return the words of the requested route."""
     words = [str(options.destination)]
-    for name, value in (("via", options.gateway), ("dev", options.device), ("initcwnd", options.initcwnd)):
+    for name, value in (
+        ("via", options.gateway),
+        ("dev", options.device),
+        ("initcwnd", options.initcwnd),
+    ):
         words += [name, str(value)] if value is not None else []
     return words + (["initrwnd", str(options.initrwnd)] if options.initrwnd is not None else [])
 
@@ -65,7 +69,10 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
     destination = str(options.destination)
     before = routes(destination)
     try:
-        ip(options.operation, *(requested(options) if options.operation != "delete" else [destination]))
+        ip(
+            options.operation,
+            *(requested(options) if options.operation != "delete" else [destination]),
+        )
         collect_agent.send_stat(collect_agent.now(), ready=1)
         with announce():
             if not options.stay:
@@ -111,7 +118,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-i", "--device", type=device)
     options.add_argument("-w", "--initcwnd", type=window)
     options.add_argument("-r", "--initrwnd", type=window)
-    options.add_argument("-s", "--stay", action="store_true", help="end at once, and leave the route")
+    options.add_argument(
+        "-s", "--stay", action="store_true", help="end at once, and leave the route"
+    )
     return options
 
 
@@ -127,7 +136,9 @@ def main() -> int:
     try:
         hold(options, stop)
     except JobError as error:
-        print(f"error: {error}\nhint: see ip-route(8); the job needs CAP_NET_ADMIN", file=sys.stderr)
+        print(
+            f"error: {error}\nhint: see ip-route(8); the job needs CAP_NET_ADMIN", file=sys.stderr
+        )
         return 3
     return 0
 

@@ -46,7 +46,9 @@ class _Iperf3:
     def run(self, arguments: list[str], timeout_s: float | None = None) -> Report:
         """Run iperf3 to its end and return its JSON; a failure is in the key `error`."""
         argv = ["iperf3", *arguments]
-        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         if self.stopped:  # stopped while it was starting
             self._process.terminate()
         late = ""
@@ -82,7 +84,15 @@ def server_arguments(options: argparse.Namespace) -> list[str]:
 
 def client_arguments(options: argparse.Namespace) -> list[str]:
     """Return iperf3's arguments for a client."""
-    arguments = ["-c", str(options.server_ip), "-J", "-i", str(options.metrics_interval), "-p", str(options.port)]
+    arguments = [
+        "-c",
+        str(options.server_ip),
+        "-J",
+        "-i",
+        str(options.metrics_interval),
+        "-p",
+        str(options.port),
+    ]
     length = ["-n", str(options.bytes)] if options.bytes else ["-t", str(options.duration_s)]
     arguments += [*length, "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
     if options.reverse:
@@ -114,7 +124,9 @@ def interval_statistics(stream: Report) -> Report:
 def total_statistics(report: Report) -> Report:
     """Return the totals of the transfer as this side saw them; {} when it did not come to its end."""
     end = report.get("end", {})
-    sending = any(stream.get("sender") for line in report.get("intervals", []) for stream in line["streams"])
+    sending = any(
+        stream.get("sender") for line in report.get("intervals", []) for stream in line["streams"]
+    )
     total = end.get("sum_sent" if sending else "sum_received") or end.get("sum")
     if not total:
         return {}
@@ -175,7 +187,9 @@ def serve(options: argparse.Namespace) -> int:
             keep(report)
             return 0 if good else 1
         good = keep(report) and good
-        if options.exit or not report.get("intervals"):  # no data: it cannot listen, or a stranger called
+        if options.exit or not report.get(
+            "intervals"
+        ):  # no data: it cannot listen, or a stranger called
             break
     return 0 if good else 1
 
@@ -189,9 +203,15 @@ def transfer(options: argparse.Namespace) -> int:
         waiting = _NOT_READY in str(report.get("error", "")) and not report.get("intervals")
         if not waiting or iperf3.stopped or time.monotonic() >= deadline:
             break
-        time.sleep(0.1)  # iperf3's server takes a probe for a client, so only a transfer shows whether it listens
+        time.sleep(
+            0.1
+        )  # iperf3's server takes a probe for a client, so only a transfer shows whether it listens
     complete = keep(report)
-    fault = "" if report.get("error") else congestion_fault(report, getattr(options, "cong_control", None))
+    fault = (
+        ""
+        if report.get("error")
+        else congestion_fault(report, getattr(options, "cong_control", None))
+    )
     if fault:
         collect_agent.send_log(syslog.LOG_ERR, fault)
     return 0 if complete and report.get("intervals") and not fault else 1

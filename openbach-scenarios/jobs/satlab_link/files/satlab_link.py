@@ -20,7 +20,10 @@ ANSWER_DEADLINE_S = 5.0
 CHANGE_DEADLINE_S = 2.0
 """satlink answers, and its threads look into their mailboxes, within milliseconds."""
 DIRECTIONS = ("forward", "return", "both", "terrestrial_down", "terrestrial_up")
-LOSS_MODELS = {"gilbert-elliott": ("p", "r", "step_ms", "min_burst_ms"), "bursts": ("period_ms", "duration_ms")}
+LOSS_MODELS = {
+    "gilbert-elliott": ("p", "r", "step_ms", "min_burst_ms"),
+    "bursts": ("period_ms", "duration_ms"),
+}
 """Fields of a loss model, in the order in which they are written; the last two of the first may be left out."""
 OF_THE_NEW_LINK = ("delay_ms", "symbol_rate_baud", "queue")
 """What a handover takes with it."""
@@ -44,14 +47,19 @@ def ask(path: str, request: Answer) -> Answer:
     except (OSError, ValueError) as error:
         raise LinkError(f"{path}: the link does not answer: {error}") from error
     if answer.get("ok") is not True:
-        raise LinkError(f"the link refuses the change: {'; '.join(map(str, answer.get('faults', ())))}")
+        raise LinkError(
+            f"the link refuses the change: {'; '.join(map(str, answer.get('faults', ())))}"
+        )
     return answer
 
 
 def change(options: argparse.Namespace) -> Answer:
     """Return the `set` of the request: only what was chosen. The link checks the values."""
     chosen = {
-        **{name: getattr(options, name) for name in ("delay_ms", "outage", "attenuation_db", "modcod")},
+        **{
+            name: getattr(options, name)
+            for name in ("delay_ms", "outage", "attenuation_db", "modcod")
+        },
         "symbol_rate_baud": options.symbol_rate_baud,
         "loss": _losses(options) or None,
         "jitter": None if options.jitter_ms is None else {"uniform_ms": options.jitter_ms},
@@ -73,7 +81,11 @@ def _losses(options: argparse.Namespace) -> Answer | list[Answer]:
 
 def _management(options: argparse.Namespace) -> Answer:
     """Return what makes a queue an actively managed one."""
-    chosen = {"aqm": options.aqm, "interval_ms": options.aqm_interval_ms, "ecn": True if options.ecn else None}
+    chosen = {
+        "aqm": options.aqm,
+        "interval_ms": options.aqm_interval_ms,
+        "ecn": True if options.ecn else None,
+    }
     return {name: value for name, value in chosen.items() if value is not None}
 
 
@@ -95,7 +107,10 @@ def statistics(fields: Answer) -> Answer:
 
 def state(path: str) -> dict[str, Answer]:
     """Return the current state as statistics, by direction."""
-    return {name: statistics(fields or {}) for name, fields in ask(path, {"get": "state"})["directions"].items()}
+    return {
+        name: statistics(fields or {})
+        for name, fields in ask(path, {"get": "state"})["directions"].items()
+    }
 
 
 def await_change(path: str, request: Answer) -> None:
@@ -162,34 +177,59 @@ def _loss_model(text: str) -> Answer:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-s", "--socket", default=os.environ.get("SATLAB_CONTROL", SOCKET), help="control socket")
+    parser.add_argument(
+        "-s", "--socket", default=os.environ.get("SATLAB_CONTROL", SOCKET), help="control socket"
+    )
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("show", help="send what holds now")
     actions.add_parser("timeline", help="start the timeline that waits for it")
     setting = actions.add_parser("set", help="change one direction, or both of the satellite link")
     setting.add_argument("direction", choices=DIRECTIONS)
     setting.add_argument("-d", "--delay-ms", type=float, help="one-way delay, ms")
-    setting.add_argument("-l", "--loss-ratio", type=float, help="loss ratio, 0 to 1, in place of all losses")
     setting.add_argument(
-        "-m", "--loss-model", type=_loss_model, help="a loss process, likewise, or in addition to the ratio"
+        "-l", "--loss-ratio", type=float, help="loss ratio, 0 to 1, in place of all losses"
     )
-    setting.add_argument("-u", "--loss-unit", choices=("packet", "frame"), default="packet", help="what is lost")
+    setting.add_argument(
+        "-m",
+        "--loss-model",
+        type=_loss_model,
+        help="a loss process, likewise, or in addition to the ratio",
+    )
+    setting.add_argument(
+        "-u", "--loss-unit", choices=("packet", "frame"), default="packet", help="what is lost"
+    )
     setting.add_argument("-j", "--jitter-ms", type=float, help="jitter, ms: uniform from 0")
-    setting.add_argument("-o", "--outage", type=_outage, help="on, off, or seconds after which it ends")
+    setting.add_argument(
+        "-o", "--outage", type=_outage, help="on, off, or seconds after which it ends"
+    )
     setting.add_argument("-a", "--attenuation-db", type=float, help="taken off the Es/N0, dB")
-    setting.add_argument("-c", "--modcod", type=_modcod, help="forward: id of EN 302 307-1 that stays, or acm")
-    setting.add_argument("-b", "--symbol-rate-baud", type=int, help="symbols per second; the MODCOD stays")
-    setting.add_argument("-H", "--handover", choices=("keep", "flush", "drop"), help="another link takes over")
-    setting.add_argument("-q", "--queue", type=_queue, help="limit of the queue: 1.2bdp, 60000bytes or 200packets")
-    setting.add_argument("-A", "--aqm", choices=("codel", "fq-codel", "pie"), help="active management of that queue")
+    setting.add_argument(
+        "-c", "--modcod", type=_modcod, help="forward: id of EN 302 307-1 that stays, or acm"
+    )
+    setting.add_argument(
+        "-b", "--symbol-rate-baud", type=int, help="symbols per second; the MODCOD stays"
+    )
+    setting.add_argument(
+        "-H", "--handover", choices=("keep", "flush", "drop"), help="another link takes over"
+    )
+    setting.add_argument(
+        "-q", "--queue", type=_queue, help="limit of the queue: 1.2bdp, 60000bytes or 200packets"
+    )
+    setting.add_argument(
+        "-A", "--aqm", choices=("codel", "fq-codel", "pie"), help="active management of that queue"
+    )
     setting.add_argument("-i", "--aqm-interval-ms", type=float, help="its interval, ms")
-    setting.add_argument("-e", "--ecn", action="store_true", help="it marks in place of early drops")
+    setting.add_argument(
+        "-e", "--ecn", action="store_true", help="it marks in place of early drops"
+    )
     options = parser.parse_args()
     if options.action == "set":
         if options.queue is None and _management(options):
             parser.error("set: aqm, its interval and ecn need a queue")
         if len(change(options)) == 1:
-            parser.error("set: nothing to change: name a delay, losses, an attenuation, a handover ...")
+            parser.error(
+                "set: nothing to change: name a delay, losses, an attenuation, a handover ..."
+            )
     return options
 
 

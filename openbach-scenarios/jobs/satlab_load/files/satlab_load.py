@@ -70,11 +70,17 @@ class Distribution:
 DISTRIBUTIONS: Mapping[str, Distribution] = {
     "constant": Distribution(lambda _source, mean, _shape: mean),
     # Shape: half the width, as a share of the mean.
-    "uniform": Distribution(lambda source, mean, shape: mean * source.uniform(1 - shape, 1 + shape), 0.5, 0.0, 1.0),
+    "uniform": Distribution(
+        lambda source, mean, shape: mean * source.uniform(1 - shape, 1 + shape), 0.5, 0.0, 1.0
+    ),
     "exponential": Distribution(lambda source, mean, _shape: source.expovariate(1 / mean)),
     # Shape: standard deviation, as a share of the mean.
-    "normal": Distribution(lambda source, mean, shape: source.gauss(mean, shape * mean), 0.25, 0.0, 1.0),
-    "gamma": Distribution(lambda source, mean, shape: source.gammavariate(shape, mean / shape), 2.0, 0.1, 100.0),
+    "normal": Distribution(
+        lambda source, mean, shape: source.gauss(mean, shape * mean), 0.25, 0.0, 1.0
+    ),
+    "gamma": Distribution(
+        lambda source, mean, shape: source.gammavariate(shape, mean / shape), 2.0, 0.1, 100.0
+    ),
     "pareto": Distribution(_pareto, 1.5, 1.05, 100.0),
     "weibull": Distribution(_weibull, 0.7, 0.2, 100.0),
 }
@@ -119,7 +125,9 @@ class Packet:
     size: int
 
 
-def flow_packets(flow: int, seed: int, gap_ms: Quantity, size: Quantity, duration_s: float) -> Iterator[Packet]:
+def flow_packets(
+    flow: int, seed: int, gap_ms: Quantity, size: Quantity, duration_s: float
+) -> Iterator[Packet]:
     """Yield the packets of one flow; the first one is due after a gap, so that flows do not begin together."""
     gaps, sizes = (random.Random(f"{seed}/{flow}/{what}") for what in ("gap", "size"))  # noqa: S311 - a seeded model
     due_s, number = gap_ms.draw(gaps) / 1000, 0
@@ -128,7 +136,9 @@ def flow_packets(flow: int, seed: int, gap_ms: Quantity, size: Quantity, duratio
         due_s, number = due_s + gap_ms.draw(gaps) / 1000, number + 1
 
 
-def packets(flows: int, seed: int, gap_ms: Quantity, size: Quantity, duration_s: float) -> Iterator[Packet]:
+def packets(
+    flows: int, seed: int, gap_ms: Quantity, size: Quantity, duration_s: float
+) -> Iterator[Packet]:
     """Yield the packets of all flows in the order of their times."""
     each = (flow_packets(flow, seed, gap_ms, size, duration_s) for flow in range(flows))
     return heapq.merge(*each, key=lambda packet: packet.due_s)
@@ -182,7 +192,9 @@ class Reception:
         else:
             flow.seen.add(count)
             self._count(flow, (received_ns - sent_ns) / 1e6, len(content), received_ns)
-        return len(self.flows) == flows and all(each.announced is not None for each in self.flows.values())
+        return len(self.flows) == flows and all(
+            each.announced is not None for each in self.flows.values()
+        )
 
     def _count(self, flow: Flow, transit_ms: float, size: int, received_ns: int) -> None:
         if flow.transit_ms is not None:
@@ -224,11 +236,17 @@ class Reception:
     def document(self, start_unix_s: float) -> dict[str, object]:
         """Return the receiver's file (schemas/stream.schema.json)."""
         return {
-            "schema": "satlab/stream/1", "role": "receiver", "start_unix_s": start_unix_s, "sent": self.sent,
-            "received": len(self.owd_ms), "duplicates": self.duplicates, "burst_ratio": self.burst_ratio(),
-            "jitter_ms": self.jitter_ms, "owd_ms": self.owd_ms,
+            "schema": "satlab/stream/1",
+            "role": "receiver",
+            "start_unix_s": start_unix_s,
+            "sent": self.sent,
+            "received": len(self.owd_ms),
+            "duplicates": self.duplicates,
+            "burst_ratio": self.burst_ratio(),
+            "jitter_ms": self.jitter_ms,
+            "owd_ms": self.owd_ms,
             "load": {"flows": self.expected, "bytes": self.size, "active_s": self.active_s},
-        }  # fmt: skip
+        }
 
 
 # --- the two sides --------------------------------------------------------------------------------------------------
@@ -268,10 +286,17 @@ def receive(options: argparse.Namespace) -> int:
         print("error: no packet of a load has come", file=sys.stderr)
         return 1
     step = math.ceil(len(reception.owd_ms) / MAX_POINTS)
-    for received_ns, delay in zip(reception.received_ns[::step], reception.owd_ms[::step], strict=True):
+    for received_ns, delay in zip(
+        reception.received_ns[::step], reception.owd_ms[::step], strict=True
+    ):
         collect_agent.send_stat(received_ns // 1_000_000, owd_ms=delay)
-    summary = {"jitter_ms": reception.jitter_ms, "loss_ratio": 1 - len(reception.owd_ms) / reception.sent}
-    collect_agent.send_stat(collect_agent.now(), None, **summary, **rate(reception.size, reception.active_s))
+    summary = {
+        "jitter_ms": reception.jitter_ms,
+        "loss_ratio": 1 - len(reception.owd_ms) / reception.sent,
+    }
+    collect_agent.send_stat(
+        collect_agent.now(), None, **summary, **rate(reception.size, reception.active_s)
+    )
     return store(reception.document(start_unix_s))
 
 
@@ -293,7 +318,9 @@ def send(options: argparse.Namespace) -> int:
             for packet in packets(options.flows, options.seed, gap, size, options.duration_s):
                 time.sleep(max(0.0, began + packet.due_s - time.monotonic()))
                 with contextlib.suppress(*LOST):
-                    sender.send(datagram(DATA, options.flows, packet.flow, packet.number, packet.size))
+                    sender.send(
+                        datagram(DATA, options.flows, packet.flow, packet.number, packet.size)
+                    )
                 last_s = time.monotonic() - began
                 first_s = last_s if first_s is None else first_s
                 late_s = max(late_s, last_s - packet.due_s)
@@ -307,10 +334,17 @@ def send(options: argparse.Namespace) -> int:
                 with contextlib.suppress(*LOST):
                     sender.send(datagram(END, options.flows, flow, count, HEADER.size))
     active_s = last_s - (first_s or 0.0)
-    collect_agent.send_stat(collect_agent.now(), None, late_ms=1000 * late_s, **rate(total, active_s))
+    collect_agent.send_stat(
+        collect_agent.now(), None, late_ms=1000 * late_s, **rate(total, active_s)
+    )
     load = {"flows": options.flows, "bytes": total, "active_s": active_s, "seed": options.seed}
     load |= {"late_ms": 1000 * late_s, "gap_ms": gap.described(), "size_bytes": size.described()}
-    about = {"schema": "satlab/stream/1", "role": "sender", "start_unix_s": start_unix_s, "sent": sent}
+    about = {
+        "schema": "satlab/stream/1",
+        "role": "sender",
+        "start_unix_s": start_unix_s,
+        "sent": sent,
+    }
     return store(about | {"load": load})
 
 
@@ -331,7 +365,9 @@ def store(made: dict[str, object]) -> int:
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _within(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
+def _within(
+    least: float, most: float, kind: Callable[[str], float] = float
+) -> Callable[[str], float]:
     def read(text: str) -> float:
         number: float = kind(text)
         if not least <= number <= most:

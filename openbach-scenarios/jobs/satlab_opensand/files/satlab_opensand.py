@@ -34,7 +34,11 @@ class Entity:
         """Read one line of its log; return what it reached by it."""
         if "][ERROR]" in line or "][CRITICAL]" in line:
             self.error = line.strip()
-        found = {stat: elapsed_s for mark, stat in MARKS.items() if mark in line and stat not in self.reached}
+        found = {
+            stat: elapsed_s
+            for mark, stat in MARKS.items()
+            if mark in line and stat not in self.reached
+        }
         self.reached |= found
         return found
 
@@ -67,7 +71,9 @@ def follow(process: "subprocess.Popen[bytes]", entity: Entity, ready_s: float) -
         left = None if entity.ready else start + ready_s - time.monotonic()
         if left is not None and left <= 0:
             process.terminate()
-            return f"not ready after {ready_s:g} s (reached: {', '.join(entity.reached) or 'nothing'})"
+            return (
+                f"not ready after {ready_s:g} s (reached: {', '.join(entity.reached) or 'nothing'})"
+            )
         if not watched.poll(None if left is None else left * 1000):
             continue
         data = os.read(process.stderr.fileno(), 65536)
@@ -99,8 +105,12 @@ def _seconds(text: str) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("entity", choices=("sat", "gw", "st"))
-    parser.add_argument("-d", "--folder", default="/etc/opensand", help="folder of the profile's XML files")
-    parser.add_argument("-r", "--ready", type=_seconds, default=30.0, help="deadline for it to be ready, s")
+    parser.add_argument(
+        "-d", "--folder", default="/etc/opensand", help="folder of the profile's XML files"
+    )
+    parser.add_argument(
+        "-r", "--ready", type=_seconds, default=30.0, help="deadline for it to be ready, s"
+    )
     parser.add_argument("-b", "--program", default="opensand", help="the program")
     return parser.parse_args()
 
@@ -110,7 +120,10 @@ def main() -> int:
     options = _arguments()
     try:
         process = subprocess.Popen(
-            argv(options), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            argv(options),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
     except OSError as error:
         collect_agent.send_log(syslog.LOG_ERR, f"{options.program} cannot be started: {error}")

@@ -41,7 +41,9 @@ class JobError(Exception):
 def nft(*words: str, text: str | None = None) -> str:
     """Run nft(8); return its output."""
     try:
-        done = subprocess.run(["nft", *words], input=text, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["nft", *words], input=text, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"nft: {error}") from error
     if done.returncode:
@@ -56,11 +58,16 @@ def table_name() -> str:
 
 def selection(options: argparse.Namespace) -> list[str]:
     """Return the words that select packets."""
-    words = [f"{key} {value}" for key, value in (
-        ("ip saddr", options.source_ip), ("ip daddr", options.destination_ip),
-        ("iifname", options.in_interface and f'"{options.in_interface}"'),
-        ("oifname", options.out_interface and f'"{options.out_interface}"'),
-    ) if value is not None]  # fmt: skip
+    words = [
+        f"{key} {value}"
+        for key, value in (
+            ("ip saddr", options.source_ip),
+            ("ip daddr", options.destination_ip),
+            ("iifname", options.in_interface and f'"{options.in_interface}"'),
+            ("oifname", options.out_interface and f'"{options.out_interface}"'),
+        )
+        if value is not None
+    ]
     if options.protocol:
         words.append(f"meta l4proto {options.protocol}")
     for field, port in (("sport", options.source_port), ("dport", options.destination_port)):
@@ -111,7 +118,9 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
             while not stopped:
                 stopped = stop.wait(SAMPLE_S)
                 packets, size = counted()
-                collect_agent.send_stat(collect_agent.now(), selected_packets=packets, selected_bytes=size)
+                collect_agent.send_stat(
+                    collect_agent.now(), selected_packets=packets, selected_bytes=size
+                )
     finally:
         nft("delete", "table", "ip", table_name())
 
@@ -156,7 +165,9 @@ def parser() -> argparse.ArgumentParser:
     actions = options.add_subparsers(dest="action", required=True)
     actions.add_parser("drop")
     accept = actions.add_parser("accept")
-    accept.add_argument("--only", action="store_true", help="drop all others of the measured networks")
+    accept.add_argument(
+        "--only", action="store_true", help="drop all others of the measured networks"
+    )
     actions.add_parser("mark").add_argument("value", type=number(1, 0xFFFFFFFF))
     actions.add_parser("dscp").add_argument("code_point", type=number(0, 63))
     options.set_defaults(only=False)

@@ -28,7 +28,10 @@ def switch_on(options: ChromeOptions, folder: Path) -> None:
 
 def publish(folder: Path, url: str) -> None:
     """Store what the browser has written of the load of `url`; what is missing, empty or too large is named."""
-    limits = {"netlog_json": (folder / _NETLOG, 2 * MOST_MB << 20), "tls_keys_txt": (folder / _KEYS, MOST_KEYS)}
+    limits = {
+        "netlog_json": (folder / _NETLOG, 2 * MOST_MB << 20),
+        "tls_keys_txt": (folder / _KEYS, MOST_KEYS),
+    }
     for name, (path, most) in limits.items():
         size = path.stat().st_size if path.is_file() else 0
         if 0 < size <= most:

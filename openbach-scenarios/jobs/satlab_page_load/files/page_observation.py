@@ -32,7 +32,9 @@ class ObservationError(Exception):
 def switch_on(options: ChromeOptions) -> None:
     """Let the driver keep the events of the network."""
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    options.add_experimental_option("perfLoggingPrefs", {"enableNetwork": True, "enablePage": False})
+    options.add_experimental_option(
+        "perfLoggingPrefs", {"enableNetwork": True, "enablePage": False}
+    )
 
 
 class Trace:
@@ -43,7 +45,9 @@ class Trace:
         address = driver.capabilities["goog:chromeOptions"]["debuggerAddress"]
         url = f"ws://{address}/devtools/page/{driver.current_window_handle}"
         with _failing_alike():
-            self._socket = websocket.create_connection(url, timeout=TRACE_DEADLINE_S, suppress_origin=True)
+            self._socket = websocket.create_connection(
+                url, timeout=TRACE_DEADLINE_S, suppress_origin=True
+            )
             config = {"includedCategories": CATEGORIES, "excludedCategories": ["*"]}
             self._ask(1, "Tracing.start", {"traceConfig": config, "transferMode": "ReportEvents"})
             self._until(lambda message: message.get("id") == 1)
@@ -52,9 +56,15 @@ class Trace:
         """End it, and return its events. Raises ObservationError."""
         with _failing_alike():
             self._ask(2, "Tracing.end", {})
-            messages = self._until(lambda message: message.get("method") == "Tracing.tracingComplete")
+            messages = self._until(
+                lambda message: message.get("method") == "Tracing.tracingComplete"
+            )
             self._socket.close()
-        parts = [one["params"]["value"] for one in messages if one.get("method") == "Tracing.dataCollected"]
+        parts = [
+            one["params"]["value"]
+            for one in messages
+            if one.get("method") == "Tracing.dataCollected"
+        ]
         return [event for part in parts for event in part]
 
     def _ask(self, number: int, method: str, params: Event) -> None:
@@ -65,7 +75,9 @@ class Trace:
         while not messages or not is_last(messages[-1]):
             messages.append(json.loads(self._socket.recv()))
             if "error" in messages[-1]:
-                raise ObservationError(f"the browser's trace: {messages[-1]['error'].get('message')}")
+                raise ObservationError(
+                    f"the browser's trace: {messages[-1]['error'].get('message')}"
+                )
         return messages
 
 
@@ -85,8 +97,23 @@ def nothing() -> dict[str, Any]:
 def document(record: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is stored (schema satlab/page-observation/1) of a load's record and of what was found in it."""
     kept = (
-        *("url", "protocol", "page", "load_index", "status", "reason", "start_unix_s", "browser", "server"),
-        *("response_start_ms", "first_contentful_paint_ms", "largest_contentful_paint_ms", "page_load_time_ms"),
+        *(
+            "url",
+            "protocol",
+            "page",
+            "load_index",
+            "status",
+            "reason",
+            "start_unix_s",
+            "browser",
+            "server",
+        ),
+        *(
+            "response_start_ms",
+            "first_contentful_paint_ms",
+            "largest_contentful_paint_ms",
+            "page_load_time_ms",
+        ),
     )
     return {"schema": "satlab/page-observation/1", **{name: record[name] for name in kept}, **found}
 
@@ -110,7 +137,9 @@ def read(driver: Chrome, trace: Trace, url: str, timeline: Mapping[str, Any]) ->
     return {
         "long_tasks": [[round(start, 1), round(length, 1)] for start, length in tasks],
         "requests": requests(
-            events, origin_s, {one["name"]: one["encoded_body_bytes"] for one in timeline["resources"]}
+            events,
+            origin_s,
+            {one["name"]: one["encoded_body_bytes"] for one in timeline["resources"]},
         ),
         "frames": frames([t for t, _ in shots], measured),
     }
@@ -147,8 +176,13 @@ _NO_BYTES = {"encoded_body_bytes": 0, "transfer_bytes": 0}
 def _add(known: dict[str, Any], what: str, params: Event) -> None:
     if what == "responseReceived":
         response = params["response"]
-        known.update(next_hop_protocol=response.get("protocol", ""), response_status=int(response.get("status", 0)))
-    elif what == "dataReceived":  # decoded bytes: those of the body, since no server of the lab compresses
+        known.update(
+            next_hop_protocol=response.get("protocol", ""),
+            response_status=int(response.get("status", 0)),
+        )
+    elif (
+        what == "dataReceived"
+    ):  # decoded bytes: those of the body, since no server of the lab compresses
         known["encoded_body_bytes"] += int(params["dataLength"])
     elif what == "loadingFinished":
         known["transfer_bytes"] = int(params["encodedDataLength"])
@@ -167,7 +201,9 @@ def origin(marks: Iterable[Event], url: str) -> float:
 # --- requests -----------------------------------------------------------------------------------------------------
 
 
-def requests(events: Iterable[Event], origin_s: float, body_bytes: Mapping[str, int]) -> list[dict[str, Any]]:
+def requests(
+    events: Iterable[Event], origin_s: float, body_bytes: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """Return the requests of the page in the order of their starts: those whose bodies its timeline has.
 
     `body_bytes`: by URL. Times in ms since the start of the navigation; a phase that a request does not have is None.
@@ -180,17 +216,30 @@ def requests(events: Iterable[Event], origin_s: float, body_bytes: Mapping[str, 
     whole = [one for one in found.values() if "requestWillBeSent" in one]
     of_page = [one for one in whole if one["requestWillBeSent"]["request"]["method"] == "GET"]
     made = [_request(one, origin_s, body_bytes) for one in of_page]
-    return sorted((one for one in made if one["url"] in body_bytes), key=lambda one: (one["start_ms"], one["url"]))
+    return sorted(
+        (one for one in made if one["url"] in body_bytes),
+        key=lambda one: (one["start_ms"], one["url"]),
+    )
 
 
-_EVENTS = ("requestWillBeSent", "resourceChangedPriority", "responseReceived", "loadingFinished", "loadingFailed")
+_EVENTS = (
+    "requestWillBeSent",
+    "resourceChangedPriority",
+    "responseReceived",
+    "loadingFinished",
+    "loadingFailed",
+)
 
 
-def _request(events: Mapping[str, Event], origin_s: float, body_bytes: Mapping[str, int]) -> dict[str, Any]:
+def _request(
+    events: Mapping[str, Event], origin_s: float, body_bytes: Mapping[str, int]
+) -> dict[str, Any]:
     sent = events["requestWillBeSent"]
     response: Event = events.get("responseReceived", {}).get("response", {})
     ended = events.get("loadingFinished") or events.get("loadingFailed") or {}
-    priority = events.get("resourceChangedPriority", {}).get("newPriority", sent["request"]["initialPriority"])
+    priority = events.get("resourceChangedPriority", {}).get(
+        "newPriority", sent["request"]["initialPriority"]
+    )
     start_s, end_s = float(sent["timestamp"]), ended.get("timestamp")
     url = sent["request"]["url"].partition("#")[0]
     return {
@@ -224,7 +273,9 @@ def phases(timing: Event | None, start_s: float, end_s: float | None) -> dict[st
     before_ms = (float(timing["requestTime"]) - start_s) * 1000
     # The browser has no earlier time for the end of TCP's handshake than the start of TLS's.
     tcp_end = timing["sslStart"] if timing["sslStart"] >= 0 else timing["connectEnd"]
-    begun = [timing[name] for name in ("dnsStart", "connectStart", "sendStart") if timing[name] >= 0]
+    begun = [
+        timing[name] for name in ("dnsStart", "connectStart", "sendStart") if timing[name] >= 0
+    ]
     received = timing["receiveHeadersEnd"]
     return {
         "blocked_ms": round(max(0.0, before_ms + min(begun, default=0.0)), 3),
@@ -233,7 +284,9 @@ def phases(timing: Event | None, start_s: float, end_s: float | None) -> dict[st
         "tls_ms": _between(timing["sslStart"], timing["sslEnd"]),
         "send_ms": _between(timing["sendStart"], timing["sendEnd"]),
         "wait_ms": _between(timing["sendEnd"], received),
-        "receive_ms": None if end_s is None else _between(received, (end_s - float(timing["requestTime"])) * 1000),
+        "receive_ms": None
+        if end_s is None
+        else _between(received, (end_s - float(timing["requestTime"])) * 1000),
     }
 
 
@@ -255,18 +308,29 @@ def _headers(headers: Mapping[str, Any]) -> list[list[str]]:
 # --- pictures -----------------------------------------------------------------------------------------------------
 
 
-def screenshots(marks: Iterable[Event], origin_s: float, response_start_ms: float) -> list[tuple[float, str]]:
+def screenshots(
+    marks: Iterable[Event], origin_s: float, response_start_ms: float
+) -> list[tuple[float, str]]:
     """Return (ms since the start of the navigation, picture in base64) of the trace, without repeated pictures.
 
     Until the first byte of the page the browser shows what was there before.
     """
     shots = [mark for mark in marks if mark.get("name") == "Screenshot"]
-    found = [(round(float(shot["ts"]) / 1e3 - origin_s * 1e3, 1), str(shot["args"]["snapshot"])) for shot in shots]
-    found = sorted((shot for shot in found if shot[0] >= response_start_ms), key=lambda shot: shot[0])
-    return [shot for number, shot in enumerate(found) if number == 0 or shot[1] != found[number - 1][1]]
+    found = [
+        (round(float(shot["ts"]) / 1e3 - origin_s * 1e3, 1), str(shot["args"]["snapshot"]))
+        for shot in shots
+    ]
+    found = sorted(
+        (shot for shot in found if shot[0] >= response_start_ms), key=lambda shot: shot[0]
+    )
+    return [
+        shot for number, shot in enumerate(found) if number == 0 or shot[1] != found[number - 1][1]
+    ]
 
 
-def frames(times_ms: Sequence[float], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def frames(
+    times_ms: Sequence[float], measured: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the visual progress from the white page at 0 on; at most MOST_PICTURES of its frames have a picture."""
     first = {"t_ms": 0.0, "visual_completeness": 0.0, "jpeg": None}
     if not measured:
@@ -277,7 +341,11 @@ def frames(times_ms: Sequence[float], measured: Sequence[Mapping[str, Any]]) -> 
     return [
         first,
         *(
-            {"t_ms": t, "visual_completeness": round(share, 4), "jpeg": one["jpeg"] if number in kept else None}
+            {
+                "t_ms": t,
+                "visual_completeness": round(share, 4),
+                "jpeg": one["jpeg"] if number in kept else None,
+            }
             for number, (t, share, one) in enumerate(zip(times_ms, shares, measured, strict=True))
         ),
     ]
@@ -292,7 +360,11 @@ def white(like: Sequence[int]) -> list[int]:
 def completeness(start: Sequence[int], now: Sequence[int], final: Sequence[int]) -> float:
     """Return how much of the change from the first to the final histogram has happened, 0 to 1."""
     change = sum(abs(f - s) for s, f in zip(start, final, strict=True))
-    done = sum(min(abs(n - s), abs(f - s)) for s, n, f in zip(start, now, final, strict=True) if (n - s) * (f - s) > 0)
+    done = sum(
+        min(abs(n - s), abs(f - s))
+        for s, n, f in zip(start, now, final, strict=True)
+        if (n - s) * (f - s) > 0
+    )
     return done / change if change else 1.0
 
 

@@ -64,15 +64,21 @@ def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path
         hint = "generate the page (satlab.lab.web_target) and set SATLAB_WWW"
         raise JobError(f"page {page}: {error!r}", hint) from error
     if not expected:
-        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.lab.web_target")
+        raise JobError(
+            f"page {page}: its manifest is empty", "generate it again: satlab.lab.web_target"
+        )
     spki = ""
     if PROTOCOLS[protocol][0] == "https":
         try:
             spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
         except OSError as error:
-            raise JobError(f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates") from error
+            raise JobError(
+                f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates"
+            ) from error
         if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
-            raise JobError(f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again")
+            raise JobError(
+                f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again"
+            )
     return Target(page, protocol, server, expected, spki)
 
 

@@ -40,12 +40,16 @@ from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.remote.remote_connection import RemoteConnection
 from urllib3.exceptions import HTTPError
 
-DRIVER_GRACE_S = 15.0  # what the driver may take beyond the deadline of the load before it counts as hung
+DRIVER_GRACE_S = (
+    15.0  # what the driver may take beyond the deadline of the load before it counts as hung
+)
 SCRIPT_TIMEOUT_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
 
 # The navigation opens its own connection: no socket is opened ahead of it, whose handshake would not be in its times.
-PREFERENCES = {"net.network_prediction_options": 2}  # 2: never (chrome/browser/preloading/preloading_prefs.h)
+PREFERENCES = {
+    "net.network_prediction_options": 2
+}  # 2: never (chrome/browser/preloading/preloading_prefs.h)
 
 
 class Stopped(BaseException):
@@ -103,7 +107,9 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
     if scheme == "https":
         arguments.append(f"--ignore-certificate-errors-spki-list={target.spki}")
     if target.protocol == "h3":
-        arguments.append(f"--origin-to-force-quic-on={','.join(f'{host}:{port}' for host in target.hosts)}")
+        arguments.append(
+            f"--origin-to-force-quic-on={','.join(f'{host}:{port}' for host in target.hosts)}"
+        )
     else:
         arguments.append("--disable-quic")
     return arguments if sandbox else [*arguments, "--no-sandbox"]
@@ -117,13 +123,20 @@ def may_sandbox() -> bool:
 
 @contextlib.contextmanager
 def fresh_browser(
-    target: Target, programs: Programs, timeout_s: float, *, is_observed: bool = False, logs: Path | None = None
+    target: Target,
+    programs: Programs,
+    timeout_s: float,
+    *,
+    is_observed: bool = False,
+    logs: Path | None = None,
 ) -> Iterator[webdriver.Chrome]:
     """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened.
 
     `logs`: folder for the browser's log of the network and the keys of its connections.
     """
-    with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(
+        prefix="satlab_page_load_", ignore_cleanup_errors=True
+    ) as scratch:
         PROFILES.append(scratch)
         options = webdriver.ChromeOptions()
         options.binary_location = programs.browser
@@ -158,7 +171,9 @@ def remove_what_is_left() -> None:
 def adopt_orphans() -> None:
     """Become the parent of whatever a crashed driver or browser leaves behind, so that it can be found and ended."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise JobError(f"prctl: {os.strerror(ctypes.get_errno())}", "a Linux kernel of 3.4 or later is needed")
+        raise JobError(
+            f"prctl: {os.strerror(ctypes.get_errno())}", "a Linux kernel of 3.4 or later is needed"
+        )
 
 
 def end_children() -> None:
@@ -178,7 +193,12 @@ def processes() -> dict[int, tuple[int, float, float]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # it has just ended
-                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                fields = (
+                    (entry / "stat")
+                    .read_text(encoding="utf-8", errors="replace")
+                    .rpartition(")")[2]
+                    .split()
+                )
                 user, system, children_user, children_system = map(int, fields[11:15])
                 cpu = (user + children_user) / tick, (system + children_system) / tick
                 table[int(entry.name)] = (int(fields[1]), *cpu)
@@ -214,7 +234,9 @@ def thread_waits() -> dict[str, float]:
     return waits
 
 
-def waits_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float | None]:
+def waits_between(
+    before: Mapping[str, float], after: Mapping[str, float]
+) -> dict[str, float | None]:
     """Return the waits of all threads together, and of the thread that waited most; None where they are unknown."""
     waits = [wait - before.get(path, 0.0) for path, wait in after.items()]
     return {
@@ -247,7 +269,9 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
             timed_out = navigate(driver, target.url)
             record["wall_s"] = round(time.monotonic() - started, 3)
             after, waited_after = cpu_seconds(), thread_waits()
-            record["cpu_user_s"], record["cpu_system_s"] = (round(b - a, 2) for a, b in zip(before, after, strict=True))
+            record["cpu_user_s"], record["cpu_system_s"] = (
+                round(b - a, 2) for a, b in zip(before, after, strict=True)
+            )
             record |= waits_between(waited_before, waited_after)
             if timed_out:
                 record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
@@ -256,7 +280,9 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
                 page_observation.complete(timeline, page_observation.events_of(driver))
             record["yardstick_ms"] = max(record["yardstick_ms"], yardstick_ms(driver))
     except (WebDriverException, HTTPError, OSError) as error:
-        if record["status"] != "censored":  # a page that is stuck may not answer the question for its timeline either
+        if (
+            record["status"] != "censored"
+        ):  # a page that is stuck may not answer the question for its timeline either
             record["reason"] = one_line(error)
     record["wall_s"] = record["wall_s"] or round(time.monotonic() - started, 3)
     return judge(record, timeline, target) if timeline else record
@@ -306,7 +332,12 @@ def one_line(error: Exception) -> str:
 
 def empty_record(target: Target, programs: Programs, index: int) -> dict[str, Any]:
     """Return the record of a load of which nothing is known: a failed one."""
-    times = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms", "load_event_end_ms")
+    times = (
+        "response_start_ms",
+        "first_contentful_paint_ms",
+        "page_load_time_ms",
+        "load_event_end_ms",
+    )
     return {
         "schema": "satlab/page-load/1",
         "url": target.url,
@@ -317,7 +348,9 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
         "reason": "",
         "start_unix_s": 0.0,
         "wall_s": 0.0,
-        **dict.fromkeys(("connect_start_ms", "connect_end_ms", *times, "largest_contentful_paint_ms")),
+        **dict.fromkeys(
+            ("connect_start_ms", "connect_end_ms", *times, "largest_contentful_paint_ms")
+        ),
         "expected_objects": len(target.expected),
         "expected_bytes": sum(target.expected.values()),
         "objects": 0,
@@ -343,8 +376,14 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
     that were reached before the deadline, and never a load event, even if one came while the timeline was read.
     """
     censored = record["status"] == "censored"
-    if urlsplit(timeline["url"]).netloc != target.host:  # not this page's timeline: an error page, or the empty tab
-        return record if censored else record | {"reason": f"the browser shows {timeline['error'] or timeline['url']}"}
+    if (
+        urlsplit(timeline["url"]).netloc != target.host
+    ):  # not this page's timeline: an error page, or the empty tab
+        return (
+            record
+            if censored
+            else record | {"reason": f"the browser shows {timeline['error'] or timeline['url']}"}
+        )
     resources = timeline["resources"]
     record = record | {
         "objects": len(resources),
@@ -365,8 +404,12 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
         "load_event_end_ms": None if censored else timeline["load_event_end_ms"],
         "largest_contentful_paint_ms": timeline["largest_contentful_paint_ms"],
     }
-    connection = {key: timeline[key] for key in ("connect_start_ms", "connect_end_ms", "long_tasks_ms")}
-    return record | connection | {key: value or None for key, value in times.items()}  # 0 there means: not yet
+    connection = {
+        key: timeline[key] for key in ("connect_start_ms", "connect_end_ms", "long_tasks_ms")
+    }
+    return (
+        record | connection | {key: value or None for key, value in times.items()}
+    )  # 0 there means: not yet
 
 
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
@@ -376,12 +419,19 @@ def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
     wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != expected]
     bad = [r for r in timeline["resources"] if r["response_status"] != 200]
     faults = [
-        some([f"{target.key(r['name'])} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {expected}"),
+        some(
+            [f"{target.key(r['name'])} {r['next_hop_protocol'] or 'unknown'}" for r in wrong],
+            f"not over {expected}",
+        ),
         some([f"{target.key(r['name'])} {r['response_status']}" for r in bad], "status not 200"),
         some([path for path in target.expected if path not in sizes], "missing"),
         some([path for path in sizes if path not in target.expected], "not of the page"),
         some(
-            [f"{p} {sizes[p]} of {n}" for p, n in target.expected.items() if p in sizes and sizes[p] != n],
+            [
+                f"{p} {sizes[p]} of {n}"
+                for p, n in target.expected.items()
+                if p in sizes and sizes[p] != n
+            ],
             "wrong body bytes",
         ),
         f"{len(timeline['resources'])} requests for {len(sizes)} objects"
@@ -408,11 +458,15 @@ def find_programs() -> Programs:
     for role, candidates in names.items():
         path = next(filter(None, map(shutil.which, candidates)), None)
         if path is None:
-            raise JobError(f"{candidates[0]}: not installed", "apt-get install chromium chromium-driver")
+            raise JobError(
+                f"{candidates[0]}: not installed", "apt-get install chromium chromium-driver"
+            )
         found[role] = path
     versions = []
     for path in found.values():
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=30, check=False
+        )
         versions.append(answer.stdout.strip())
     return Programs(found["browser"], found["driver"], *versions)
 
@@ -425,11 +479,18 @@ def publish(record: Mapping[str, Any], folder: Path) -> None:
     delivered(collect_agent.store_files(now, suffix=record["url"], page_load_json=str(path)))
     statistics = {"page_load_ok": int(record["status"] == "ok")}
     if record["status"] == "ok":
-        names = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms", "largest_contentful_paint_ms")
+        names = (
+            "response_start_ms",
+            "first_contentful_paint_ms",
+            "page_load_time_ms",
+            "largest_contentful_paint_ms",
+        )
         statistics |= {name: record[name] for name in names if record[name] is not None}
         statistics |= {"body_bytes": record["body_bytes"], "objects": record["objects"]}
     else:
-        print(f"load {record['load_index']}: {record['status']}: {record['reason']}", file=sys.stderr)
+        print(
+            f"load {record['load_index']}: {record['status']}: {record['reason']}", file=sys.stderr
+        )
     delivered(collect_agent.send_stat(now, suffix=record["url"], **statistics))
 
 
@@ -437,18 +498,29 @@ def publish_observation(content: Mapping[str, Any], folder: Path) -> None:
     """Store an observed load."""
     path = folder / f"page_observation-{content['load_index']:04}.json"
     path.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    delivered(collect_agent.store_files(collect_agent.now(), suffix=content["url"], page_observation_json=str(path)))
+    delivered(
+        collect_agent.store_files(
+            collect_agent.now(), suffix=content["url"], page_observation_json=str(path)
+        )
+    )
     if content["status"] != "ok":
-        print(f"observed load {content['load_index']}: {content['status']}: {content['reason']}", file=sys.stderr)
+        print(
+            f"observed load {content['load_index']}: {content['status']}: {content['reason']}",
+            file=sys.stderr,
+        )
 
 
 def delivered(answer: object) -> None:
     """Raise if the collector refused: a sample must not get lost in silence."""
     if str(answer).startswith("KO"):
-        raise JobError(f"the collector refused a sample: {answer}", "see the collector's log", status=1)
+        raise JobError(
+            f"the collector refused a sample: {answer}", "see the collector's log", status=1
+        )
 
 
-def measure(target: Target, runs: int, timeout_s: float, observed: int = 0, *, keeps_logs: bool = False) -> bool:
+def measure(
+    target: Target, runs: int, timeout_s: float, observed: int = 0, *, keeps_logs: bool = False
+) -> bool:
     """Load the page `runs` times, one after the other, and then observed; return whether all loads are ok."""
     programs = find_programs()
     all_ok = True
@@ -469,7 +541,9 @@ def measure(target: Target, runs: int, timeout_s: float, observed: int = 0, *, k
                 content = observe(target, programs, index, timeout_s, logs)
             except Stopped:
                 record = empty_record(target, programs, index) | {"reason": "stopped"}
-                publish_observation(page_observation.document(record, page_observation.nothing()), Path(folder))
+                publish_observation(
+                    page_observation.document(record, page_observation.nothing()), Path(folder)
+                )
                 raise
             publish_observation(content, Path(folder))
             if logs:
@@ -511,20 +585,44 @@ def seconds(text: str) -> float:
 def parser() -> argparse.ArgumentParser:
     """Return the arguments; those that the descriptor names come from scenarios, the folders from the environment."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://")
-    options.add_argument("server_ip", type=ip_address, help="address that the page's host name is mapped to")
-    options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to load (kepler)")
+    options.add_argument(
+        "protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://"
+    )
+    options.add_argument(
+        "server_ip", type=ip_address, help="address that the page's host name is mapped to"
+    )
+    options.add_argument(
+        "-p", "--page", type=page_name, default="kepler", help="page to load (kepler)"
+    )
     options.add_argument("-n", "--runs", type=run_count, default=3, help="number of loads (3)")
-    options.add_argument("-t", "--timeout", type=seconds, default=33.0, help="deadline of a load in s (33)")
     options.add_argument(
-        "-o", "--observed", type=observed_count, default=0, help="further loads with requests and pictures (0)"
+        "-t", "--timeout", type=seconds, default=33.0, help="deadline of a load in s (33)"
     )
     options.add_argument(
-        "-l", "--logs", type=int, choices=(0, 1), default=0, help="1: of observed loads also NetLog and TLS keys (0)"
+        "-o",
+        "--observed",
+        type=observed_count,
+        default=0,
+        help="further loads with requests and pictures (0)",
     )
-    www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
-    options.add_argument("--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default")
-    options.add_argument("--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default")
+    options.add_argument(
+        "-l",
+        "--logs",
+        type=int,
+        choices=(0, 1),
+        default=0,
+        help="1: of observed loads also NetLog and TLS keys (0)",
+    )
+    www, pki = (
+        os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
+        os.environ.get("SATLAB_PKI", "/etc/satlab/pki"),
+    )
+    options.add_argument(
+        "--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default"
+    )
+    options.add_argument(
+        "--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default"
+    )
     return options
 
 
@@ -545,12 +643,17 @@ def main() -> int:
         if not arguments.runs + arguments.observed:
             raise JobError("no load is asked for", "set runs or observed", status=2)
         adopt_orphans()
-        target = read_target(arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki)
+        target = read_target(
+            arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki
+        )
         asked = arguments.runs, arguments.timeout, arguments.observed
         return 0 if measure(target, *asked, keeps_logs=bool(arguments.logs)) else 1
     except Stopped:
         remove_what_is_left()
-        print("error: stopped before all loads were done\nhint: finished loads are kept", file=sys.stderr)
+        print(
+            "error: stopped before all loads were done\nhint: finished loads are kept",
+            file=sys.stderr,
+        )
         return 1
     except JobError as error:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
@@ -558,5 +661,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_page_load_rstats_filter.conf"))):
+    with collect_agent.use_configuration(
+        str(Path(__file__).with_name("satlab_page_load_rstats_filter.conf"))
+    ):
         sys.exit(main())

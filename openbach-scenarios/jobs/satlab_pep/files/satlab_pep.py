@@ -49,7 +49,13 @@ CONSENT = Path("/etc/satlab/quic-proxy-consent")
 """Consent of the host's operator outside a lab's namespaces: a file that root owns and no other user can write."""
 ACCEPTED = '"type":"accepted"'
 """What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
-LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms", "careful-resume")
+LEG_OPTIONS = (
+    "congestion-control",
+    "initial-window",
+    "ack-threshold",
+    "max-ack-delay-ms",
+    "careful-resume",
+)
 LISTENING, UDP_BOUND = "0A", "07"
 """States of a socket in /proc/net/tcp and /proc/net/udp."""
 HOST_SUFFIX = ".satlab.test"
@@ -136,7 +142,13 @@ def haproxy(request: Request) -> Engine:
     config.write_text(haproxy_config(request.family, request.port, admin), encoding="utf-8")
     found = re.search(r"HAProxy version (\S+)", run(program, "-v"))
     argv = [program, "-db", "-q", "-f", str(config)]
-    return Engine("haproxy", found[1] if found else "unknown", argv, "tcp", lambda _: haproxy_connections(admin))
+    return Engine(
+        "haproxy",
+        found[1] if found else "unknown",
+        argv,
+        "tcp",
+        lambda _: haproxy_connections(admin),
+    )
 
 
 def haproxy_config(family: Family, port: int, admin: Path) -> str:
@@ -175,10 +187,15 @@ def haproxy_connections(admin: Path) -> int:
 
 def pepsal(request: Request) -> Engine:
     """PEPsal, where a package provides it; it logs each connection."""
-    program = find("pepsal", "no Debian release has it: install the package of a SATCOM lab, or use the engine haproxy")
+    program = find(
+        "pepsal",
+        "no Debian release has it: install the package of a SATCOM lab, or use the engine haproxy",
+    )
     log = request.scratch / "pepsal.log"
     argv = [program, "-v", "-p", str(request.port), "-c", "2000", "-l", str(log)]
-    return Engine("pepsal", "unknown", argv, "tcp", lambda text: text.count("New incoming connection"))
+    return Engine(
+        "pepsal", "unknown", argv, "tcp", lambda text: text.count("New incoming connection")
+    )
 
 
 def satpep(request: Request) -> Engine:
@@ -193,7 +210,14 @@ def satpep(request: Request) -> Engine:
     argv += [word for flag, name in trust for word in (flag, str(request.pki / name))]
     argv += ["--domains-of", request.page + HOST_SUFFIX] if request.page else []
     version = run(program, "--version").strip().removeprefix("satpep ")
-    return Engine("satpep", version, argv, "udp", lambda text: text.count(ACCEPTED), f"udp dport {request.port}")
+    return Engine(
+        "satpep",
+        version,
+        argv,
+        "udp",
+        lambda text: text.count(ACCEPTED),
+        f"udp dport {request.port}",
+    )
 
 
 def consent() -> list[str]:
@@ -217,7 +241,9 @@ ENGINES: dict[str, Callable[[Request], Engine]] = {
 
 def find(program: str, hint: str) -> str:
     """Find a program; Debian puts servers in /usr/sbin, which is not in every PATH."""
-    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin:/usr/local/bin")
+    found = shutil.which(program) or shutil.which(
+        program, path="/usr/sbin:/usr/local/sbin:/usr/local/bin"
+    )
     if not found:
         raise JobError(f"{program} is not installed", hint)
     return found
@@ -226,11 +252,16 @@ def find(program: str, hint: str) -> str:
 def run(*argv: str, text: str | None = None) -> str:
     """Run a short command and return its output."""
     try:
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            argv, input=text, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"{argv[0]}: {error}", "apt-get install nftables iproute2") from error
     if done.returncode:
-        raise JobError(f"{' '.join(argv)}: {done.stderr.strip()}", "the job needs root, and a kernel with nft tproxy")
+        raise JobError(
+            f"{' '.join(argv)}: {done.stderr.strip()}",
+            "the job needs root, and a kernel with nft tproxy",
+        )
     return done.stdout
 
 
@@ -266,7 +297,18 @@ def caught(engine: Engine, request: Request) -> Iterator[None]:
         raise JobError(f"no route to the client {request.client}", f"see: ip {family.option} route")
     try:
         run("ip", family.option, "rule", "add", "fwmark", str(MARK), "lookup", str(ROUTES))
-        run("ip", family.option, "route", "add", "local", family.everywhere, "dev", "lo", "table", str(ROUTES))
+        run(
+            "ip",
+            family.option,
+            "route",
+            "add",
+            "local",
+            family.everywhere,
+            "dev",
+            "lo",
+            "table",
+            str(ROUTES),
+        )
         run("nft", "-f", "-", text=ruleset(engine, request, towards[1]))
         yield
     finally:
@@ -296,7 +338,9 @@ def serve(request: Request, stop: threading.Event) -> None:
     check_port(sockets, request.port)
     log = request.scratch / "log"
     with log.open("wb") as output:
-        child = subprocess.Popen(engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        child = subprocess.Popen(
+            engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     connections, fault = 0, ""
     try:
         wait_ready(engine, sockets, request.port, child, log, stop)
@@ -340,33 +384,50 @@ def bound(samples: Path, most: int = MAX_SAMPLES_BYTES) -> None:
 def check_port(sockets: str, port: int) -> None:
     """Refuse a port in use: the proxy's own message would be lost in its log."""
     if is_bound(sockets, port):
-        raise JobError(f"port {port} is in use", "choose another --port, or see who has it: ss -lntup")
+        raise JobError(
+            f"port {port} is in use", "choose another --port, or see who has it: ss -lntup"
+        )
 
 
 def is_bound(sockets: str, port: int) -> bool:
     """Return whether a port is listened on (proc(5): /proc/net/tcp and udp, with a 6 at the end for IPv6)."""
     state = LISTENING if sockets.startswith("tcp") else UDP_BOUND
     lines = Path(f"/proc/net/{sockets}").read_text(encoding="ascii").splitlines()[1:]
-    return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == state for line in lines)
+    return any(
+        line.split()[1].endswith(f":{port:04X}") and line.split()[3] == state for line in lines
+    )
 
 
 def wait_ready(
-    engine: Engine, sockets: str, port: int, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
+    engine: Engine,
+    sockets: str,
+    port: int,
+    child: subprocess.Popen[bytes],
+    log: Path,
+    stop: threading.Event,
 ) -> None:
     """Poll for readiness until the deadline. A connection would be caught by the proxy's own rules, so none is made."""
     for _ in range(round(READY_DEADLINE_S / POLL_S)):
         check_alive(engine, child, log, stop)
         if is_bound(sockets, port) or stop.wait(POLL_S):
             return
-    raise JobError(f"{engine.name} was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1)
+    raise JobError(
+        f"{engine.name} was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1
+    )
 
 
-def check_alive(engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
+def check_alive(
+    engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
+) -> None:
     """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it first to end."""
     code = child.poll()
-    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL) and stop.wait(AGENT_S)
+    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL) and stop.wait(
+        AGENT_S
+    )
     if code is not None and not was_asked:
-        raise JobError(f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1)
+        raise JobError(
+            f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1
+        )
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
@@ -394,8 +455,12 @@ def record(request: Request, engine: Engine, connections: int, log: Path, fault:
     }
     path = request.scratch / "pep.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if str(answer := collect_agent.store_files(collect_agent.now(), pep_json=str(path))).startswith("KO"):
-        raise JobError(f"the collector refused pep.json: {answer}", "see the collector's log", status=1)
+    if str(answer := collect_agent.store_files(collect_agent.now(), pep_json=str(path))).startswith(
+        "KO"
+    ):
+        raise JobError(
+            f"the collector refused pep.json: {answer}", "see the collector's log", status=1
+        )
 
 
 def report_lines(log: Path) -> list[dict[str, object]]:
@@ -406,7 +471,10 @@ def report_lines(log: Path) -> list[dict[str, object]]:
 
 def tail(log: Path) -> str:
     """Return the end of the proxy's output on one line."""
-    return " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /") or "no output"
+    return (
+        " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /")
+        or "no output"
+    )
 
 
 def port_number(text: str) -> int:
@@ -418,17 +486,29 @@ def port_number(text: str) -> int:
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("engine", choices=("none", *ENGINES), help="none: connections pass untouched")
+    options.add_argument(
+        "engine", choices=("none", *ENGINES), help="none: connections pass untouched"
+    )
     options.add_argument("client_ip", type=ip_address, help="whose connections are split")
     options.add_argument("server_ip", type=ip_address, help="those to this server")
-    options.add_argument("-l", "--port", type=port_number, default=5500, help="where it listens; quic: the server's")
+    options.add_argument(
+        "-l", "--port", type=port_number, default=5500, help="where it listens; quic: the server's"
+    )
     for flag, name in zip("Cwadr", LEG_OPTIONS, strict=True):
-        options.add_argument(f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs")
+        options.add_argument(
+            f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs"
+        )
         for side in ("client", "server"):
-            options.add_argument(f"--{side}-side-{name}", type=leg_value, default="default", help="quic: of this leg")
-    options.add_argument("-p", "--page", type=page_name, help="quic: a page of several domains passes")
+            options.add_argument(
+                f"--{side}-side-{name}", type=leg_value, default="default", help="quic: of this leg"
+            )
+    options.add_argument(
+        "-p", "--page", type=page_name, help="quic: a page of several domains passes"
+    )
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
-    options.add_argument("--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki")
+    options.add_argument(
+        "--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki"
+    )
     return options
 
 
@@ -470,14 +550,30 @@ def main() -> int:
     try:
         versions = {arguments.client_ip.version, arguments.server_ip.version}
         if len(versions) > 1:
-            raise JobError("client and server have addresses of different IP versions", "both of one", status=2)
+            raise JobError(
+                "client and server have addresses of different IP versions", "both of one", status=2
+            )
         if 6 in versions and arguments.engine in IPV4_ALONE:
-            raise JobError(f"{arguments.engine} knows IPv4 alone", "engine haproxy, or addresses of IPv4", status=2)
+            raise JobError(
+                f"{arguments.engine} knows IPv4 alone",
+                "engine haproxy, or addresses of IPv4",
+                status=2,
+            )
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
-            request = Request(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
-                            arguments.pki, leg_options(arguments), arguments.page or "")  # fmt: skip
+            request = Request(
+                arguments.engine,
+                arguments.client_ip,
+                arguments.server_ip,
+                arguments.port,
+                Path(scratch),
+                arguments.pki,
+                leg_options(arguments),
+                arguments.page or "",
+            )
             if (request.leg_options or request.page) and ENGINES[request.engine] is not satpep:
-                raise JobError("leg options and page are for quic", "TCP's legs: job satlab_tcp_conf", status=2)
+                raise JobError(
+                    "leg options and page are for quic", "TCP's legs: job satlab_tcp_conf", status=2
+                )
             serve(request, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
@@ -486,5 +582,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_pep_rstats_filter.conf"))):
+    with collect_agent.use_configuration(
+        str(Path(__file__).with_name("satlab_pep_rstats_filter.conf"))
+    ):
         sys.exit(main())

@@ -20,7 +20,9 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_ping_rstats_filter.conf")
 
-_REPLY = re.compile(r"\[(\d+\.\d+)\] \d+ bytes from .*icmp_seq=(\d+) .*time=(\d+(?:\.\d+)?) ms(?!.*DUP!)")
+_REPLY = re.compile(
+    r"\[(\d+\.\d+)\] \d+ bytes from .*icmp_seq=(\d+) .*time=(\d+(?:\.\d+)?) ms(?!.*DUP!)"
+)
 _SILENCE = re.compile(r"no answer yet for icmp_seq=(\d+)")
 _SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
 
@@ -80,9 +82,21 @@ def main() -> int:
     """Run the job; 0 when at least one reply came and the file was stored."""
     options = _arguments()
     destination = str(options.destination_ip)
-    argv = ["ping", "-n", "-D", "-O", "-i", str(options.interval), "-c", str(options.count), destination]
+    argv = [
+        "ping",
+        "-n",
+        "-D",
+        "-O",
+        "-i",
+        str(options.interval),
+        "-c",
+        str(options.count),
+        destination,
+    ]
     start_unix_s = time.time()
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ping:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as ping:
         # ping answers SIGINT with its summary, and then its output ends here.
         signal.signal(signal.SIGTERM, lambda *_: ping.send_signal(signal.SIGINT))
         echo = _follow(ping.stdout or ())
@@ -95,7 +109,9 @@ def main() -> int:
         "start_unix_s": start_unix_s,
     }
     answer = _store(document)
-    collect_agent.send_log(syslog.LOG_INFO, f"{len(echo.rtt_ms)} of {echo.sent} replies, store: {answer}")
+    collect_agent.send_log(
+        syslog.LOG_INFO, f"{len(echo.rtt_ms)} of {echo.sent} replies, store: {answer}"
+    )
     return 0 if echo.rtt_ms and answer == "OK" else 1
 
 

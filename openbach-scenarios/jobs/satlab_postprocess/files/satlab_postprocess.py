@@ -54,7 +54,12 @@ class Series:
         ordered = sorted(self.values)
         p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
         mean = statistics.fmean(ordered)
-        return {"median": statistics.median(ordered), "mean": mean, "p95": p95, "values": len(ordered)}
+        return {
+            "median": statistics.median(ordered),
+            "mean": mean,
+            "p95": p95,
+            "values": len(ordered),
+        }
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -74,7 +79,9 @@ def records(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield record
 
 
-def collect(found: Iterator[Mapping[str, Any]], statistic: str, jobs: Sequence[int]) -> list[Series]:
+def collect(
+    found: Iterator[Mapping[str, Any]], statistic: str, jobs: Sequence[int]
+) -> list[Series]:
     """Return the series of a statistic, in the order of their first values.
 
     Raises JobError: nobody sent it, or there are too many of them.
@@ -83,18 +90,32 @@ def collect(found: Iterator[Mapping[str, Any]], statistic: str, jobs: Sequence[i
     count, start_ms = 0, math.inf
     for record in found:
         about, value = record["_metadata"], record.get(statistic)
-        instance, suffix, time_ms = about.get("job_instance_id"), str(about.get("suffix", "")), about.get("time")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        instance, suffix, time_ms = (
+            about.get("job_instance_id"),
+            str(about.get("suffix", "")),
+            about.get("time"),
+        )
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             continue
         if not isinstance(time_ms, int) or about.get("is_file") or (jobs and instance not in jobs):
             continue
-        name = " ".join(filter(None, (f"{about.get('job_name')} {instance}", str(about.get("agent_name")), suffix)))
+        name = " ".join(
+            filter(
+                None, (f"{about.get('job_name')} {instance}", str(about.get("agent_name")), suffix)
+            )
+        )
         one = series.setdefault((instance, suffix), Series(name))
         one.times.append(time_ms / 1000)
         one.values.append(float(value))
         count, start_ms = count + 1, min(start_ms, time_ms)
         if count > MAX_VALUES or len(series) > MAX_SERIES:
-            raise JobError(f"more than {MAX_VALUES} values or {MAX_SERIES} series: choose jobs with -j", 1)
+            raise JobError(
+                f"more than {MAX_VALUES} values or {MAX_SERIES} series: choose jobs with -j", 1
+            )
     if not series:
         raise JobError(f"no job has sent the statistic {statistic} so far", 1)
     for one in series.values():
@@ -110,16 +131,23 @@ def text(raw: str) -> str:
     return html.escape(raw, quote=False)
 
 
-def time_series(series: Sequence[Series], title: str, value: str) -> tuple[Json, list[list[object]]]:
+def time_series(
+    series: Sequence[Series], title: str, value: str
+) -> tuple[Json, list[list[object]]]:
     """Draw values over time."""
     traces: list[Json] = []
     for one in series:
         step = math.ceil(len(one.values) / MAX_POINTS)
         points = {"x": one.times[::step], "y": one.values[::step]}
-        traces.append({"type": "scatter", "mode": "lines+markers", "name": text(one.name), **points})
+        traces.append(
+            {"type": "scatter", "mode": "lines+markers", "name": text(one.name), **points}
+        )
     rows: list[list[object]] = [["series", "time_s", "value"]]
     for one in series:
-        rows += [[one.name, f"{at:.3f}", number] for at, number in zip(one.times, one.values, strict=True)]
+        rows += [
+            [one.name, f"{at:.3f}", number]
+            for at, number in zip(one.times, one.values, strict=True)
+        ]
     return figure(traces, title, "time, s", value), rows
 
 
@@ -146,7 +174,11 @@ def histogram(
             counts[min(bins - 1, int((number - limits[0]) / width))] += 1
         shown = list(accumulate(counts)) if cumulative else counts
         shares = [count / len(one.values) for count in shown]
-        kind = {"type": "scatter", "line": {"shape": "hv"}} if cumulative else {"type": "bar", "opacity": 0.7}
+        kind = (
+            {"type": "scatter", "line": {"shape": "hv"}}
+            if cumulative
+            else {"type": "bar", "opacity": 0.7}
+        )
         at = limits[1:] if cumulative else [edge + width / 2 for edge in limits[:-1]]
         traces.append({**kind, "name": text(one.name), "x": at, "y": shares})
         rows += [
@@ -159,7 +191,9 @@ def histogram(
 def comparison(series: Sequence[Series], title: str, value: str) -> tuple[Json, list[list[object]]]:
     """Draw a box of each series: quartiles, median, mean, and whiskers of 1.5 interquartile ranges."""
     traces: list[Json] = []
-    rows: list[list[object]] = [["series", "values", "mean", "min", "q1", "median", "q3", "p95", "max"]]
+    rows: list[list[object]] = [
+        ["series", "values", "mean", "min", "q1", "median", "q3", "p95", "max"]
+    ]
     for one in series:
         q1, median, q3 = quartiles(one.values)
         low, high = q1 - 1.5 * (q3 - q1), q3 + 1.5 * (q3 - q1)
@@ -167,9 +201,23 @@ def comparison(series: Sequence[Series], title: str, value: str) -> tuple[Json, 
         about = one.figures()
         box = {"q1": [q1], "median": [median], "q3": [q3], "mean": [about["mean"]]}
         whiskers = {"lowerfence": [min(inside)], "upperfence": [max(inside)]}
-        traces.append({"type": "box", "name": text(one.name), "x": [text(one.name)], **box, **whiskers})
+        traces.append(
+            {"type": "box", "name": text(one.name), "x": [text(one.name)], **box, **whiskers}
+        )
         ends = min(one.values), max(one.values)
-        rows.append([one.name, about["values"], about["mean"], ends[0], q1, median, q3, about["p95"], ends[1]])
+        rows.append(
+            [
+                one.name,
+                about["values"],
+                about["mean"],
+                ends[0],
+                q1,
+                median,
+                q3,
+                about["p95"],
+                ends[1],
+            ]
+        )
     return figure(traces, title, "series", value), rows
 
 
@@ -183,14 +231,23 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 def figure(traces: list[Json], title: str, x: str, y: str) -> Json:
     """Return a document of Plotly."""
-    layout = {"title": {"text": text(title)}, "xaxis": {"title": {"text": text(x)}}, "showlegend": True}
-    return {"data": traces, "layout": layout | {"yaxis": {"title": {"text": text(y)}}, "template": "none"}}
+    layout = {
+        "title": {"text": text(title)},
+        "xaxis": {"title": {"text": text(x)}},
+        "showlegend": True,
+    }
+    return {
+        "data": traces,
+        "layout": layout | {"yaxis": {"title": {"text": text(y)}}, "template": "none"},
+    }
 
 
 def page(document: Json, title: str) -> str:
     """Return a page with the figure that needs no other file. Raises JobError: Plotly is not there."""
     try:
-        library = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js"))).read_text()
+        library = Path(
+            str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js"))
+        ).read_text()
     except (PackageNotFoundError, OSError) as error:
         raise JobError(f"Plotly is not installed for {sys.executable}", 3) from error
     content = json.dumps(document, allow_nan=False)
@@ -206,7 +263,11 @@ def page(document: Json, title: str) -> str:
 
 def cell(content: object) -> object:
     """Return a cell of a table; text that a spreadsheet would take for a formula is quoted."""
-    return f"'{content}" if isinstance(content, str) and content[:1] in "=+-@\t\r" and content else content
+    return (
+        f"'{content}"
+        if isinstance(content, str) and content[:1] in "=+-@\t\r" and content
+        else content
+    )
 
 
 # --- the job --------------------------------------------------------------------------------------------------------
@@ -228,7 +289,9 @@ def run(options: argparse.Namespace) -> None:
     """Read, draw and store."""
     raw = os.environ.get("SATLAB_RAW")
     if not raw:
-        raise JobError("SATLAB_RAW is not set: only the embedded lab has the statistics of a run in a file", 3)
+        raise JobError(
+            "SATLAB_RAW is not set: only the embedded lab has the statistics of a run in a file", 3
+        )
     try:
         series = collect(records(Path(raw) / "stats.jsonl"), options.statistic, options.jobs or ())
     except OSError as error:

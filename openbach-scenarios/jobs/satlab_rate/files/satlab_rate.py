@@ -29,7 +29,9 @@ class JobError(Exception):
 def nft(*words: str, text: str | None = None) -> str:
     """Run nft(8); return its output."""
     try:
-        done = subprocess.run(["nft", *words], input=text, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["nft", *words], input=text, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"nft: {error}") from error
     if done.returncode:
@@ -44,11 +46,16 @@ def table_name() -> str:
 
 def ruleset(options: argparse.Namespace) -> str:
     """Return the table that counts the selected packets, whatever an earlier one of this name holds."""
-    words = [f"{key} {value}" for key, value in (
-        ("ip saddr", options.source_ip), ("ip daddr", options.destination_ip),
-        ("iifname", options.in_interface and f'"{options.in_interface}"'),
-        ("oifname", options.out_interface and f'"{options.out_interface}"'),
-    ) if value is not None]  # fmt: skip
+    words = [
+        f"{key} {value}"
+        for key, value in (
+            ("ip saddr", options.source_ip),
+            ("ip daddr", options.destination_ip),
+            ("iifname", options.in_interface and f'"{options.in_interface}"'),
+            ("oifname", options.out_interface and f'"{options.out_interface}"'),
+        )
+        if value is not None
+    ]
     if options.protocol:
         words.append(f"meta l4proto {options.protocol}")
         for field in ("sport", "dport"):
@@ -78,7 +85,9 @@ def watch(options: argparse.Namespace, stop: threading.Event) -> None:
         while not stop.wait(options.sampling_interval):
             now, passed = counted(), time.monotonic() - at
             packets, size = (new - old for new, old in zip(now, before, strict=True))
-            collect_agent.send_stat(collect_agent.now(), rate=8 * size / passed, packet_rate=packets / passed)
+            collect_agent.send_stat(
+                collect_agent.now(), rate=8 * size / passed, packet_rate=packets / passed
+            )
             before, at = now, at + passed
     finally:
         nft("delete", "table", "ip", table_name())

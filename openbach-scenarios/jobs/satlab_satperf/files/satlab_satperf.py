@@ -26,7 +26,13 @@ from typing import Any
 import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_satperf_rstats_filter.conf")
-LEG_OPTIONS = ("congestion_control", "initial_window", "ack_threshold", "max_ack_delay_ms", "initial_rtt_ms")
+LEG_OPTIONS = (
+    "congestion_control",
+    "initial_window",
+    "ack_threshold",
+    "max_ack_delay_ms",
+    "initial_rtt_ms",
+)
 LEG_OPTIONS_BYTES = ("receive_window", "stream_receive_window")
 POLL_S = 0.05
 MARGIN_S = 90.0
@@ -41,7 +47,11 @@ def leg_arguments(options: argparse.Namespace) -> list[str]:
     """Return satperf's options of a leg; what was not chosen is left to it."""
     names = ("stack", *LEG_OPTIONS, *LEG_OPTIONS_BYTES)
     chosen = {name: getattr(options, name) for name in names if getattr(options, name)}
-    return [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        word
+        for name, value in chosen.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def place_of(address: Address, port: int) -> str:
@@ -58,8 +68,17 @@ def server_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
 
 def client_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
     """Return satperf's arguments for a client."""
-    place = ["--connect", place_of(options.server_ip, options.port), "--server-name", options.server_name]
-    amount = ["--bytes", str(options.bytes)] if options.bytes else ["--duration", f"{options.duration_s:g}"]
+    place = [
+        "--connect",
+        place_of(options.server_ip, options.port),
+        "--server-name",
+        options.server_name,
+    ]
+    amount = (
+        ["--bytes", str(options.bytes)]
+        if options.bytes
+        else ["--duration", f"{options.duration_s:g}"]
+    )
     direction = "upload" if options.upload else "download"
     more = ["--direction", direction, "--streams", str(options.streams)]
     session = ["--zero-rtt", options.zero_rtt] if options.zero_rtt else []
@@ -68,7 +87,10 @@ def client_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
 
 def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | None) -> int:
     """Run satperf to its end, or until this job is stopped, and return its status. `serves`: the port of a server."""
-    with subprocess.Popen([*argv, "--output", str(output)]) as process, contextlib.ExitStack() as until_end:
+    with (
+        subprocess.Popen([*argv, "--output", str(output)]) as process,
+        contextlib.ExitStack() as until_end,
+    ):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: process.terminate())
         if serves is not None:
@@ -79,14 +101,19 @@ def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | No
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            collect_agent.send_log(syslog.LOG_ERR, f"error: satperf was not over after {timeout_s:g} s")
+            collect_agent.send_log(
+                syslog.LOG_ERR, f"error: satperf was not over after {timeout_s:g} s"
+            )
             return 1
 
 
 def is_bound(port: int) -> bool:
     """Return whether a UDP port is bound, of either IP version (proc(5): /proc/net/udp)."""
     lines = [
-        line for table in UDP_TABLES if table.exists() for line in table.read_text(encoding="ascii").splitlines()[1:]
+        line
+        for table in UDP_TABLES
+        if table.exists()
+        for line in table.read_text(encoding="ascii").splitlines()[1:]
     ]
     return any(line.split()[1].endswith(f":{port:04X}") for line in lines)
 
@@ -117,7 +144,14 @@ def send(lines: list[Line]) -> None:
         if line["type"] == "start" or line["side"] not in zero:
             continue
         moment = round((zero[line["side"]] + line["t_s"]) * 1000)
-        names = ("goodput_bps", "cwnd_bytes", "rtt_ms", "handshake_ms", "time_to_first_byte_ms", "bytes")
+        names = (
+            "goodput_bps",
+            "cwnd_bytes",
+            "rtt_ms",
+            "handshake_ms",
+            "time_to_first_byte_ms",
+            "bytes",
+        )
         figures = {name: line[name] for name in names if line.get(name) is not None}
         suffix = line["side"] if line["type"] == "interval" else f"{line['side']}_total"
         collect_agent.send_stat(moment, suffix, **figures)
@@ -129,7 +163,9 @@ def keep(lines: list[Line], folder: Path) -> bool:
         return False
     send(lines)
     path = folder / "satperf.json"
-    path.write_text(json.dumps({"schema": "satlab/satperf-run/1", "lines": lines}) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"schema": "satlab/satperf-run/1", "lines": lines}) + "\n", encoding="utf-8"
+    )
     return bool(collect_agent.store_files(collect_agent.now(), satperf_json=str(path)) == "OK")
 
 
@@ -139,7 +175,10 @@ def main() -> int:
     pki = Path(os.environ.get("SATLAB_PKI", "/etc/satlab/pki"))
     program = shutil.which("satperf")
     if not program:
-        print("error: satperf is not installed\nhint: build it: cargo build --release -p satperf", file=sys.stderr)
+        print(
+            "error: satperf is not installed\nhint: build it: cargo build --release -p satperf",
+            file=sys.stderr,
+        )
         return 3
     serving = options.mode == "server"
     arguments = server_arguments(options, pki) if serving else client_arguments(options, pki)
@@ -148,10 +187,15 @@ def main() -> int:
         output = Path(folder) / "satperf.jsonl"
         began = time.monotonic()
         status = run(
-            [program, *arguments, *leg_arguments(options)], output, timeout_s, options.port if serving else None
+            [program, *arguments, *leg_arguments(options)],
+            output,
+            timeout_s,
+            options.port if serving else None,
         )
         stored = keep(read(output), Path(folder))
-    collect_agent.send_log(syslog.LOG_INFO, f"satperf: status {status} after {time.monotonic() - began:.1f} s")
+    collect_agent.send_log(
+        syslog.LOG_INFO, f"satperf: status {status} after {time.monotonic() - began:.1f} s"
+    )
     if serving:
         return status
     return status or (0 if stored else 1)
@@ -180,8 +224,14 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("-p", "--port", type=_bounded(1, 65535), default=4433)
     options.add_argument("-s", "--stack", choices=("quinn", "quiche"), default="quinn")
-    options.add_argument("-C", "--congestion_control", type=_matching(r"[a-z][a-z0-9]{0,15}", "a word such as cubic"))
-    for flag, name in (("-w", "initial_window"), ("-a", "ack_threshold"), ("-d", "max_ack_delay_ms")):
+    options.add_argument(
+        "-C", "--congestion_control", type=_matching(r"[a-z][a-z0-9]{0,15}", "a word such as cubic")
+    )
+    for flag, name in (
+        ("-w", "initial_window"),
+        ("-a", "ack_threshold"),
+        ("-d", "max_ack_delay_ms"),
+    ):
         options.add_argument(flag, f"--{name}", type=_bounded(0, 1_000_000), default=0)
     options.add_argument("--initial_rtt_ms", type=_bounded(0, 10_000), default=0)
     for name in LEG_OPTIONS_BYTES:
@@ -197,7 +247,9 @@ def parser() -> argparse.ArgumentParser:
     client.add_argument("-n", "--bytes", type=_bounded(0, 1e12), default=0)
     client.add_argument("-u", "--upload", action="store_true")
     client.add_argument("-S", "--streams", type=_bounded(1, 100), default=1)
-    client.add_argument("-z", "--zero_rtt", type=_matching(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", "a path"))
+    client.add_argument(
+        "-z", "--zero_rtt", type=_matching(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", "a path")
+    )
     return options
 
 

@@ -32,7 +32,9 @@ class JobError(Exception):
 def nft(*words: str, text: str | None = None) -> str:
     """Run nft(8); return its output."""
     try:
-        done = subprocess.run(["nft", *words], input=text, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["nft", *words], input=text, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"nft: {error}") from error
     if done.returncode:
@@ -81,7 +83,9 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
             while not stopped:
                 stopped = stop.wait(SAMPLE_S)
                 packets, size = counted()
-                collect_agent.send_stat(collect_agent.now(), marked_packets=packets, marked_bytes=size)
+                collect_agent.send_stat(
+                    collect_agent.now(), marked_packets=packets, marked_bytes=size
+                )
     finally:
         nft("delete", "table", "ip", table_name())
 

@@ -53,7 +53,10 @@ def run(*argv: str) -> str:
 
 def check_measured(interface: str, networks: Sequence[IPv4Network]) -> None:
     """Refuse an interface that has no address in a measured network: the control network keeps its rate."""
-    lines = [line.split() for line in run("ip", "-o", "-4", "address", "show", "dev", interface).splitlines()]
+    lines = [
+        line.split()
+        for line in run("ip", "-o", "-4", "address", "show", "dev", interface).splitlines()
+    ]
     if not any(IPv4Interface(words[3]).ip in network for words in lines for network in networks):
         names = ", ".join(map(str, networks))
         raise JobError(f"{interface} has no address in {names}: it is not measured")
@@ -61,7 +64,9 @@ def check_measured(interface: str, networks: Sequence[IPv4Network]) -> None:
 
 def disciplines(interface: str) -> list[dict[str, Any]]:
     """Return the queueing disciplines of an interface with their counters."""
-    found: list[dict[str, Any]] = json.loads(run("tc", "-s", "-j", "qdisc", "show", "dev", interface) or "[]")
+    found: list[dict[str, Any]] = json.loads(
+        run("tc", "-s", "-j", "qdisc", "show", "dev", interface) or "[]"
+    )
     return found
 
 
@@ -70,7 +75,16 @@ def command(options: argparse.Namespace) -> list[str]:
     burst = options.burst_bytes or max(LEAST_BURST, round(options.rate_bps / 8 * BURST_S))
     limit = options.limit_bytes or max(LEAST_QUEUE, round(options.rate_bps / 8 * QUEUE_S))
     root = ("qdisc", "add", "dev", options.interface, "root", "handle", "1:")
-    return [*root, "tbf", "rate", f"{options.rate_bps}bit", "burst", f"{burst}b", "limit", f"{limit}b"]
+    return [
+        *root,
+        "tbf",
+        "rate",
+        f"{options.rate_bps}bit",
+        "burst",
+        f"{burst}b",
+        "limit",
+        f"{limit}b",
+    ]
 
 
 def hold(options: argparse.Namespace, stop: threading.Event) -> None:
@@ -78,7 +92,9 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
     check_measured(options.interface, options.networks or [MEASURED])
     for each in disciplines(options.interface):
         if each.get("root") and each.get("handle", _DEFAULT) != _DEFAULT:
-            raise JobError(f"{options.interface} has a queueing discipline already: {each['kind']} {each['handle']}")
+            raise JobError(
+                f"{options.interface} has a queueing discipline already: {each['kind']} {each['handle']}"
+            )
     try:
         run("tc", *command(options))
         collect_agent.send_stat(collect_agent.now(), ready=1)
@@ -96,7 +112,11 @@ def report(found: Sequence[dict[str, Any]]) -> None:
     ours = next((each for each in found if each.get("handle") == "1:"), None)
     if ours is None:
         raise JobError("the queueing discipline is gone: something else has changed it")
-    counters = {"sent_bytes": ours["bytes"], "dropped_packets": ours["drops"], "backlog_bytes": ours["backlog"]}
+    counters = {
+        "sent_bytes": ours["bytes"],
+        "dropped_packets": ours["drops"],
+        "backlog_bytes": ours["backlog"],
+    }
     collect_agent.send_stat(collect_agent.now(), None, **counters)
 
 
@@ -135,7 +155,8 @@ def device(text: str) -> str:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     options = argparse.ArgumentParser(
-        description=(__doc__ or "").split("\n")[0], epilog="Delay and losses: the job satlab_link, or satlab link set."
+        description=(__doc__ or "").split("\n")[0],
+        epilog="Delay and losses: the job satlab_link, or satlab link set.",
     )
     options.add_argument("interface", type=device)
     options.add_argument("rate_bps", type=number(8_000, 10_000_000_000))

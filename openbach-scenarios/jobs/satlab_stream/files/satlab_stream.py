@@ -134,7 +134,9 @@ def mean_opinion_score(r: float) -> float:
     return 4.5 if r >= 100 else max(1.0, 1 + 0.035 * r + r * (r - 60) * (100 - r) * 7e-6)
 
 
-def document(reception: Reception, codec: str | None, playout_ms: float, start_unix_s: float) -> dict[str, object]:
+def document(
+    reception: Reception, codec: str | None, playout_ms: float, start_unix_s: float
+) -> dict[str, object]:
     """Return the receiver's file (schemas/stream.schema.json)."""
     delays = [(received - sent) / 1e6 for _, sent, received in reception.arrivals]
     lost = reception.lost()
@@ -248,12 +250,16 @@ def send(options: argparse.Namespace) -> int:
             time.sleep(END_EVERY_S)
             with contextlib.suppress(*LOST):
                 sender.send(packet(END_TYPE, sent, 0, HEADER.size))
-    return store({"schema": "satlab/stream/1", "role": "sender", "start_unix_s": start_unix_s, "sent": sent})
+    return store(
+        {"schema": "satlab/stream/1", "role": "sender", "start_unix_s": start_unix_s, "sent": sent}
+    )
 
 
 def packet(kind: int, number: int, timestamp: int, size: int) -> bytes:
     """Return a packet of `size` bytes with the time of now."""
-    head = HEADER.pack(VERSION, kind, number & 0xFFFF, timestamp & 0xFFFFFFFF, 0x5A71AB, time.time_ns(), number)
+    head = HEADER.pack(
+        VERSION, kind, number & 0xFFFF, timestamp & 0xFFFFFFFF, 0x5A71AB, time.time_ns(), number
+    )
     return head.ljust(size, b"\0")
 
 
@@ -264,7 +270,8 @@ def store(made: dict[str, object]) -> int:
         path.write_text(json.dumps(made) + "\n", encoding="utf-8")
         answer = collect_agent.store_files(collect_agent.now(), stream_json=str(path))
     collect_agent.send_log(
-        syslog.LOG_INFO, f"{made['role']}: {made.get('received', made['sent'])} packets, store: {answer}"
+        syslog.LOG_INFO,
+        f"{made['role']}: {made.get('received', made['sent'])} packets, store: {answer}",
     )
     return 0 if answer == "OK" else 1
 
@@ -272,7 +279,9 @@ def store(made: dict[str, object]) -> int:
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _within(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
+def _within(
+    least: float, most: float, kind: Callable[[str], float] = float
+) -> Callable[[str], float]:
     def read(text: str) -> float:
         number: float = kind(text)
         if not least <= number <= most:
@@ -286,11 +295,15 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("-p", "--port", type=_within(1, 65535, int), default=5004)
-    options.add_argument("-c", "--codec", choices=tuple(CODECS), help="voice: its packets, and the E-model's rating")
+    options.add_argument(
+        "-c", "--codec", choices=tuple(CODECS), help="voice: its packets, and the E-model's rating"
+    )
     roles = options.add_subparsers(dest="role", required=True)
     here = roles.add_parser("receive")
     here.add_argument("-b", "--bind", type=IPv4Address, default=IPv4Address("0.0.0.0"))  # noqa: S104 - a node of a lab
-    here.add_argument("-j", "--playout-ms", type=_within(0, 5000), default=60.0, help="of the playout buffer")
+    here.add_argument(
+        "-j", "--playout-ms", type=_within(0, 5000), default=60.0, help="of the playout buffer"
+    )
     there = roles.add_parser("send")
     there.add_argument("destination_ip", type=IPv4Address)
     there.add_argument("-t", "--duration-s", type=_within(0.1, 86400), default=10.0)

@@ -38,7 +38,11 @@ class Sample:
 
 def read(proc: Path, now: float) -> Sample:
     """Read the counters. Raises OSError, and ValueError when the format is another."""
-    stat = {line.split()[0]: line.split()[1:] for line in (proc / "stat").read_text().splitlines() if line}
+    stat = {
+        line.split()[0]: line.split()[1:]
+        for line in (proc / "stat").read_text().splitlines()
+        if line
+    }
     lines = (proc / "net" / "dev").read_text().splitlines()[2:]
     interfaces = {line.partition(":")[0].strip(): line.partition(":")[2].split() for line in lines}
     return Sample(
@@ -61,7 +65,8 @@ def load(before: Sample, after: Sample) -> Figures:
         "cpu_softirq_ratio": spent["softirq"] / total,
         "cpu_steal_ratio": spent["steal"] / total,
         "cpu_idle_ratio": (spent["idle"] + spent["iowait"]) / total,
-        "context_switches_per_s": (after.switches - before.switches) / (after.monotonic_s - before.monotonic_s),
+        "context_switches_per_s": (after.switches - before.switches)
+        / (after.monotonic_s - before.monotonic_s),
     }
 
 
@@ -70,7 +75,10 @@ def traffic(before: Sample, after: Sample) -> dict[str, Figures]:
     seconds = after.monotonic_s - before.monotonic_s
     rates = {}
     for name, columns in after.interfaces.items():
-        grown = [new - old for new, old in zip(columns, before.interfaces.get(name, columns), strict=True)]
+        grown = [
+            new - old
+            for new, old in zip(columns, before.interfaces.get(name, columns), strict=True)
+        ]
         if name in before.interfaces and min(grown) >= 0:
             rates[name] = {
                 "rx_bps": grown[_RX_BYTES] * 8 / seconds,
@@ -94,7 +102,10 @@ def send(before: Sample, after: Sample) -> bool:
     """Send one interval; return whether all of it was accepted."""
     when = collect_agent.now()
     answers = [collect_agent.send_stat(when, **load(before, after), **memory(PROC))]
-    answers += [collect_agent.send_stat(when, name, **rates) for name, rates in traffic(before, after).items()]
+    answers += [
+        collect_agent.send_stat(when, name, **rates)
+        for name, rates in traffic(before, after).items()
+    ]
     return all(answer == "OK" for answer in answers)
 
 
@@ -107,7 +118,9 @@ def _interval(text: str) -> float:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-i", "--interval", type=_interval, default=1.0, help="time between samples, s")
+    parser.add_argument(
+        "-i", "--interval", type=_interval, default=1.0, help="time between samples, s"
+    )
     return parser.parse_args()
 
 

@@ -160,7 +160,9 @@ class Watch:
             if key not in self.connections:
                 if len(self.connections) >= MAX_CONNECTIONS:
                     continue
-                self.connections[key] = Connection(local, peer, interface, self.sides.get(interface, "server"))
+                self.connections[key] = Connection(
+                    local, peer, interface, self.sides.get(interface, "server")
+                )
             values = dict(word.split(":", 1) for word in words[4:] if ":" in word)
             names = [word for word in words[4:] if ":" not in word and word not in FLAGS]
             self.connections[key].take(names[0] if names else "", values)
@@ -194,7 +196,9 @@ def run(*argv: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"{argv[0]}: {error}", "apt-get install iproute2") from error
     if done.returncode:
-        raise JobError(f"{' '.join(argv)}: {done.stderr.strip()}", "see ip-route(8); the job needs root")
+        raise JobError(
+            f"{' '.join(argv)}: {done.stderr.strip()}", "see ip-route(8); the job needs root"
+        )
     return done.stdout
 
 
@@ -207,10 +211,16 @@ def interface_towards(address: str) -> str:
 def measured_interfaces(networks: Sequence[IPv4Network | IPv6Network]) -> frozenset[str]:
     """Return the interfaces with an address in one of the networks. Raises JobError: there is none."""
     lines = [line.split() for line in run("ip", "-o", "address").splitlines()]
-    found = {words[1] for words in lines if any(ip_interface(words[3]).ip in network for network in networks)}
+    found = {
+        words[1]
+        for words in lines
+        if any(ip_interface(words[3]).ip in network for network in networks)
+    }
     if not found:
         names = ", ".join(map(str, networks))
-        raise JobError(f"no interface has an address in {names}", "name the measured networks with --network")
+        raise JobError(
+            f"no interface has an address in {names}", "name the measured networks with --network"
+        )
     return frozenset(found)
 
 
@@ -223,7 +233,9 @@ def routes(measured: frozenset[str]) -> list[str]:
     if Path("/proc/net/if_inet6").exists():
         shown += run("ip", "-6", "-o", "route")
     every = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in shown.splitlines()]
-    return [route for route in every if device(route) in measured and not route.startswith(LINK_LOCAL)]
+    return [
+        route for route in every if device(route) in measured and not route.startswith(LINK_LOCAL)
+    ]
 
 
 def family(route: str) -> str:
@@ -255,8 +267,12 @@ def parameters(watch: Watch, buffers: Preset | None) -> Iterator[None]:
     before = routes(watch.measured)
     memory = {name: (SYSCTL / name).read_text() for name in ("tcp_rmem", "tcp_wmem")}
     try:
-        requested = {route: watch.requested[watch.sides.get(device(route), "server")] for route in before}
-        set_routes([with_parameters(route, side) for route, side in requested.items()], watch.measured)
+        requested = {
+            route: watch.requested[watch.sides.get(device(route), "server")] for route in before
+        }
+        set_routes(
+            [with_parameters(route, side) for route, side in requested.items()], watch.measured
+        )
         if buffers:
             for name, largest in (("tcp_rmem", buffers.rmem_max), ("tcp_wmem", buffers.wmem_max)):
                 low, middle, _ = memory[name].split()
@@ -284,7 +300,11 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
     sides = {client: "client"} if client else {}
     watch = Watch(measured_interfaces(options.network or MEASURED), sides, requested)
     with parameters(watch, PRESETS.get(options.preset)), announce():
-        in_force = {"routes": routes(watch.measured), "tcp_rmem": read("tcp_rmem"), "tcp_wmem": read("tcp_wmem")}
+        in_force = {
+            "routes": routes(watch.measured),
+            "tcp_rmem": read("tcp_rmem"),
+            "tcp_wmem": read("tcp_wmem"),
+        }
         fault = ""
         try:
             while not fault and not stop.wait(SAMPLE_S):
@@ -293,7 +313,9 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
         finally:
             store(options, watch, in_force)
     if fault:
-        raise JobError(fault, "see what else sets it: a program's own socket option, or the host", status=1)
+        raise JobError(
+            fault, "see what else sets it: a program's own socket option, or the host", status=1
+        )
 
 
 def announce() -> socket.socket:
@@ -332,15 +354,18 @@ def store(options: argparse.Namespace, watch: Watch, in_force: Mapping[str, obje
         **in_force,
         "samples": watch.samples,
         "connections": [
-            asdict(c) | {"fault": c.fault(watch.requested[c.side])} for c in watch.connections.values()
+            asdict(c) | {"fault": c.fault(watch.requested[c.side])}
+            for c in watch.connections.values()
         ],
-    }  # fmt: skip
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tcp_conf.json"
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         answer = collect_agent.store_files(collect_agent.now(), tcp_conf_json=str(path))
     if answer != "OK":
-        raise JobError(f"the collector refused tcp_conf.json: {answer}", "see the collector's log", status=1)
+        raise JobError(
+            f"the collector refused tcp_conf.json: {answer}", "see the collector's log", status=1
+        )
 
 
 def algorithm(text: str) -> str | None:
@@ -359,13 +384,23 @@ def window(text: str) -> int | None:
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("-C", "--congestion-control", type=algorithm, help="on every route; default: as it is")
-    options.add_argument("-w", "--initial-window", type=window, help="segments, on every route; default: as it is")
+    options.add_argument(
+        "-C", "--congestion-control", type=algorithm, help="on every route; default: as it is"
+    )
+    options.add_argument(
+        "-w", "--initial-window", type=window, help="segments, on every route; default: as it is"
+    )
     options.add_argument("-r", "--initial-receive-window", type=window, help="segments, likewise")
-    options.add_argument("-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window")
-    options.add_argument("-c", "--client-ip", type=ip_address, help="its side of this node may have its own values:")
+    options.add_argument(
+        "-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window"
+    )
+    options.add_argument(
+        "-c", "--client-ip", type=ip_address, help="its side of this node may have its own values:"
+    )
     networks = ", ".join(map(str, MEASURED))
-    options.add_argument("-n", "--network", type=ip_network, action="append", help=f"measured; default: {networks}")
+    options.add_argument(
+        "-n", "--network", type=ip_network, action="append", help=f"measured; default: {networks}"
+    )
     options.add_argument("--client-side-congestion-control", type=algorithm)
     options.add_argument("--client-side-initial-window", type=window)
     options.add_argument("--client-side-initial-receive-window", type=window)
@@ -387,5 +422,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_tcp_conf_rstats_filter.conf"))):
+    with collect_agent.use_configuration(
+        str(Path(__file__).with_name("satlab_tcp_conf_rstats_filter.conf"))
+    ):
         sys.exit(main())

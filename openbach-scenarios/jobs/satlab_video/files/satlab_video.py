@@ -86,7 +86,9 @@ class Playback:
         if path == "/segment":
             self.segments.append(content)
             names = ("bitrate_bps", "buffer_s", "stalled_s")
-            collect_agent.send_stat(collect_agent.now(), None, **{name: float(content[name]) for name in names})
+            collect_agent.send_stat(
+                collect_agent.now(), None, **{name: float(content[name]) for name in names}
+            )
         elif path == "/end":
             self.error = str(content["error"])
             self.ended.set()
@@ -96,12 +98,21 @@ def read_rates(root: Path, page: str, segment_s: float) -> list[dict[str, Any]]:
     """Return the segments of ROOT/PAGE/manifest.csv, from low to high: its objects but the document."""
     try:
         with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
-            rows = [(row["path"], int(row["bytes"])) for row in csv.DictReader(file) if row["loaded_as"] != "document"]
+            rows = [
+                (row["path"], int(row["bytes"]))
+                for row in csv.DictReader(file)
+                if row["loaded_as"] != "document"
+            ]
     except (OSError, KeyError, ValueError) as error:
-        raise JobError(f"page {page}: {error!r}", "generate the page, and set SATLAB_WWW") from error
+        raise JobError(
+            f"page {page}: {error!r}", "generate the page, and set SATLAB_WWW"
+        ) from error
     if not rows:
         raise JobError(f"page {page}: holds no segments", "play another page")
-    rates = [{"path": path, "bytes": size, "bitrate_bps": round(8 * size / segment_s)} for path, size in rows]
+    rates = [
+        {"path": path, "bytes": size, "bitrate_bps": round(8 * size / segment_s)}
+        for path, size in rows
+    ]
     return sorted(rates, key=lambda rate: int(rate["bytes"]))
 
 
@@ -112,9 +123,13 @@ def read_pin(pki: Path, protocol: str) -> str:
     try:
         spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
     except OSError as error:
-        raise JobError(f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates") from error
+        raise JobError(
+            f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates"
+        ) from error
     if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
-        raise JobError(f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again")
+        raise JobError(
+            f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again"
+        )
     return spki
 
 
@@ -125,16 +140,33 @@ def browser_argv(video: Video, profile: Path, port: int) -> list[str]:
         raise JobError("chromium: not installed", "apt-get install chromium")
     scheme, quic_port = PROTOCOLS[video.protocol]
     argv = [
-        *(found, "--headless=new", "--no-first-run", "--no-proxy-server", "--disable-gpu", "--disable-dev-shm-usage"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync"),
+        *(
+            found,
+            "--headless=new",
+            "--no-first-run",
+            "--no-proxy-server",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ),
+        *(
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-extensions",
+            "--disable-sync",
+        ),
         *("--disable-domain-reliability", "--disable-default-apps", "--metrics-recording-only"),
         "--disable-web-security",  # the player comes from the loopback interface, the segments from the server
         *(f"--user-data-dir={profile}", f"--log-net-log={network_log(profile)}"),
         f"--host-resolver-rules=MAP {video.host} {video.server},MAP * ~NOTFOUND,EXCLUDE 127.0.0.1",
         *([f"--ignore-certificate-errors-spki-list={video.spki}"] if scheme == "https" else []),
-        f"--origin-to-force-quic-on={video.host}:{quic_port}" if video.protocol == "h3" else "--disable-quic",
+        f"--origin-to-force-quic-on={video.host}:{quic_port}"
+        if video.protocol == "h3"
+        else "--disable-quic",
     ]
-    can_confine = os.geteuid() != 0 and subprocess.run(["unshare", "--user", "true"], check=False).returncode == 0
+    can_confine = (
+        os.geteuid() != 0
+        and subprocess.run(["unshare", "--user", "true"], check=False).returncode == 0
+    )
     return [*argv, *([] if can_confine else ["--no-sandbox"]), f"http://127.0.0.1:{port}/"]
 
 
@@ -150,7 +182,9 @@ def spoken(log: Path, host: str) -> str:
             types = json.loads(next(lines).rstrip(",\n") + "}")["constants"]["logEventTypes"]
             begins = {types[name]: protocol for name, protocol in SESSIONS.items()}
             for line in lines:
-                if line.startswith('{"params"') and host in line and line.endswith("\n"):  # the last may be incomplete
+                if (
+                    line.startswith('{"params"') and host in line and line.endswith("\n")
+                ):  # the last may be incomplete
                     event = json.loads(line.rstrip("]},\n") + "}")
                     if event["type"] in begins:
                         return begins[event["type"]]
@@ -196,7 +230,9 @@ def play(video: Video, stop: threading.Event) -> Playback:
     ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         argv = browser_argv(video, Path(scratch) / "profile", server.server_address[1])
-        browser = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=sys.stderr, start_new_session=True)
+        browser = subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=sys.stderr, start_new_session=True
+        )
         try:
             while not playback.ended.wait(0.2) and time.monotonic() < deadline:
                 if stop.is_set():
@@ -211,7 +247,11 @@ def play(video: Video, stop: threading.Event) -> Playback:
             browser.wait()
             server.shutdown()
         try:
-            playback.spoken = spoken(network_log(Path(scratch) / "profile"), video.host) if playback.segments else ""
+            playback.spoken = (
+                spoken(network_log(Path(scratch) / "profile"), video.host)
+                if playback.segments
+                else ""
+            )
         except JobError as error:  # the segments that came are stored, with the fault
             playback.error = playback.error or str(error)
     return playback
@@ -271,13 +311,28 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("protocol", choices=tuple(PROTOCOLS))
     options.add_argument("server_ip", type=IPv4Address)
-    options.add_argument("-p", "--page", type=page_name, default="video", help="page that holds the segments (video)")
-    options.add_argument("-t", "--duration-s", type=within(1, 86400), default=60.0, help="length of the video")
-    options.add_argument("-s", "--segment-s", type=within(0.5, 30), default=4.0, help="length of a segment (4)")
-    options.add_argument("-b", "--buffer-s", type=within(1, 600), default=20.0, help="longest playback buffer (20)")
-    www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
-    options.add_argument("--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default")
-    options.add_argument("--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default")
+    options.add_argument(
+        "-p", "--page", type=page_name, default="video", help="page that holds the segments (video)"
+    )
+    options.add_argument(
+        "-t", "--duration-s", type=within(1, 86400), default=60.0, help="length of the video"
+    )
+    options.add_argument(
+        "-s", "--segment-s", type=within(0.5, 30), default=4.0, help="length of a segment (4)"
+    )
+    options.add_argument(
+        "-b", "--buffer-s", type=within(1, 600), default=20.0, help="longest playback buffer (20)"
+    )
+    www, pki = (
+        os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
+        os.environ.get("SATLAB_PKI", "/etc/satlab/pki"),
+    )
+    options.add_argument(
+        "--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default"
+    )
+    options.add_argument(
+        "--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default"
+    )
     return options
 
 

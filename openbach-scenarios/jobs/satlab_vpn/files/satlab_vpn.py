@@ -51,8 +51,12 @@ def run(*argv: str, text: str | None = None) -> str:
     try:
         done = subprocess.run(
             [shutil.which(argv[0], path=PATH) or argv[0], *argv[1:]],
-            input=text, capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JobError(f"{argv[0]}: {error}", "apt-get install wireguard-tools iproute2") from error
     if done.returncode:
@@ -88,7 +92,11 @@ def device_name() -> str:
 def device(name: str, implementation: str) -> Iterator["subprocess.Popen[bytes] | None"]:
     """Make the device, and remove it; yield the process behind it, None for the kernel's."""
     argv = [shutil.which("ip", path=PATH) or "ip", "link", "add", name, "type", "wireguard"]
-    made = subprocess.run(argv, capture_output=True, text=True, check=False) if implementation != "user" else None
+    made = (
+        subprocess.run(argv, capture_output=True, text=True, check=False)
+        if implementation != "user"
+        else None
+    )
     if made is not None and made.returncode == 0:
         try:
             yield None
@@ -96,11 +104,18 @@ def device(name: str, implementation: str) -> Iterator["subprocess.Popen[bytes] 
             run("ip", "link", "delete", name)
         return
     if made is not None and implementation == "kernel":
-        raise JobError(f"the kernel makes no WireGuard device: {made.stderr.strip()}", "use -i user")
+        raise JobError(
+            f"the kernel makes no WireGuard device: {made.stderr.strip()}", "use -i user"
+        )
     program = shutil.which("wireguard-go", path=PATH)
     if program is None:
-        raise JobError("this kernel has no WireGuard, and there is no wireguard-go", "apt-get install wireguard-go")
-    child = subprocess.Popen([program, "--foreground", name], stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        raise JobError(
+            "this kernel has no WireGuard, and there is no wireguard-go",
+            "apt-get install wireguard-go",
+        )
+    child = subprocess.Popen(
+        [program, "--foreground", name], stdin=subprocess.DEVNULL, stdout=sys.stderr
+    )
     try:
         yield child
     finally:
@@ -113,14 +128,19 @@ def device(name: str, implementation: str) -> Iterator["subprocess.Popen[bytes] 
 
 
 def until(
-    what: str, reached: Callable[[], bool], child: "subprocess.Popen[bytes] | None", stop: threading.Event
+    what: str,
+    reached: Callable[[], bool],
+    child: "subprocess.Popen[bytes] | None",
+    stop: threading.Event,
 ) -> None:
     """Poll until something is reached, or `stop`."""
     deadline = time.monotonic() + HANDSHAKE_S
     while not reached():
         check_alive(child, stop)
         if time.monotonic() > deadline:
-            raise JobError(f"{what} after {HANDSHAKE_S:g} s", "start the job on both nodes", status=1)
+            raise JobError(
+                f"{what} after {HANDSHAKE_S:g} s", "start the job on both nodes", status=1
+            )
         if stop.wait(POLL_S):
             return
 
@@ -138,7 +158,16 @@ def configure(name: str, options: argparse.Namespace) -> None:
         file.write(settings(options))
         file.flush()
         run("wg", "setconf", name, file.name)
-    run("ip", "address", "add", str(options.own_tunnel_ip), "peer", str(options.peer_tunnel_ip), "dev", name)
+    run(
+        "ip",
+        "address",
+        "add",
+        str(options.own_tunnel_ip),
+        "peer",
+        str(options.peer_tunnel_ip),
+        "dev",
+        name,
+    )
     run("ip", "link", "set", name, "mtu", str(options.mtu), "up")
 
 
@@ -155,14 +184,19 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
         until(f"{name} was not there", lambda: Path(f"/sys/class/net/{name}").exists(), child, stop)
         if child is not None:
             until(
-                f"{name} could not be configured", lambda: Path(f"/var/run/wireguard/{name}.sock").exists(), child, stop
+                f"{name} could not be configured",
+                lambda: Path(f"/var/run/wireguard/{name}.sock").exists(),
+                child,
+                stop,
             )
         configure(name, options)
         until("no handshake with the other end", lambda: counters(name)[0] > 0, child, stop)
         if stop.is_set():
             return
         handshake_ms = round(1000 * (time.monotonic() - began), 1)
-        collect_agent.send_stat(collect_agent.now(), ready=1, in_kernel=int(child is None), handshake_ms=handshake_ms)
+        collect_agent.send_stat(
+            collect_agent.now(), ready=1, in_kernel=int(child is None), handshake_ms=handshake_ms
+        )
         with announce():
             stopped = False
             while not stopped:
@@ -170,7 +204,9 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
                 check_alive(child, stop)
                 if not stopped:
                     _, received, sent = counters(name)
-                    collect_agent.send_stat(collect_agent.now(), received_bytes=received, sent_bytes=sent)
+                    collect_agent.send_stat(
+                        collect_agent.now(), received_bytes=received, sent_bytes=sent
+                    )
 
 
 def announce() -> socket.socket:
@@ -200,7 +236,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-p", "--port", type=number(1, 65535), default=51820)
     options.add_argument("-m", "--mtu", type=number(576, 9000), default=1420)
     options.add_argument("-s", "--secret", default="satlab", help="both ends make their keys of it")
-    options.add_argument("-i", "--implementation", choices=("auto", "kernel", "user"), default="auto")
+    options.add_argument(
+        "-i", "--implementation", choices=("auto", "kernel", "user"), default="auto"
+    )
     return options
 
 

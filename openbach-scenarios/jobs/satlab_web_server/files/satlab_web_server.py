@@ -38,7 +38,11 @@ TYPES = {
     "image/jpeg": "jpg",
     "image/gif": "gif",
 }
-NGINX_WITH_CUBIC = (1, 27, 5)  # "Feature: CUBIC congestion control in QUIC connections", nginx CHANGES
+NGINX_WITH_CUBIC = (
+    1,
+    27,
+    5,
+)  # "Feature: CUBIC congestion control in QUIC connections", nginx CHANGES
 
 
 class JobError(Exception):
@@ -70,7 +74,9 @@ class Request:
     @property
     def place(self) -> str:
         """Return address and port in one text; an address of IPv6 has brackets (RFC 3986)."""
-        return f"[{self.bind}]:{self.port}" if self.bind.version == 6 else f"{self.bind}:{self.port}"
+        return (
+            f"[{self.bind}]:{self.port}" if self.bind.version == 6 else f"{self.bind}:{self.port}"
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,9 @@ class Server:
     argv: list[str]
 
 
-Choice = Callable[[Request], Server | str]  # a server, or the reason why it cannot serve the request
+Choice = Callable[
+    [Request], Server | str
+]  # a server, or the reason why it cannot serve the request
 
 
 # --- the servers ----------------------------------------------------------------------------------
@@ -90,7 +98,11 @@ Choice = Callable[[Request], Server | str]  # a server, or the reason why it can
 
 def choose(request: Request) -> Server:
     """Return the first server of the protocol's list that can serve the request. Raises JobError with all reasons."""
-    choices: dict[str, tuple[Choice, ...]] = {"h1": (h2o, nginx), "h2": (h2o, nginx), "h3": (h2o, gtlsserver, nginx)}
+    choices: dict[str, tuple[Choice, ...]] = {
+        "h1": (h2o, nginx),
+        "h2": (h2o, nginx),
+        "h3": (h2o, gtlsserver, nginx),
+    }
     refusals = []
     for choice in choices[request.protocol]:
         answer = choice(request)
@@ -98,7 +110,9 @@ def choose(request: Request) -> Server:
             return answer
         refusals.append(answer)
     package = "ngtcp2-server" if request.protocol == "h3" else "h2o"
-    what = f"no server for {request.protocol} with {request.congestion_control}: {'; '.join(refusals)}"
+    what = (
+        f"no server for {request.protocol} with {request.congestion_control}: {'; '.join(refusals)}"
+    )
     raise JobError(what, f"apt-get install {package}")
 
 
@@ -107,7 +121,9 @@ def h2o(request: Request) -> Server | str:
     if not (program := find("h2o")):
         return "h2o is not installed"
     config = request.scratch / "h2o.json"
-    config.write_text(json.dumps(h2o_config(request), indent=1), encoding="utf-8")  # JSON is a subset of YAML
+    config.write_text(
+        json.dumps(h2o_config(request), indent=1), encoding="utf-8"
+    )  # JSON is a subset of YAML
     if request.protocol == "h3" and run(program, "-m", "test", "-c", str(config)).returncode != 0:
         return "h2o here has no HTTP/3 with this congestion control"
     version = run(program, "--version").stdout.split("\n")[0].removeprefix("h2o version ")
@@ -145,8 +161,14 @@ def gtlsserver(request: Request) -> Server | str:
     if not offered or request.congestion_control not in offered[1].split("|"):
         return f"gtlsserver has no congestion control {request.congestion_control}"
     mimes = request.scratch / "mime.types"
-    mimes.write_text("".join(f"{mime} {extension}\n" for mime, extension in TYPES.items()), encoding="ascii")
-    options = [f"--cc={request.congestion_control}", f"--mime-types-file={mimes}", f"--htdocs={request.site}"]
+    mimes.write_text(
+        "".join(f"{mime} {extension}\n" for mime, extension in TYPES.items()), encoding="ascii"
+    )
+    options = [
+        f"--cc={request.congestion_control}",
+        f"--mime-types-file={mimes}",
+        f"--htdocs={request.site}",
+    ]
     key, certificate = key_pair(request)
     place = [str(request.bind), str(request.port), str(key), str(certificate)]
     asked = run("dpkg-query", "--show", "--showformat=${Version}", "ngtcp2-server")
@@ -208,7 +230,9 @@ def key_pair(request: Request) -> tuple[Path, Path]:
     key, certificate = request.pki / "server.key", request.pki / "server.crt"
     for path in (key, certificate):
         if not os.access(path, os.R_OK):
-            raise JobError(f"{path}: cannot be read", "set SATLAB_PKI to the folder of the run's certificates")
+            raise JobError(
+                f"{path}: cannot be read", "set SATLAB_PKI to the folder of the run's certificates"
+            )
     return key, certificate
 
 
@@ -227,7 +251,9 @@ def check_port(request: Request) -> None:
         except OSError as error:
             place = f"{'UDP' if udp else 'TCP'} {request.place}"
             reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
-            raise JobError(f"{place}: {reason}", "choose another --port, or see who has it: ss -lntup") from error
+            raise JobError(
+                f"{place}: {reason}", "choose another --port, or see who has it: ss -lntup"
+            ) from error
 
 
 def is_ready(request: Request) -> bool:
@@ -275,7 +301,9 @@ def serve(request: Request, page: str, stop: threading.Event) -> None:
     server = choose(request)
     log = request.scratch / "log"
     with log.open("wb") as output:
-        child = subprocess.Popen(server.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        child = subprocess.Popen(
+            server.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     observed: set[str] = set()
     try:
         wait_ready(request, child, log, stop)
@@ -308,10 +336,14 @@ def check_congestion_control(observed: set[str], requested: str) -> None:
     """Raise if TCP uses another congestion control: then the measurement is not the requested one."""
     if others := sorted(observed - {requested}):
         reason = f"TCP uses {', '.join(others)}, not {requested}"
-        raise JobError(reason, f"set it on the route: ip route change ... congctl {requested}", status=1)
+        raise JobError(
+            reason, f"set it on the route: ip route change ... congctl {requested}", status=1
+        )
 
 
-def wait_ready(request: Request, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
+def wait_ready(
+    request: Request, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
+) -> None:
     """Poll for readiness until the deadline."""
     for _ in range(round(READY_DEADLINE_S / POLL_S)):
         check_alive(child, log)
@@ -350,8 +382,12 @@ def record(request: Request, page: str, server: Server, observed: set[str]) -> N
     }
     path = request.scratch / "server.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if str(answer := collect_agent.store_files(collect_agent.now(), server_json=str(path))).startswith("KO"):
-        raise JobError(f"the collector refused server.json: {answer}", "see the collector's log", status=1)
+    if str(
+        answer := collect_agent.store_files(collect_agent.now(), server_json=str(path))
+    ).startswith("KO"):
+        raise JobError(
+            f"the collector refused server.json: {answer}", "see the collector's log", status=1
+        )
     if observed:
         collect_agent.send_stat(
             collect_agent.now(), congestion_control_ok=int(observed == {request.congestion_control})
@@ -360,13 +396,18 @@ def record(request: Request, page: str, server: Server, observed: set[str]) -> N
 
 def tail(log: Path) -> str:
     """Return the end of the child's output on one line."""
-    return " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /") or "no output"
+    return (
+        " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /")
+        or "no output"
+    )
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run a short command and return its output; a missing program is a failed one."""
     try:
-        return subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+        return subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(argv, 127, "", str(error))
 
@@ -399,21 +440,38 @@ def folder(text: str) -> Path:
     """Accept a folder whose path needs no quoting in a configuration file."""
     path = Path(text).resolve()
     if not re.fullmatch(r"[A-Za-z0-9_./-]+", str(path)):
-        raise argparse.ArgumentTypeError(f"{path}: use only A-Z, a-z, 0-9, '_', '.', '-' in the path")
+        raise argparse.ArgumentTypeError(
+            f"{path}: use only A-Z, a-z, 0-9, '_', '.', '-' in the path"
+        )
     return path
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options; those that the descriptor names come from scenarios, the folders from the environment."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)")
-    options.add_argument("-P", "--protocol", choices=("h1", "h2", "h3"), default="h1", help="h1 (default), h2, h3")
-    options.add_argument("-B", "--bind", type=ip_address, default=IPv4Address(0), help="address; all by default")
+    options.add_argument(
+        "-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)"
+    )
+    options.add_argument(
+        "-P", "--protocol", choices=("h1", "h2", "h3"), default="h1", help="h1 (default), h2, h3"
+    )
+    options.add_argument(
+        "-B", "--bind", type=ip_address, default=IPv4Address(0), help="address; all by default"
+    )
     options.add_argument("--port", type=port_number, help="80 for h1, 443 for h2 and h3 by default")
-    options.add_argument("-C", "--congestion-control", type=algorithm, default="cubic", help="cubic by default")
-    www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
-    options.add_argument("--root", type=folder, default=www, help="holds PAGE/site; $SATLAB_WWW or /srv/satlab/www")
-    options.add_argument("--pki", type=folder, default=pki, help="certificates; $SATLAB_PKI or /etc/satlab/pki")
+    options.add_argument(
+        "-C", "--congestion-control", type=algorithm, default="cubic", help="cubic by default"
+    )
+    www, pki = (
+        os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
+        os.environ.get("SATLAB_PKI", "/etc/satlab/pki"),
+    )
+    options.add_argument(
+        "--root", type=folder, default=www, help="holds PAGE/site; $SATLAB_WWW or /srv/satlab/www"
+    )
+    options.add_argument(
+        "--pki", type=folder, default=pki, help="certificates; $SATLAB_PKI or /etc/satlab/pki"
+    )
     return options
 
 
@@ -427,10 +485,19 @@ def main() -> int:
     port = arguments.port or {"h1": 80, "h2": 443, "h3": 443}[arguments.protocol]
     try:
         if not (site / "index.html").is_file():
-            raise JobError(f"{site}: holds no index.html", "generate the page: satlab.lab.web_target", status=2)
+            raise JobError(
+                f"{site}: holds no index.html", "generate the page: satlab.lab.web_target", status=2
+            )
         with tempfile.TemporaryDirectory(prefix="satlab_web_server_") as scratch:
-            request = Request(site, arguments.protocol, arguments.bind, port, arguments.congestion_control,
-                            arguments.pki, Path(scratch))  # fmt: skip
+            request = Request(
+                site,
+                arguments.protocol,
+                arguments.bind,
+                port,
+                arguments.congestion_control,
+                arguments.pki,
+                Path(scratch),
+            )
             serve(request, arguments.page, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
@@ -439,5 +506,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_web_server_rstats_filter.conf"))):
+    with collect_agent.use_configuration(
+        str(Path(__file__).with_name("satlab_web_server_rstats_filter.conf"))
+    ):
         sys.exit(main())

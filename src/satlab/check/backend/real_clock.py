@@ -16,7 +16,13 @@ from typing import Any, Literal
 
 from satlab.check import case_link, physics, sandboxed
 from satlab.check.case_link import CaseLink
-from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
+from satlab.check.endpoint.pair import (
+    CLIENT,
+    SERVER,
+    EndpointPair,
+    EndpointProgram,
+    TransferRequest,
+)
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
 from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
@@ -67,30 +73,50 @@ class RealClock:
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Run the programs in a lab of their own."""
         if lacking := self.lacking(case):
-            return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
+            return Sample(
+                case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb))
+            )
         folder = _emptied(raw / f"{case.id}-{seed}")
         request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
         host, taps = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Taps()
         session = run_session(
-            host, lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt, taps), stop=self.stop
+            host,
+            lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt, taps),
+            stop=self.stop,
         )
         if session.outcome is None:
             raise KeyboardInterrupt
         if session.broken:
             raise HostError(f"the lab broke during {case.id}: {session.broken}")
         lines = metrics_of(session.lab).each()
-        samples = [line for line in lines if line["type"] == "sample" and line["t_unix_s"] > taps.began_unix_s]
+        samples = [
+            line
+            for line in lines
+            if line["type"] == "sample" and line["t_unix_s"] > taps.began_unix_s
+        ]
         ledgers = self._ledgers(taps, samples, host, case, session.outcome.lost_packets)
-        checks = [*session.checks, *_waits(session.outcome), *map(_host_losses, ledgers, ledgers.values())]
+        checks = [
+            *session.checks,
+            *_waits(session.outcome),
+            *map(_host_losses, ledgers, ledgers.values()),
+        ]
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
         # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
-        outcome = replace(session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None)
+        outcome = replace(
+            session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
+        )
         trace = traces.read(raw, case, outcome, link.plan) if is_traced else None
         marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
         # TCP goes through proxies alone. Nothing keeps programs of others from sending early data.
-        possible = case if isinstance(self.ends, SatperfPair) else case.model_copy(update={"zero_rtt": True})
-        outcome = physics.possible(outcome, possible, marks, link, has_proxies=self.ends.protocol == "tcp")
+        possible = (
+            case
+            if isinstance(self.ends, SatperfPair)
+            else case.model_copy(update={"zero_rtt": True})
+        )
+        outcome = physics.possible(
+            outcome, possible, marks, link, has_proxies=self.ends.protocol == "tcp"
+        )
         return replace(
             outcome,
             calibration=", ".join(check.name for check in checks if not check.ok),
@@ -101,48 +127,78 @@ class RealClock:
     def lacking(self, case: Case) -> str:
         """Return why the programs cannot run a case; empty if they can."""
         if case.neighbour:
-            return "the case has a second client behind the same address: it needs the virtual clock"
+            return (
+                "the case has a second client behind the same address: it needs the virtual clock"
+            )
         if case.is_for_satperf and not isinstance(self.ends, SatperfPair):
             return "the case sets options of satperf"
         return self.ends.unsupported_reason(case)
 
-    def sample_in(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
+    def sample_in(
+        self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event
+    ) -> Sample:
         """Run the programs in a lab that is up; of its calibration the sample has their waits for a core alone."""
         sample = self._transfer(up, what, _emptied(folder), halt, _Taps())
-        return replace(sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok))
+        return replace(
+            sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok)
+        )
 
     def _ledgers(
-        self, taps: "_Taps", samples: Sequence[Mapping[str, Any]], host: NetnsHost, case: Case, lost: int | None
+        self,
+        taps: "_Taps",
+        samples: Sequence[Mapping[str, Any]],
+        host: NetnsHost,
+        case: Case,
+        lost: int | None,
     ) -> dict[str, Ledger]:
         """Return the ledgers of both directions; none if a tap missed packets, or proxies split the connection."""
         if self.ends.protocol == "tcp" or not taps.is_complete or len(host.states) < 2:
             return {}
         payload = "forward" if case.direction == "download" else "return"
         made = {}
-        for direction, (sender, receiver) in {"forward": (SERVER, CLIENT), "return": (CLIENT, SERVER)}.items():
+        for direction, (sender, receiver) in {
+            "forward": (SERVER, CLIENT),
+            "return": (CLIENT, SERVER),
+        }.items():
             node = host.topology.node_of(Role(receiver))
-            errors = host.states[-1].nodes[node].buffer_errors - host.states[0].nodes[node].buffer_errors
+            errors = (
+                host.states[-1].nodes[node].buffer_errors - host.states[0].nodes[node].buffer_errors
+            )
             source = host.topology.address_of(Role(sender))
             sent, arrived = (
-                ledger.packets_from(taps.packets[side], IPv4Address(source)) for side in (sender, receiver)
+                ledger.packets_from(taps.packets[side], IPv4Address(source))
+                for side in (sender, receiver)
             )
             reported = lost if direction == payload else None
             made[direction] = ledger.of(direction, sent, arrived, samples, errors, reported)
         return made
 
     def _transfer(
-        self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event, taps: "_Taps"
+        self,
+        up: Lab,
+        what: tuple[Suite, Case, int],
+        folder: Path,
+        halt: threading.Event,
+        taps: "_Taps",
     ) -> Sample:
         """Start the server, then the client once or twice; return the sample of the last connection."""
         host = up.topology.address_of(Role.SERVER)
         with scratch.folder("check") as private:
-            keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
+            keys = pki.create(
+                private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC)
+            )
             request = TransferRequest(*what, host, keys, private / "endpoints")
-            sandboxes = {side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
+            sandboxes = {
+                side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)
+            }
             try:
-                halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)  # what the calibration has sent arrives
+                halt.wait(
+                    up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S
+                )  # what the calibration has sent arrives
                 with taps.running(up):
-                    found = _Sitting(self.ends, self.stop, halt, up, request, sandboxes, folder).sample()
+                    found = _Sitting(
+                        self.ends, self.stop, halt, up, request, sandboxes, folder
+                    ).sample()
                     halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
                 return found
             finally:
@@ -198,9 +254,13 @@ class _Sitting:
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
-            listens = lambda: server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)  # noqa: E731
+            listens = lambda: (
+                server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)
+            )  # noqa: E731
             if not wait(listens, START_S):
-                return self.request.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
+                return self.request.failed(
+                    f"the server does not listen on port {self.ends.port} after {START_S:g} s"
+                )
             if (gone := server.poll()) is not None:
                 return self._without_server(gone)
             result = self.request.failed("no connection was made")
@@ -209,7 +269,10 @@ class _Sitting:
                     self.halt.wait(self.request.case.second_after_s)
                 result, ended, seen = self._connection(server, number)
                 if result.status != "ok" and number + 1 < self.request.connections:
-                    return replace(self.request.failed(f"first transfer: {result.reason}"), status=result.status)
+                    return replace(
+                        self.request.failed(f"first transfer: {result.reason}"),
+                        status=result.status,
+                    )
             self._settle(server)
             return self._complete(result, server.stop(), ended, seen)
 
@@ -231,12 +294,16 @@ class _Sitting:
 
         wait(has_settled, SERVER_END_S)
 
-    def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
+    def _connection(
+        self, server: SandboxedProcess, number: int
+    ) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
         with Capture(self.up, *_interface(self.up, Role.CLIENT)).running(captured):
             if number == 0:  # changes count from the first transfer
                 self.up.start_timeline()
-            client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
+            client = self._start(
+                CLIENT, self.ends.client(self.request, number), f"client-{number}.log"
+            )
             with _running(client):
                 ended, why = self._await(server, client)
         seen = pcap.transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
@@ -251,20 +318,35 @@ class _Sitting:
     def _came_to_nothing(self, why: str) -> Sample:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
-    def _complete(self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
+    def _complete(
+        self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None
+    ) -> Sample:
         """Add what is measured without the programs' help: processor time and the captured packets."""
-        used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
+        used = {
+            "client": (client.cpu_s, client.waited_s),
+            "server": (server.cpu_s, server.waited_s),
+        }
         more: dict[str, Any] = {} if seen is None else {"last_packet_s": seen.last_packet_s}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
-            base = replace(base, symptoms=(*symptoms(seen, *_typical(self.up.plan), used), *base.symptoms))
-            folders, one_way_s = self.ends.qlog_folders(self.request), self.up.plan.rtt_ms.mean / 2000
+            base = replace(
+                base, symptoms=(*symptoms(seen, *_typical(self.up.plan), used), *base.symptoms)
+            )
+            folders, one_way_s = (
+                self.ends.qlog_folders(self.request),
+                self.up.plan.rtt_ms.mean / 2000,
+            )
             base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
         whole = replace(
-            base, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
-            client_wait_s=client.waited_s, server_wait_s=server.waited_s,
-            client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
-        )  # fmt: skip
+            base,
+            client_cpu_s=client.cpu_s,
+            server_cpu_s=server.cpu_s,
+            client_wait_s=client.waited_s,
+            server_wait_s=server.waited_s,
+            client_peak_bytes=client.peak_bytes,
+            server_peak_bytes=server.peak_bytes,
+            **more,
+        )
         return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
@@ -286,13 +368,20 @@ class _Sitting:
             privileges.chown_tree(own, box.uid)
         for mount in program.mounts:
             if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
-                raise NotStartedError(f"the {side} has replaced its folder {mount.source.name} by a link")
+                raise NotStartedError(
+                    f"the {side} has replaced its folder {mount.source.name} by a link"
+                )
             if mount.source.is_relative_to(self.request.pki.folder):
                 privileges.chown(mount.source, box.uid)
         box = replace(
-            box, place=place, mounts=(*program.mounts, *box.mounts), base=program.base,
-            capabilities=program.capabilities, hosts=program.hosts or box.hosts, directory=program.directory,
-        )  # fmt: skip
+            box,
+            place=place,
+            mounts=(*program.mounts, *box.mounts),
+            base=program.base,
+            capabilities=program.capabilities,
+            hosts=program.hosts or box.hosts,
+            directory=program.directory,
+        )
         return sandboxed.start(box, program.argv, program.environment, self.folder / log)
 
 
@@ -303,9 +392,15 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
     folder = request.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{request.host} {name}\n" for name in names)
-    seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
+    seconds = (
+        request.connections * (request.case.timeout_s + GRACE_S)
+        + (request.case.second_after_s or 0)
+        + START_S
+    )
     hosts = f"127.0.0.1 localhost\n{known}"
-    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds))
+    return Sandbox(
+        mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds)
+    )
 
 
 def _emptied(folder: Path) -> Path:
@@ -360,7 +455,10 @@ def _interface(up: Lab, role: Role) -> tuple[str, str]:
 def _listens(up: Lab, protocol: str, port: int) -> bool:
     """Return whether the server's namespace has a socket on the port."""
     node = up.topology.node_of(Role.SERVER)
-    return any(netns.inside(up.lab_id, node, _has_port, table, port) for table in (protocol, f"{protocol}6"))
+    return any(
+        netns.inside(up.lab_id, node, _has_port, table, port)
+        for table in (protocol, f"{protocol}6")
+    )
 
 
 def _has_port(table: str, port: int) -> bool:

@@ -22,19 +22,34 @@ from satlab.lab.pki import Pki
 
 SUITE = Suite.model_validate(
     {
-        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "schema": "satlab/suite/1",
+        "name": "test",
+        "source": "here",
+        "link": {"rtt_ms": 650, "queue_bdp": 1},
         "marks_mb": [1],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1], "direction": "upload"}],
+        "cases": [
+            {
+                "id": "a",
+                "forward_mbps": 10,
+                "return_mbps": 2,
+                "targets_s": [1],
+                "direction": "upload",
+            }
+        ],
     }
-)  # fmt: skip
+)
 
 
-REQUEST = TransferRequest(SUITE, SUITE.cases[0], 1, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints"))
+REQUEST = TransferRequest(
+    SUITE, SUITE.cases[0], 1, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints")
+)
 
 
 def test_what_a_pair_lacks_needs_no_lab(tmp_path: Path) -> None:
     nothing: Any = None
-    found = RealClock(CommandLinePair("x", ("c",), ("s",))).sample(SUITE, SUITE.cases[0], nothing, 1, tmp_path)
+    found = RealClock(CommandLinePair("x", ("c",), ("s",))).sample(
+        SUITE, SUITE.cases[0], nothing, 1, tmp_path
+    )
     assert (found.status, found.times_s) == ("unsupported", (None,)) and "uploads" in found.reason
     assert not list(tmp_path.iterdir())
 
@@ -47,25 +62,37 @@ def test_a_second_client_at_once_needs_the_virtual_clock(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("fields", [{"server": {"careful_resume": "on"}}, {"source_mbps": 20}])
-def test_a_case_with_options_of_satperf_is_not_taken_without_them(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_a_case_with_options_of_satperf_is_not_taken_without_them(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
     case = SUITE.cases[0].model_copy(update={"direction": "download", **fields})
     nothing: Any = None
-    found = RealClock(CommandLinePair("x", ("c",), ("s",))).sample(SUITE, case, nothing, 1, tmp_path)
+    found = RealClock(CommandLinePair("x", ("c",), ("s",))).sample(
+        SUITE, case, nothing, 1, tmp_path
+    )
     assert (found.status, found.reason) == ("unsupported", "the case sets options of satperf")
 
 
-def test_the_timeline_starts_with_the_first_of_two_transfers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeline_starts_with_the_first_of_two_transfers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Changes count from there, as under the virtual clock."""
     calls: list[str] = []
     up: Any = SimpleNamespace(start_timeline=lambda: calls.append("timeline"))
-    ends: Any = SimpleNamespace(port=1, client=lambda _, number: calls.append(f"client {number}"), sample=lambda *_: 0)
+    ends: Any = SimpleNamespace(
+        port=1, client=lambda _, number: calls.append(f"client {number}"), sample=lambda *_: 0
+    )
     capture = SimpleNamespace(running=lambda _: contextlib.nullcontext())
     for name, value in {
-        "Capture": lambda *_: capture, "_interface": lambda *_: ("client", "lan0"),
-        "_running": contextlib.nullcontext, "pcap": SimpleNamespace(read=lambda _: [], transfer_of=lambda *_: None),
-    }.items():  # fmt: skip
+        "Capture": lambda *_: capture,
+        "_interface": lambda *_: ("client", "lan0"),
+        "_running": contextlib.nullcontext,
+        "pcap": SimpleNamespace(read=lambda _: [], transfer_of=lambda *_: None),
+    }.items():
         monkeypatch.setattr(real_clock, name, value)
-    sitting = real_clock._Sitting(ends, threading.Event(), threading.Event(), up, REQUEST, {}, tmp_path)
+    sitting = real_clock._Sitting(
+        ends, threading.Event(), threading.Event(), up, REQUEST, {}, tmp_path
+    )
     monkeypatch.setattr(real_clock._Sitting, "_start", lambda *_: None)
     monkeypatch.setattr(real_clock._Sitting, "_await", lambda *_: (None, ""))
     for number in (0, 1):
@@ -82,17 +109,27 @@ def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path
 def test_the_return_link_is_counted() -> None:
     back = {"out_packets": 3, "out_bytes": 120}
     assert real_clock._returned([{"return": back}, {"return": back}, {"return": None}]) == {
-        "return_packets": 6, "return_bytes": 240,
-    }  # fmt: skip
+        "return_packets": 6,
+        "return_bytes": 240,
+    }
 
 
 @pytest.mark.parametrize(
-    ("losses", "is_ok"), [({"dropped": 50}, True), ({"lost": 50}, True), ({"buffer_errors": 50}, False)]
+    ("losses", "is_ok"),
+    [({"dropped": 50}, True), ({"lost": 50}, True), ({"buffer_errors": 50}, False)],
 )
 def test_packets_that_the_host_lost_mark_the_sample(losses: dict[str, int], is_ok: bool) -> None:
     gone = losses.get("dropped", 0) + losses.get("lost", 0)
-    counts = {"dropped": 0, "lost": 0, "buffer_errors": 0, "left": 1000 - gone, "arrived": 1000 - gone}
-    found = real_clock._host_losses("forward", Ledger(sent=1000, entered=1000, **{**counts, **losses}))
+    counts = {
+        "dropped": 0,
+        "lost": 0,
+        "buffer_errors": 0,
+        "left": 1000 - gone,
+        "arrived": 1000 - gone,
+    }
+    found = real_clock._host_losses(
+        "forward", Ledger(sent=1000, entered=1000, **{**counts, **losses})
+    )
     assert (found.name, found.ok) == ("host_loss_ratio.forward", is_ok)
 
 

@@ -63,7 +63,9 @@ class VirtualClock:
         if lacking := self.lacking(suite, case):
             return Sample(case.id, seed, "unsupported", lacking, (None,) * len(suite.marks_mb))
         with self.programs.running(raw, f"{case.id}-{seed}") as commands:
-            found = run(link, request | {"programs": commands}, raw, case, PROGRAMS_DEADLINE_S, self.stop)
+            found = run(
+                link, request | {"programs": commands}, raw, case, PROGRAMS_DEADLINE_S, self.stop
+            )
         return lockstep.with_output(found, raw, f"{case.id}-{seed}")
 
     def lacking(self, suite: Suite, case: Case) -> str:
@@ -72,7 +74,9 @@ class VirtualClock:
         return self.programs.unsupported_reason(case, request) if self.programs else ""
 
 
-def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:
+def transfer(
+    suite: Suite, case: Case, seed: int, client: Options, server: Options
+) -> dict[str, Any]:
     """Return the request for satvirtual (schemas/virtual-transfer.schema.json).
 
     The seed decides when the transfer starts, between 0 and 1 s: at any phase of a frame.
@@ -115,7 +119,9 @@ def run(
     link_file, transfer_file, outcome_file = (
         folder / f"{case.id}-{seed}.{kind}.json" for kind in ("link", "transfer", "outcome")
     )
-    link_file.write_text(case_link.for_virtual_clock(link, case, seed, request["start_s"], folder).to_json())
+    link_file.write_text(
+        case_link.for_virtual_clock(link, case, seed, request["start_s"], folder).to_json()
+    )
     transfer_file.write_text(json.dumps(request, indent=1))
     argv = [str(paths.SATVIRTUAL), "--link", link_file.name, "--transfer", transfer_file.name]
     done = _completed(argv, folder, deadline_s, stop or threading.Event())
@@ -136,9 +142,13 @@ def _completed(
     """Run satvirtual to its end. Raises HostError and StoppedError as `run`."""
     pipe = subprocess.PIPE
     try:
-        child = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+        child = subprocess.Popen(
+            argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
     except (FileNotFoundError, PermissionError) as error:
-        raise HostError(f"{argv[0]}: {error.strerror}", "build it: ./satlab --install virtual") from error
+        raise HostError(
+            f"{argv[0]}: {error.strerror}", "build it: ./satlab --install virtual"
+        ) from error
     with child:
         try:
             output, errors = _output(child, deadline_s, stop)
@@ -150,7 +160,9 @@ def _completed(
     return subprocess.CompletedProcess(argv, child.returncode, output, errors)
 
 
-def _output(child: subprocess.Popen[bytes], deadline_s: float, stop: threading.Event) -> tuple[bytes, bytes]:
+def _output(
+    child: subprocess.Popen[bytes], deadline_s: float, stop: threading.Event
+) -> tuple[bytes, bytes]:
     end = time.monotonic() + deadline_s
     while True:
         try:

@@ -76,7 +76,9 @@ class CommandLinePair(LabPair):
             return "uploads of external programs are not supported: nothing times their arrival"
         words = (*self.client_words, *self.server_words)
         if case.second_after_s is not None and not any("{state}" in word for word in words):
-            return "neither command has a {state} to keep a session, or what is known of the path, in"
+            return (
+                "neither command has a {state} to keep a session, or what is known of the path, in"
+            )
         return ""
 
     def server(self, request: TransferRequest) -> EndpointProgram:
@@ -88,7 +90,9 @@ class CommandLinePair(LabPair):
         for name in ("state", "qlog"):
             (request.folder / SERVER / name).mkdir()
         mounts = read_only(www, keys.server_cert, keys.server_key, *self.allow_read)
-        return EndpointProgram(_filled(self.server_words, request, SERVER), mounts, self.environment.get(SERVER, {}))
+        return EndpointProgram(
+            _filled(self.server_words, request, SERVER), mounts, self.environment.get(SERVER, {})
+        )
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client, with an empty folder for the download of each connection."""
@@ -102,13 +106,23 @@ class CommandLinePair(LabPair):
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         return {side: request.folder / side / "qlog" for side in (SERVER, CLIENT)}
 
-    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
+    def sample(
+        self,
+        request: TransferRequest,
+        number: int,
+        ended: ExitReport,
+        wire: CapturedTransfer | None,
+    ) -> Sample:
         if wire is None:
-            return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
+            return request.failed(
+                f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}"
+            )
         status, reason = self._outcome(request, number, ended, wire)
         # The headers of a complete transfer are spread over its payload. Those of an incomplete one are unknown.
         times = wire.times_s(request.marks, request.size if status == "ok" else wire.arrived_bytes)
-        return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
+        return Sample(
+            request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms
+        )
 
     def _outcome(
         self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer
@@ -122,11 +136,16 @@ class CommandLinePair(LabPair):
         if ended.reason:
             return "failed", ended.reason
         if any("{out}" in word for word in self.client_words):
-            fault = compare(request.folder / CLIENT / _out(number), [request.folder / "www" / PAYLOAD])
+            fault = compare(
+                request.folder / CLIENT / _out(number), [request.folder / "www" / PAYLOAD]
+            )
             output = f"; its last output: {ended.output_tail}" if ended.output_tail else ""
             return ("failed", fault + output) if fault else ("ok", "")
         if wire.arrived_bytes < MIN_COMPLETE_SHARE * request.size:
-            return "failed", f"the client ended with status 0, but {wire.arrived_bytes} of {request.size} bytes arrived"
+            return (
+                "failed",
+                f"the client ended with status 0, but {wire.arrived_bytes} of {request.size} bytes arrived",
+            )
         return "ok", ""
 
 
@@ -152,16 +171,26 @@ def _out(number: int) -> str:
     return f"out-{number}" if number else "out"
 
 
-def _filled(words: tuple[str, ...], request: TransferRequest, side: str, number: int = 0) -> tuple[str, ...]:
+def _filled(
+    words: tuple[str, ...], request: TransferRequest, side: str, number: int = 0
+) -> tuple[str, ...]:
     """Replace placeholders; every word stays one word."""
     client, keys = request.folder / CLIENT, request.pki
     values = {
-        "host": request.host, "port": str(PORT), "name": NAME, "bytes": str(request.size), "path": f"/{PAYLOAD}",
-        "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(request.folder / "www"),
-        "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(client / _out(number)), "state": str(request.folder / side / "state"),
+        "host": request.host,
+        "port": str(PORT),
+        "name": NAME,
+        "bytes": str(request.size),
+        "path": f"/{PAYLOAD}",
+        "url": f"https://{NAME}:{PORT}/{PAYLOAD}",
+        "www": str(request.folder / "www"),
+        "cert": str(keys.server_cert),
+        "key": str(keys.server_key),
+        "ca": str(keys.ca_cert),
+        "out": str(client / _out(number)),
+        "state": str(request.folder / side / "state"),
         "qlog": str(request.folder / side / "qlog"),
-    }  # fmt: skip
+    }
     return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in words)
 
 
@@ -179,15 +208,22 @@ def parse(
     texts = {"--client-cmd": client or "", "--server-cmd": server or ""}
     words: list[tuple[str, ...]] = []
     needed = [path.resolve() for path in allow_read]
-    faults = [Fault("--allow-read", f"{path} does not exist") for path in allow_read if not path.exists()]
+    faults = [
+        Fault("--allow-read", f"{path} does not exist") for path in allow_read if not path.exists()
+    ]
     for option, text in texts.items():
         try:
             split = shlex.split(text)
         except ValueError as error:
             faults.append(Fault(option, str(error)))
             continue
-        unknown = {name for word in split for name in _PLACEHOLDER.findall(word)} - PLACEHOLDERS.keys()
-        faults += [Fault(option, f"{{{name}}} is unknown", ", ".join(PLACEHOLDERS)) for name in sorted(unknown)]
+        unknown = {
+            name for word in split for name in _PLACEHOLDER.findall(word)
+        } - PLACEHOLDERS.keys()
+        faults += [
+            Fault(option, f"{{{name}}} is unknown", ", ".join(PLACEHOLDERS))
+            for name in sorted(unknown)
+        ]
         program = shutil.which(split[0]) if split else None
         if program is None:
             reason = f"{split[0]} is not a program" if split else "is missing"
@@ -206,7 +242,11 @@ def parse(
 
 def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
     """Leave out what every sandbox has."""
-    return tuple(path for path in dict.fromkeys(files) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
+    return tuple(
+        path
+        for path in dict.fromkeys(files)
+        if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",))
+    )
 
 
 def ngtcp2() -> CommandLinePair:
@@ -218,14 +258,30 @@ def ngtcp2() -> CommandLinePair:
     places = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
     programs = [shutil.which(name, path=places) for name in ("gtlsclient", "gtlsserver")]
     if None in programs:
-        raise HostError("ngtcp2's programs are not installed", "apt-get install ngtcp2-client ngtcp2-server")
+        raise HostError(
+            "ngtcp2's programs are not installed", "apt-get install ngtcp2-client ngtcp2-server"
+        )
     client, server = map(str, programs)
     quiet = ("--quiet", "--no-quic-dump", "--no-http-dump", "--qlog-dir={qlog}")
-    windows = ("--max-data=64M", "--max-stream-data-bidi-local=64M", "--max-window=64M", "--max-stream-window=64M")
+    windows = (
+        "--max-data=64M",
+        "--max-stream-data-bidi-local=64M",
+        "--max-window=64M",
+        "--max-stream-window=64M",
+    )
     state = ("--session-file={state}/session", "--tp-file={state}/parameters", "--download={out}")
     return CommandLinePair(
         f"ngtcp2 {_version('ngtcp2-client')}",
-        (client, *quiet, *windows, *state, "--exit-on-all-streams-close", "{host}", "{port}", "{url}"),
+        (
+            client,
+            *quiet,
+            *windows,
+            *state,
+            "--exit-on-all-streams-close",
+            "{host}",
+            "{port}",
+            "{url}",
+        ),
         (server, *quiet, "--htdocs={www}", "{host}", "{port}", "{key}", "{cert}"),
     )
 
@@ -233,6 +289,8 @@ def ngtcp2() -> CommandLinePair:
 def _version(package: str) -> str:
     argv = ["dpkg-query", "--show", "--showformat=${Version}", package]
     try:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True).stdout.partition("+")[0]
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.partition("+")[0]
     except (OSError, subprocess.SubprocessError):
         return "of unknown version"

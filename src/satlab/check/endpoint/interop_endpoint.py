@@ -93,7 +93,9 @@ class InteropPair:
                     if one.network == own.network and name != endpoint
                 }
                 if changed:
-                    nodes[name] = nodes[name].model_copy(update={"interfaces": nodes[name].interfaces | changed})
+                    nodes[name] = nodes[name].model_copy(
+                        update={"interfaces": nodes[name].interfaces | changed}
+                    )
         return lab.model_copy(update={"nodes": nodes, "networks": networks})
 
     def unsupported_reason(self, case: Case) -> str:
@@ -111,35 +113,53 @@ class InteropPair:
         www.mkdir()
         source = random.Random(request.seed)  # noqa: S311 - names and files, not secrets
         for size in file_sizes(request):
-            name = "".join(source.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=request.case.name_length))
+            name = "".join(
+                source.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=request.case.name_length)
+            )
             (www / name).write_bytes(source.randbytes(size))
         return self._program(SERVER, request, request.case.server_test or _test(request))
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         return self._program(CLIENT, request, _test(request), number)
 
-    def _program(self, role: str, request: TransferRequest, test: str, number: int = 0) -> EndpointProgram:
+    def _program(
+        self, role: str, request: TransferRequest, test: str, number: int = 0
+    ) -> EndpointProgram:
         folder = request.folder / role
         if number == 0:  # once the program has run, nothing is written to its folders
             _make_folders(folder, request.pki, request.connections)
         mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
         mounts += [*_mounts(folder, FOLDERS, number), *_work(folder, self.images[role])]
-        urls = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((request.folder / "www").iterdir()))
+        urls = " ".join(
+            f"https://server4:{PORT}/{file.name}"
+            for file in sorted((request.folder / "www").iterdir())
+        )
         return self._script(role, test, urls, mounts)
 
     def _script(self, role: str, test: str, urls: str, mounts: list[Mount]) -> EndpointProgram:
         """Return the image's command with the environment of the contract."""
         image = self.images[role]
         contract = {
-            "ROLE": role, "TESTCASE": test, "REQUESTS": urls, "CLIENT_PARAMS": "", "SERVER_PARAMS": "",
-            "SSLKEYLOGFILE": "/logs/keys.log", "QLOGDIR": "/logs/qlog/", "PROTOCOLS": "", "CRON": "",
+            "ROLE": role,
+            "TESTCASE": test,
+            "REQUESTS": urls,
+            "CLIENT_PARAMS": "",
+            "SERVER_PARAMS": "",
+            "SSLKEYLOGFILE": "/logs/keys.log",
+            "QLOGDIR": "/logs/qlog/",
+            "PROTOCOLS": "",
+            "CRON": "",
             STATE_VARIABLE: "/state/",
-        }  # fmt: skip
+        }
         return EndpointProgram(
-            image.config.argv, (*image.mounts, *mounts),
+            image.config.argv,
+            (*image.mounts, *mounts),
             {**image.config.environment, **contract, **self.environment.get(role, {})},
-            image.base, CAPABILITIES, image.config.directory, hosts(),
-        )  # fmt: skip
+            image.base,
+            CAPABILITIES,
+            image.config.directory,
+            hosts(),
+        )
 
     @contextlib.contextmanager
     def path(self, up: Lab, request: TransferRequest, folder: Path) -> Iterator[list[str]]:
@@ -166,9 +186,13 @@ class InteropPair:
             mounts = [*_mounts(own, ("www", *FOLDERS)), *_work(own, self.images[role])]
             program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
             box = replace(
-                box, place=up.place(up.topology.node_of(Role(role))), mounts=program.mounts, base=program.base,
-                capabilities=program.capabilities, directory=program.directory,
-            )  # fmt: skip
+                box,
+                place=up.place(up.topology.node_of(Role(role))),
+                mounts=program.mounts,
+                base=program.base,
+                capabilities=program.capabilities,
+                directory=program.directory,
+            )
             try:
                 log = folder / f"compliance-{role}.log"
                 running = sandboxed.start(box, program.argv, program.environment, log)
@@ -180,14 +204,24 @@ class InteropPair:
         outcome = ended.reason or "it ended with status 0"
         return f"not compliant: the {role} must refuse an unknown test case with status {NOT_SUPPORTED}; {outcome}"
 
-    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
+    def sample(
+        self,
+        request: TransferRequest,
+        number: int,
+        ended: ExitReport,
+        wire: CapturedTransfer | None,
+    ) -> Sample:
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
         if wire is None:
-            return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
+            return request.failed(
+                f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}"
+            )
         status, reason = self._verdict(request, number, wire, ended.reason)
         size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
-        return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
+        return Sample(
+            request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms
+        )
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         """Return the folders that are $QLOGDIR in the sandboxes."""
@@ -196,19 +230,29 @@ class InteropPair:
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         return {}
 
-    def _verdict(self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str) -> tuple[Status, str]:
+    def _verdict(
+        self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str
+    ) -> tuple[Status, str]:
         """Judge a client, which failed by itself if `ended` says why; none passes without files and packets."""
         fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")
-        phases = evidence.key_phases(wire, [request.folder / side / "logs" / "keys.log" for side in (CLIENT, SERVER)])
+        phases = evidence.key_phases(
+            wire, [request.folder / side / "logs" / "keys.log" for side in (CLIENT, SERVER)]
+        )
         if phases is None:
             return "unsupported", "key phases cannot be read: no key log that fits the packets"
         idle = [side for side, seen in phases.items() if 1 not in seen]
-        return ("failed", f"no key update: the {idle[0]} sent no packet of key phase 1") if idle else ("ok", "")
+        return (
+            ("failed", f"no key update: the {idle[0]} sent no packet of key phase 1")
+            if idle
+            else ("ok", "")
+        )
 
     def _fault(self, request: TransferRequest, number: int, wire: CapturedTransfer) -> str:
-        fault = compare(request.folder / CLIENT / _downloads(number), (request.folder / "www").iterdir())
+        fault = compare(
+            request.folder / CLIENT / _downloads(number), (request.folder / "www").iterdir()
+        )
         if fault:
             return fault
         handshakes, expected = len(wire.server_ids), request.case.handshakes
@@ -239,14 +283,21 @@ def _make_folders(own: Path, keys: Pki, connections: int = 1) -> None:
     """Make an endpoint's folders, with the certificates under the names of the contract."""
     for name in (*FOLDERS, WORK, *map(_downloads, range(1, connections))):
         (own / name).mkdir()
-    for name, file in {"cert.pem": keys.server_cert, "priv.key": keys.server_key, "ca.pem": keys.ca_cert}.items():
+    for name, file in {
+        "cert.pem": keys.server_cert,
+        "priv.key": keys.server_key,
+        "ca.pem": keys.ca_cert,
+    }.items():
         shutil.copyfile(file, own / "certs" / name)
 
 
 def _mounts(own: Path, names: Sequence[str], number: int = 0) -> list[Mount]:
     """Mount folders at their names, those for downloads of a connection at /downloads."""
     folders = {name: _downloads(number) if name == "downloads" else name for name in names}
-    return [Mount(own / folder, f"/{name}", writable=name in WRITABLE) for name, folder in folders.items()]
+    return [
+        Mount(own / folder, f"/{name}", writable=name in WRITABLE)
+        for name, folder in folders.items()
+    ]
 
 
 def _work(own: Path, image: Image) -> list[Mount]:
@@ -262,12 +313,18 @@ def _work(own: Path, image: Image) -> list[Mount]:
 
 def hosts() -> str:
     """Return the hosts file of both endpoints."""
-    names = [(CLIENT_ADDRESS, "client client4"), (CLIENT_GATEWAY, "sim"), (SERVER_ADDRESS, " ".join(NAMES))]
+    names = [
+        (CLIENT_ADDRESS, "client client4"),
+        (CLIENT_GATEWAY, "sim"),
+        (SERVER_ADDRESS, " ".join(NAMES)),
+    ]
     return "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for address, name in names)
 
 
 @contextlib.contextmanager
-def opened(client: Path, server: Path | None = None, environment: Environment | None = None) -> Iterator[InteropPair]:
+def opened(
+    client: Path, server: Path | None = None, environment: Environment | None = None
+) -> Iterator[InteropPair]:
     """Open the endpoints of a pair; without `server` one endpoint is both. `environment`: more variables, by role.
 
     Raises:

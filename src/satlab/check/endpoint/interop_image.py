@@ -55,7 +55,12 @@ def opened(endpoint: Path) -> Iterator[Image]:
             root.mkdir()
             config = oci.unpack(endpoint, root)
             if config.argv:
-                yield Image(endpoint.stem, root.resolve(), config=config, held=_held(root.resolve(), config.directory))
+                yield Image(
+                    endpoint.stem,
+                    root.resolve(),
+                    config=config,
+                    held=_held(root.resolve(), config.directory),
+                )
                 return
         else:
             root, config = endpoint, _DEFAULT
@@ -67,7 +72,10 @@ def opened(endpoint: Path) -> Iterator[Image]:
         if (root / "usr").is_dir():
             yield Image(endpoint.name, root.resolve(), config=config)
             return
-        config, held = replace(config, directory=FOLDER), {file.name: file for file in sorted(root.resolve().iterdir())}
+        config, held = (
+            replace(config, directory=FOLDER),
+            {file.name: file for file in sorted(root.resolve().iterdir())},
+        )
         yield Image(endpoint.resolve().name, Path("/"), _files(root, own), config, held)
 
 
@@ -89,7 +97,11 @@ def _held(root: Path, directory: str) -> dict[str, Path] | None:
     if place == root or place.resolve() != place or not place.is_dir():
         return None
     entries = {entry.name: _followed(root, entry) for entry in sorted(place.iterdir())}
-    found = {name: entry for name, entry in entries.items() if entry.is_relative_to(root) and entry.exists()}
+    found = {
+        name: entry
+        for name, entry in entries.items()
+        if entry.is_relative_to(root) and entry.exists()
+    }
     return found if len(entries) <= MAX_HELD else None
 
 
@@ -98,4 +110,6 @@ def _followed(root: Path, entry: Path) -> Path:
     if not entry.is_symlink():
         return entry
     target = entry.readlink()
-    return (root / target.relative_to("/") if target.is_absolute() else entry.parent / target).resolve()
+    return (
+        root / target.relative_to("/") if target.is_absolute() else entry.parent / target
+    ).resolve()

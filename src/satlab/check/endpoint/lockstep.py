@@ -60,18 +60,28 @@ class LockstepPair:
         with scratch.folder("lockstep") as own:
             root = own / "root"
             root.mkdir()
-            yield {side: self._command(side, own, root, f"{name}.{side}.log") for side in (CLIENT, SERVER)}
+            yield {
+                side: self._command(side, own, root, f"{name}.{side}.log")
+                for side in (CLIENT, SERVER)
+            }
 
     def _command(self, side: str, own: Path, root: Path, log: str) -> dict[str, Any]:
         mounts = tuple(Mount(path) for path in self.allow_read)
         box = Sandbox(mounts=mounts, name=side, directory=sandbox.HOME, limits=Limits(LIMIT_S))
         variables = {"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8"}
         argv = [*box.argv(own / f"{side}.json", root), *self.words[side]]
-        return {"argv": argv, "environment": variables | dict(self.environment.get(side, {})), "log": log}
+        return {
+            "argv": argv,
+            "environment": variables | dict(self.environment.get(side, {})),
+            "log": log,
+        }
 
 
 def parse(
-    client: str | None, server: str | None, allow_read: Iterable[Path] = (), environment: Environment | None = None
+    client: str | None,
+    server: str | None,
+    allow_read: Iterable[Path] = (),
+    environment: Environment | None = None,
 ) -> LockstepPair:
     """Parse the commands of both programs. The folder of each program, and files named in a command, are readable.
 
@@ -80,7 +90,9 @@ def parse(
     """
     words, faults = {}, []
     needed = [path.resolve() for path in allow_read]
-    faults += [Fault("--allow-read", f"{path} does not exist") for path in needed if not path.exists()]
+    faults += [
+        Fault("--allow-read", f"{path} does not exist") for path in needed if not path.exists()
+    ]
     for side, text in {CLIENT: client or "", SERVER: server or ""}.items():
         try:
             split = shlex.split(text)
@@ -93,7 +105,10 @@ def parse(
             faults.append(Fault(f"--virtual-{side}", reason, "both commands are needed"))
             continue
         files = {word: str(Path(word).absolute()) for word in split[1:] if Path(word).is_file()}
-        words[side] = (str(Path(program).absolute()), *(files.get(word, word) for word in split[1:]))
+        words[side] = (
+            str(Path(program).absolute()),
+            *(files.get(word, word) for word in split[1:]),
+        )
         needed += [Path(program).resolve().parent, *(Path(file) for file in files.values())]
     if faults:
         raise ConfigError("the programs of the virtual clock", faults)
@@ -101,7 +116,10 @@ def parse(
 
 
 def each_pair(
-    clients: Sequence[str], servers: Sequence[str], allow_read: Sequence[Path], environment: Environment
+    clients: Sequence[str],
+    servers: Sequence[str],
+    allow_read: Sequence[Path],
+    environment: Environment,
 ) -> list[LockstepPair]:
     """Return each client with each server; none if nothing is named.
 
@@ -111,7 +129,9 @@ def each_pair(
     if not clients and not servers:
         return []
     return [
-        parse(client, server, allow_read, environment) for client in clients or (None,) for server in servers or (None,)
+        parse(client, server, allow_read, environment)
+        for client in clients or (None,)
+        for server in servers or (None,)
     ]
 
 
@@ -127,7 +147,12 @@ def needs_root() -> bool:
         variables = {"PATH": paths.STANDARD_PATH}
         try:
             done = subprocess.run(
-                argv, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=2 * TRIAL_S, check=False
+                argv,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=2 * TRIAL_S,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
             return True
@@ -141,7 +166,9 @@ def with_output(found: Sample, raw: Path, name: str) -> Sample:
     if found.status != "failed" or side not in (CLIENT, SERVER) or not log.is_file():
         return found
     lines = log.read_text(errors="replace").split("\n")[-4:]
-    printable = ("".join(one if one.isprintable() else " " for one in line).strip() for line in lines)
+    printable = (
+        "".join(one if one.isprintable() else " " for one in line).strip() for line in lines
+    )
     tail = " | ".join(printable).strip(" |")[-TAIL_CHARACTERS:]
     return replace(found, reason=f"{found.reason}: {tail}") if tail else found
 

@@ -49,11 +49,18 @@ def unpack(archive: Path, target: Path) -> ImageConfig:
             limit = _Limit()
             manifest = _manifest(image)
             for layer in manifest["layers"]:
-                with _blob(image, layer["digest"]) as data, tarfile.open(fileobj=data, mode="r|*") as members:
+                with (
+                    _blob(image, layer["digest"]) as data,
+                    tarfile.open(fileobj=data, mode="r|*") as members,
+                ):
                     for member in members:
                         limit.count(member)
                         _apply(members, member, target)
-            return _config(_json(image, _blob_path(manifest["config"]["digest"]))) if "config" in manifest else _NONE
+            return (
+                _config(_json(image, _blob_path(manifest["config"]["digest"])))
+                if "config" in manifest
+                else _NONE
+            )
     except _INVALID as error:
         raise ConfigError(
             f"{archive} is not an OCI archive: {error}", hint="skopeo copy ... oci-archive:FILE"
@@ -61,8 +68,16 @@ def unpack(archive: Path, target: Path) -> ImageConfig:
 
 
 _INVALID = (
-    tarfile.TarError, OSError, ValueError, KeyError, IndexError, EOFError, TypeError, AttributeError, zlib.error
-)  # fmt: skip
+    tarfile.TarError,
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    zlib.error,
+)
 _NONE = ImageConfig()
 
 
@@ -80,7 +95,9 @@ def _config(document: Mapping[str, Any]) -> ImageConfig:
 def _texts(value: object) -> tuple[str, ...]:
     """Return a list of texts that can be words of a command line; empty for null."""
     texts = [] if value is None else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) and "\0" not in text for text in texts):
+    if not isinstance(texts, list) or not all(
+        isinstance(text, str) and "\0" not in text for text in texts
+    ):
         raise ValueError("its configuration has a value that is not a text")
     return tuple(texts)
 
@@ -104,7 +121,11 @@ def _manifest(image: tarfile.TarFile) -> dict[str, Any]:
         if "layers" in document:
             return document
         manifests = document["manifests"]
-        matching = [one for one in manifests if one.get("platform", {}).get("architecture", machine) == machine]
+        matching = [
+            one
+            for one in manifests
+            if one.get("platform", {}).get("architecture", machine) == machine
+        ]
         if not matching:
             raise ValueError(f"it has no image for {machine}")
         document = _json(image, _blob_path(matching[0]["digest"]))

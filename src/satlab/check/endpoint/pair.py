@@ -109,13 +109,21 @@ class EndpointPair(Protocol):
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client for connection `number`, from 0."""
 
-    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
+    def sample(
+        self,
+        request: TransferRequest,
+        number: int,
+        ended: ExitReport,
+        wire: CapturedTransfer | None,
+    ) -> Sample:
         """Return the sample of a connection: from the client's exit and files, and the packets (None: none)."""
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         """Return the folders where endpoints leave qlog files, by side; no entry for a side without qlog."""
 
-    def path(self, up: Lab, request: TransferRequest, folder: Path) -> AbstractContextManager[list[str]]:
+    def path(
+        self, up: Lab, request: TransferRequest, folder: Path
+    ) -> AbstractContextManager[list[str]]:
         """Set up the path between the endpoints for a block; the list has faults found before or after it."""
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
@@ -139,7 +147,9 @@ class LabPair:
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         return {}
 
-    def path(self, up: Lab, request: TransferRequest, folder: Path) -> AbstractContextManager[list[str]]:
+    def path(
+        self, up: Lab, request: TransferRequest, folder: Path
+    ) -> AbstractContextManager[list[str]]:
         return contextlib.nullcontext([])
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:

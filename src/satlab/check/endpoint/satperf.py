@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, read_only
+from satlab.check.endpoint.pair import (
+    CLIENT,
+    NAME,
+    PORT,
+    SERVER,
+    EndpointProgram,
+    LabPair,
+    TransferRequest,
+    read_only,
+)
 from satlab.check.samples import Options, Sample, Status
 from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.suite import Case
@@ -35,7 +44,9 @@ class SatperfPair(LabPair):
     def unsupported_reason(self, case: Case) -> str:
         if case.sends_early_data and self.library != "quiche":
             return f"satperf cannot keep a session for the next run with {self.library}"
-        if self.library != "quinn" and any(_resumes(self._options(case, side)) for side in (CLIENT, SERVER)):
+        if self.library != "quinn" and any(
+            _resumes(self._options(case, side)) for side in (CLIENT, SERVER)
+        ):
             return f"satperf offers Careful Resume with quinn, not with {self.library}"
         return ""
 
@@ -43,15 +54,40 @@ class SatperfPair(LabPair):
         keys = request.pki
         argv = [str(paths.SATPERF), "server", "--listen", f"{request.host}:{PORT}"]
         argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
-        argv += ["--output", str(request.folder / SERVER / "server.jsonl"), *self._stack_options(request, SERVER)]
+        argv += [
+            "--output",
+            str(request.folder / SERVER / "server.jsonl"),
+            *self._stack_options(request, SERVER),
+        ]
         if (folder := self.qlog_folders(request).get(SERVER)) is not None:
             argv += ["--qlog", str(folder)]
-        return EndpointProgram(tuple(argv), read_only(paths.SATPERF, keys.server_cert, keys.server_key))
+        return EndpointProgram(
+            tuple(argv), read_only(paths.SATPERF, keys.server_cert, keys.server_key)
+        )
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        argv = [str(paths.SATPERF), "client", "--connect", f"{request.host}:{PORT}", "--server-name", NAME]
-        argv += ["--ca", str(request.pki.ca_cert), "--bytes", str(request.size), "--direction", request.case.direction]
-        argv += ["--timeout", f"{request.case.timeout_s:g}", "--output", str(_client_file(request, number))]
+        argv = [
+            str(paths.SATPERF),
+            "client",
+            "--connect",
+            f"{request.host}:{PORT}",
+            "--server-name",
+            NAME,
+        ]
+        argv += [
+            "--ca",
+            str(request.pki.ca_cert),
+            "--bytes",
+            str(request.size),
+            "--direction",
+            request.case.direction,
+        ]
+        argv += [
+            "--timeout",
+            f"{request.case.timeout_s:g}",
+            "--output",
+            str(_client_file(request, number)),
+        ]
         if request.case.source_mbps is not None:
             argv += ["--source-mbps", f"{request.case.source_mbps:g}"]
         if request.case.sends_early_data:
@@ -66,7 +102,9 @@ class SatperfPair(LabPair):
 
     def _options(self, case: Case, side: str) -> Options:
         """Return the options of a side: those of the command line are stronger than the case's."""
-        of_case, own = (case.client, self.options[0]) if side == CLIENT else (case.server, self.options[1])
+        of_case, own = (
+            (case.client, self.options[0]) if side == CLIENT else (case.server, self.options[1])
+        )
         return {**of_case, **own}
 
     def _stack_options(self, request: TransferRequest, side: str) -> list[str]:
@@ -74,10 +112,20 @@ class SatperfPair(LabPair):
         options = dict(self._options(request.case, side))
         if _resumes(options):
             options.setdefault("resume_state", str(request.folder / side / STATE))
-        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        words = [
+            word
+            for name, value in options.items()
+            for word in (f"--{name.replace('_', '-')}", str(value))
+        ]
         return ["--stack", self.library, *words]
 
-    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
+    def sample(
+        self,
+        request: TransferRequest,
+        number: int,
+        ended: ExitReport,
+        wire: CapturedTransfer | None,
+    ) -> Sample:
         """Read the client's file; it has the server's lines, too."""
         lines = read_json_lines(_client_file(request, number))
         return sample_of(request, lines, ended.reason or "the client left no summary")
@@ -105,7 +153,9 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
         status = "censored"
     times: tuple[float | None, ...] = (None,) * len(request.marks)
     # Each side's times count from its own start, the suite's from the client's.
-    later_s = {side: start["t_unix_s"] - starts["client"]["t_unix_s"] for side, start in starts.items()}
+    later_s = {
+        side: start["t_unix_s"] - starts["client"]["t_unix_s"] for side, start in starts.items()
+    }
     if receiver:
         side = receiver["side"]
         intervals = [line for line in lines if line["type"] == "interval" and line["side"] == side]

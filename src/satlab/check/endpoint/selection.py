@@ -34,7 +34,9 @@ def built_in(stack: str, client: Options, server: Options) -> EndpointPair:
     if stack in ("quinn", "quiche"):
         return SatperfPair(stack, (client, server))
     if client or server:
-        raise ConfigError(f"--client and --server are options of satperf; {stack} has none", hint="omit them")
+        raise ConfigError(
+            f"--client and --server are options of satperf; {stack} has none", hint="omit them"
+        )
     return _WITHOUT_OPTIONS[stack]()
 
 
@@ -63,20 +65,34 @@ class External:
             ConfigError: a command or an endpoint is invalid, one side is missing, or more than one kind is named.
             HostError: the programs of the built-in stack are not installed.
         """
-        client, server = self.client_endpoint or self.endpoint, self.server_endpoint or self.endpoint
+        client, server = (
+            self.client_endpoint or self.endpoint,
+            self.server_endpoint or self.endpoint,
+        )
         if self.stack:
             if self.client_cmd or self.server_cmd or client or server:
-                raise ConfigError("--stack excludes commands and endpoints", hint="omit one of them")
+                raise ConfigError(
+                    "--stack excludes commands and endpoints", hint="omit one of them"
+                )
             return contextlib.nullcontext(built_in(self.stack, {}, {}))
         if client is None and server is None:
             return contextlib.nullcontext(
-                command_line.parse(self.client_cmd, self.server_cmd, self.allow_read, self.environment)
+                command_line.parse(
+                    self.client_cmd, self.server_cmd, self.allow_read, self.environment
+                )
             )
         if self.client_cmd or self.server_cmd:
-            raise ConfigError("endpoints exclude --client-cmd and --server-cmd", hint="omit one of them")
+            raise ConfigError(
+                "endpoints exclude --client-cmd and --server-cmd", hint="omit one of them"
+            )
         if client is None or server is None:
-            raise ConfigError("one endpoint is missing", hint="--client-endpoint and --server-endpoint, or --endpoint")
-        return interop_endpoint.opened(client, None if client == server else server, self.environment)
+            raise ConfigError(
+                "one endpoint is missing",
+                hint="--client-endpoint and --server-endpoint, or --endpoint",
+            )
+        return interop_endpoint.opened(
+            client, None if client == server else server, self.environment
+        )
 
 
 def each_pair(named: External, clients: Sequence[Path], servers: Sequence[Path]) -> list[External]:
@@ -97,9 +113,13 @@ def environment(client: Sequence[str], server: Sequence[str]) -> Environment:
     """
     wrong = [text for text in (*client, *server) if not _VARIABLE.fullmatch(text)]
     if wrong:
-        raise ConfigError("variables of an endpoint", [Fault(text, "is not NAME=VALUE") for text in wrong])
+        raise ConfigError(
+            "variables of an endpoint", [Fault(text, "is not NAME=VALUE") for text in wrong]
+        )
     sides = {CLIENT: client, SERVER: server}
-    return {side: dict(text.split("=", 1) for text in texts) for side, texts in sides.items() if texts}
+    return {
+        side: dict(text.split("=", 1) for text in texts) for side, texts in sides.items() if texts
+    }
 
 
 def options(pairs: Sequence[str]) -> Options:
@@ -110,8 +130,13 @@ def options(pairs: Sequence[str]) -> Options:
     """
     parts = [text.partition("=") for text in pairs]
     faults = [
-        Fault(text, "is not NAME=VALUE") for text, part in zip(pairs, parts, strict=True) if not (part[0] and part[2])
+        Fault(text, "is not NAME=VALUE")
+        for text, part in zip(pairs, parts, strict=True)
+        if not (part[0] and part[2])
     ]
     if faults:
         raise ConfigError("options of an endpoint", faults, "e.g. --client initial-window=32")
-    return {name.replace("-", "_"): int(value) if value.isdecimal() else value for name, _, value in parts}
+    return {
+        name.replace("-", "_"): int(value) if value.isdecimal() else value
+        for name, _, value in parts
+    }

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check.endpoint.pair import CLIENT, PORT, EndpointProgram, LabPair, TransferRequest, read_only
+from satlab.check.endpoint.pair import (
+    CLIENT,
+    PORT,
+    EndpointProgram,
+    LabPair,
+    TransferRequest,
+    read_only,
+)
 from satlab.check.samples import Sample, Status
 from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.suite import Case
@@ -68,25 +75,40 @@ class TcpPepPair(LabPair):
         return _python("server", {"host": request.host, "port": PORT})
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        transfer = {"direction": request.case.direction, "bytes": request.size, "marks": request.marks}
+        transfer = {
+            "direction": request.case.direction,
+            "bytes": request.size,
+            "marks": request.marks,
+        }
         place = {"host": request.host, "port": PORT, "output": str(_file(request, number))}
         return _python("client", {**place, **transfer, "timeout_s": request.case.timeout_s})
 
-    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
+    def sample(
+        self,
+        request: TransferRequest,
+        number: int,
+        ended: ExitReport,
+        wire: CapturedTransfer | None,
+    ) -> Sample:
         lines = read_json_lines(_file(request, number))
         if not lines:
             return request.failed(ended.reason or "the client wrote no result")
         [result] = lines
-        status: Status = "ok" if result["bytes"] >= request.size else "censored" if result["late"] else "failed"
+        status: Status = (
+            "ok" if result["bytes"] >= request.size else "censored" if result["late"] else "failed"
+        )
         reached = [time - result["began"] for time in result["reached"]]
         first = result["first"]
         reason = "" if status == "ok" else f"{result['bytes']} of {request.size} bytes arrived"
         return Sample(
-            request.case.id, request.seed, status, reason,
+            request.case.id,
+            request.seed,
+            status,
+            reason,
             (*reached, *(None,) * (len(request.marks) - len(reached))),
             handshake_ms=(result["connected"] - result["began"]) * 1000,
             time_to_first_byte_ms=None if first is None else (first - result["began"]) * 1000,
-        )  # fmt: skip
+        )
 
     @contextlib.contextmanager
     def path(self, up: Lab, request: TransferRequest, folder: Path) -> Iterator[list[str]]:
@@ -97,7 +119,9 @@ class TcpPepPair(LabPair):
             peps.enter_context(Capture(up, *_sender(up, request)).running(folder / _CAPTURE))
             for node in nodes:
                 preset = PRESETS.get(self.preset or "")
-                up.set_congestion_control(node, "cubic", preset.initial_window if preset else INITIAL_WINDOW)
+                up.set_congestion_control(
+                    node, "cubic", preset.initial_window if preset else INITIAL_WINDOW
+                )
                 if preset:
                     up.set_tcp_buffers(node, preset.receive_max, preset.send_max)
                 peps.enter_context(pep.proxy(up, node, [], folder / node, engine="haproxy"))
@@ -109,7 +133,11 @@ class TcpPepPair(LabPair):
         """Return the share of bytes that the sending proxy retransmitted over the satellite link."""
         share = pcap.tcp_retransmitted_share(pcap.read(folder / _CAPTURE))
         source = "packets at the proxy"
-        return {} if share is None else {"retransmitted_share": share, "sources": {"retransmitted_share": source}}
+        return (
+            {}
+            if share is None
+            else {"retransmitted_share": share, "sources": {"retransmitted_share": source}}
+        )
 
 
 def _sender(up: Lab, request: TransferRequest) -> tuple[str, str]:

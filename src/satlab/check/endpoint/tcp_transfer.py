@@ -31,7 +31,9 @@ def serve(request: dict[str, Any]) -> None:
 def run_client(request: dict[str, Any]) -> dict[str, Any]:
     """Run the transfer and return the receiver's result with the client's times."""
     began = time.time()
-    with socket.create_connection((request["host"], request["port"]), timeout=request["timeout_s"]) as connection:
+    with socket.create_connection(
+        (request["host"], request["port"]), timeout=request["timeout_s"]
+    ) as connection:
         connected = time.time()
         connection.sendall(json.dumps(request).encode() + b"\n")
         if request["direction"] == "download":

@@ -22,10 +22,13 @@ DONE = ExitReport(0, "", 0.1, 1 << 20, "")
 
 def request(folder: Path, **case: Any) -> TransferRequest:
     document = {
-        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "schema": "satlab/suite/1",
+        "name": "test",
+        "source": "here",
+        "link": {"rtt_ms": 650, "queue_bdp": 1},
         "marks_mb": [0.05, 0.1],
         "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }  # fmt: skip
+    }
     for side in (SERVER, CLIENT):
         (folder / side).mkdir()
     read = Suite.model_validate(document)
@@ -36,7 +39,8 @@ def captured(size: int, lasted_s: float = 10.0) -> CapturedTransfer:
     sent = [Datagram(0.0, False, 1200, ("initial",)), Datagram(0.6, True, 1200, ("initial",))]
     step = (lasted_s - 1) / (size // 1000)
     return CapturedTransfer(
-        UDP, (*sent, *(Datagram(1 + n * step, True, 1000, ("1-rtt",)) for n in range(size // 1000 + 1)))
+        UDP,
+        (*sent, *(Datagram(1 + n * step, True, 1000, ("1-rtt",)) for n in range(size // 1000 + 1))),
     )
 
 
@@ -72,16 +76,28 @@ def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:
 
 
 def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_path: Path) -> None:
-    pair, transfer = CommandLinePair("x", ("c", "{state}"), ("s", "{state}")), request(tmp_path, second_after_s=10)
-    server, *clients = pair.server(transfer).argv, pair.client(transfer, 0).argv, pair.client(transfer, 1).argv
+    pair, transfer = (
+        CommandLinePair("x", ("c", "{state}"), ("s", "{state}")),
+        request(tmp_path, second_after_s=10),
+    )
+    server, *clients = (
+        pair.server(transfer).argv,
+        pair.client(transfer, 0).argv,
+        pair.client(transfer, 1).argv,
+    )
     assert server[1] == str(tmp_path / SERVER / "state") and Path(server[1]).is_dir()
-    assert [words[1] for words in clients] == [str(tmp_path / CLIENT / "state")] * 2 and Path(clients[0][1]).is_dir()
+    assert [words[1] for words in clients] == [str(tmp_path / CLIENT / "state")] * 2 and Path(
+        clients[0][1]
+    ).is_dir()
     for only_one in (("c", "{state}"), ("s",)), (("c",), ("s", "{state}")):
         assert not CommandLinePair("x", *only_one).unsupported_reason(transfer.case)
 
 
 def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
-    pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path, second_after_s=10)
+    pair, transfer = (
+        CommandLinePair("x", ("c", "{out}"), ("s",)),
+        request(tmp_path, second_after_s=10),
+    )
     (tmp_path / "victim").mkdir()
     first = pair.client(transfer, 0).argv
     for name in ("out", "out-1", "state", "qlog"):
@@ -92,8 +108,13 @@ def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path
         os.chown(tmp_path / CLIENT, 1234, 1234)
     second = pair.client(transfer, 1).argv
     assert first[1] != second[1] and Path(second[1]).is_symlink()
-    assert (tmp_path / "victim").stat().st_uid == os.geteuid() and not list((tmp_path / "victim").iterdir())
-    assert "folder for downloads is missing" in pair.sample(transfer, 1, DONE, captured(103_000)).reason
+    assert (tmp_path / "victim").stat().st_uid == os.geteuid() and not list(
+        (tmp_path / "victim").iterdir()
+    )
+    assert (
+        "folder for downloads is missing"
+        in pair.sample(transfer, 1, DONE, captured(103_000)).reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +127,10 @@ def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path
             "(99 bytes, the server's has 100000); its last output: no room",
         ),
         (lambda out: (out / "more").write_bytes(b""), "'more' was not requested"),
-        (lambda out: ((out / "payload").unlink(), (out / "payload").symlink_to("/etc/passwd")), "payload is missing"),
+        (
+            lambda out: ((out / "payload").unlink(), (out / "payload").symlink_to("/etc/passwd")),
+            "payload is missing",
+        ),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
@@ -119,14 +143,21 @@ def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
     found = pair.sample(transfer, 0, replace(DONE, output_tail="no room"), captured(103_000))
     assert found.status == ("failed" if words else "ok") and words in found.reason
     if not words:
-        assert found.times_s[1] == pytest.approx(10.0, abs=0.1) and found.times_s[0] == pytest.approx(5.5, abs=0.1)
+        assert found.times_s[1] == pytest.approx(10.0, abs=0.1) and found.times_s[
+            0
+        ] == pytest.approx(5.5, abs=0.1)
 
 
 @pytest.mark.parametrize(
     ("ended", "wire", "status", "words"),
     [
         (DONE, captured(50_000), "failed", "ended with status 0, but 51000 of 100000"),
-        (ExitReport(1, "", 0.1, 1, "no route"), captured(103_000), "failed", "it ended with status 1: no route"),
+        (
+            ExitReport(1, "", 0.1, 1, "no route"),
+            captured(103_000),
+            "failed",
+            "it ended with status 1: no route",
+        ),
         (ExitReport(-11, "", 0.1, 1, ""), captured(50_000), "failed", "signal 11"),
         (
             ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""),
@@ -134,7 +165,12 @@ def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
             "censored",
             "within 315 s",
         ),
-        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), captured(50_000, 20.0), "failed", "it stalled"),
+        (
+            ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""),
+            captured(50_000, 20.0),
+            "failed",
+            "it stalled",
+        ),
         (DONE, None, "failed", "the client sent nothing"),
     ],
 )

@@ -55,7 +55,10 @@ def image(path: Path, *layers: bytes, config: Any = None, **changes: Any) -> Pat
     if config is not None:
         manifest["config"] = {"digest": "sha256:c"}
     index = {"manifests": [{"digest": "sha256:m", "platform": {"architecture": machine}}]} | changes
-    blobs = {"index.json": json.dumps(index).encode(), "blobs/sha256/m": json.dumps(manifest).encode()}
+    blobs = {
+        "index.json": json.dumps(index).encode(),
+        "blobs/sha256/m": json.dumps(manifest).encode(),
+    }
     blobs["blobs/sha256/c"] = json.dumps({"config": config}).encode()
     blobs |= {f"blobs/sha256/{n}": data for n, data in enumerate(layers)}
     with tarfile.open(path, "w") as tar:
@@ -74,8 +77,19 @@ def unpacked(tmp_path: Path, *layers: bytes) -> Path:
 
 
 def test_layers_are_applied_in_order(tmp_path: Path) -> None:
-    lower = layer(("usr/bin", None), ("usr/bin/a", b"1"), ("bin", ("link", "usr/bin")), ("old/x", b""), ("gone", b""))
-    upper = layer(("bin/b", b"2"), (".wh.gone", b""), ("old/.wh..wh..opq", b""), ("usr/bin/c", ("hard", "usr/bin/a")))
+    lower = layer(
+        ("usr/bin", None),
+        ("usr/bin/a", b"1"),
+        ("bin", ("link", "usr/bin")),
+        ("old/x", b""),
+        ("gone", b""),
+    )
+    upper = layer(
+        ("bin/b", b"2"),
+        (".wh.gone", b""),
+        ("old/.wh..wh..opq", b""),
+        ("usr/bin/c", ("hard", "usr/bin/a")),
+    )
     root = unpacked(tmp_path, lower, upper)
     found = {str(path.relative_to(root)) for path in root.rglob("*")}
     assert found == {"usr", "usr/bin", "usr/bin/a", "usr/bin/b", "usr/bin/c", "bin", "old"}
@@ -94,11 +108,15 @@ def test_layers_are_applied_in_order(tmp_path: Path) -> None:
         [("a", ("link", "b")), ("b", ("link", "a")), ("a/out", b"x")],
     ],
 )
-def test_t04_t11_an_image_is_unpacked_in_its_folder_alone(members: list[Member], tmp_path: Path) -> None:
+def test_t04_t11_an_image_is_unpacked_in_its_folder_alone(
+    members: list[Member], tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("secret")
     try:
         root = unpacked(tmp_path, layer(*members))
-        assert not any(path.is_file() and path.read_bytes() == b"secret" for path in root.rglob("*"))
+        assert not any(
+            path.is_file() and path.read_bytes() == b"secret" for path in root.rglob("*")
+        )
     except ConfigError:
         pass
     assert {path.name for path in tmp_path.iterdir()} == {"secret", "root", "image.tar"}
@@ -115,7 +133,10 @@ def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         oci.unpack(tmp_path / "x", tmp_path)
     other = [{"digest": "sha256:m", "platform": {"architecture": "vax"}}]
-    for file in (image(tmp_path / "a", manifests=other), image(tmp_path / "b", manifests=[{"digest": "../m"}])):
+    for file in (
+        image(tmp_path / "a", manifests=other),
+        image(tmp_path / "b", manifests=[{"digest": "../m"}]),
+    ):
         with pytest.raises(ConfigError):
             oci.unpack(file, tmp_path)
 
@@ -133,31 +154,57 @@ def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
             },
             ImageConfig(("./run_endpoint.sh", "-v"), {"PATH": "/quic-go:/bin", "A": "b=c"}, "/q"),
         ),
-        ({"Entrypoint": None, "Cmd": ["/run_endpoint.sh"], "Env": None}, ImageConfig(("/run_endpoint.sh",))),
+        (
+            {"Entrypoint": None, "Cmd": ["/run_endpoint.sh"], "Env": None},
+            ImageConfig(("/run_endpoint.sh",)),
+        ),
     ],
 )
 def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    assert oci.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), root) == found
+    assert (
+        oci.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), root)
+        == found
+    )
 
 
 @pytest.mark.parametrize(
     "config",
-    [{"WorkingDir": "/a/../.."}, {"WorkingDir": "a"}, {"Entrypoint": [1]}, {"Env": "PATH"}, {"Cmd": ["a\0"]}, [1]],
+    [
+        {"WorkingDir": "/a/../.."},
+        {"WorkingDir": "a"},
+        {"Entrypoint": [1]},
+        {"Env": "PATH"},
+        {"Cmd": ["a\0"]},
+        [1],
+    ],
 )
 def test_t37_a_hostile_image_configuration_is_refused(config: Any, tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with pytest.raises(ConfigError):
-        oci.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), tmp_path / "root")
+        oci.unpack(
+            image(tmp_path / "image.tar", layer(("usr", None)), config=config), tmp_path / "root"
+        )
 
 
 # --- endpoints ------------------------------------------------------------------------------------------------------
 
 
 def request(folder: Path, **case: Any) -> TransferRequest:
-    fixed = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "transfer", "files_bytes": [100, 200]}
-    document = {"schema": "satlab/suite/1", "name": "t", "source": "x", "link": {"rtt_ms": 600, "queue_bdp": 1}}
+    fixed = {
+        "id": "a",
+        "forward_mbps": 10,
+        "return_mbps": 2,
+        "test": "transfer",
+        "files_bytes": [100, 200],
+    }
+    document = {
+        "schema": "satlab/suite/1",
+        "name": "t",
+        "source": "x",
+        "link": {"rtt_ms": 600, "queue_bdp": 1},
+    }
     read = Suite.model_validate(document | {"cases": [fixed | case]})
     keys = Pki(folder / "pki", "")
     keys.folder.mkdir()
@@ -165,15 +212,25 @@ def request(folder: Path, **case: Any) -> TransferRequest:
         file.write_text("PEM")
     for side in (SERVER, CLIENT):
         (folder / side).mkdir()
-    return TransferRequest(read, read.cases[0], 7, str(interop_endpoint.SERVER_ADDRESS), keys, folder)
+    return TransferRequest(
+        read, read.cases[0], 7, str(interop_endpoint.SERVER_ADDRESS), keys, folder
+    )
 
 
 def test_the_lab_has_the_addresses_of_the_contract() -> None:
     with interop_endpoint.opened(SCRIPT) as found:
         lab = found.topology()
-    addresses = {(n, i): str(e.address) for n, node in lab.nodes.items() for i, e in node.interfaces.items()}
-    assert addresses["client", "eth0"] == "193.167.0.100" and addresses["proxy-st", "lan0"] == "193.167.0.2"
-    assert addresses["server", "eth0"] == "193.167.100.100" and addresses["proxy-gw", "inet0"] == "193.167.100.2"
+    addresses = {
+        (n, i): str(e.address) for n, node in lab.nodes.items() for i, e in node.interfaces.items()
+    }
+    assert (
+        addresses["client", "eth0"] == "193.167.0.100"
+        and addresses["proxy-st", "lan0"] == "193.167.0.2"
+    )
+    assert (
+        addresses["server", "eth0"] == "193.167.100.100"
+        and addresses["proxy-gw", "inet0"] == "193.167.100.2"
+    )
     subnets = {str(route.destination) for route in topology.routes(lab)["client"]}
     assert "193.167.100.0/24" in subnets and "198.18.1.0/24" not in subnets
 
@@ -186,12 +243,21 @@ def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> No
     assert (client.environment["ROLE"], client.environment["TESTCASE"]) == ("client", "keyupdate")
     urls = client.environment["REQUESTS"].split()
     assert len(urls) == 2 and all(url.startswith("https://server4:443/") for url in urls)
-    assert {file.name for file in (tmp_path / "www").iterdir()} == {url.rpartition("/")[2] for url in urls}
+    assert {file.name for file in (tmp_path / "www").iterdir()} == {
+        url.rpartition("/")[2] for url in urls
+    }
     places = {bind.target: bind.writable for bind in server.mounts}
-    assert places.items() >= {"/www": False, "/certs": False, "/logs": True, "/run_endpoint.sh": False}.items()
+    assert (
+        places.items()
+        >= {"/www": False, "/certs": False, "/logs": True, "/run_endpoint.sh": False}.items()
+    )
     assert {bind.target: bind.writable for bind in client.mounts}["/downloads"] is True
     assert "/setup.sh" in places and server.argv == ("/run_endpoint.sh",)
-    assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == ["ca.pem", "cert.pem", "priv.key"]
+    assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == [
+        "ca.pem",
+        "cert.pem",
+        "priv.key",
+    ]
 
 
 def test_a_second_download_has_the_first_one_s_state_and_an_empty_folder(tmp_path: Path) -> None:
@@ -201,7 +267,10 @@ def test_a_second_download_has_the_first_one_s_state_and_an_empty_folder(tmp_pat
     server, *clients = pair.server(transfer), pair.client(transfer, 0), pair.client(transfer, 1)
     assert {one.environment["TESTCASE"] for one in (server, *clients)} == {"second-download"}
     folders = [{bind.target: bind for bind in one.mounts} for one in (server, *clients)]
-    assert all(one["/state"].writable for one in folders) and server.environment["STATEDIR"] == "/state/"
+    assert (
+        all(one["/state"].writable for one in folders)
+        and server.environment["STATEDIR"] == "/state/"
+    )
     # Each side has its own, the same for both connections.
     assert folders[1]["/state"] == folders[2]["/state"] != folders[0]["/state"]
     assert folders[1]["/downloads"].source != folders[2]["/downloads"].source
@@ -212,20 +281,37 @@ def test_a_second_download_has_the_first_one_s_state_and_an_empty_folder(tmp_pat
 
 
 def test_a_test_case_of_the_runner_has_no_second_download(tmp_path: Path) -> None:
-    assert pair_of_one().unsupported_reason(request(tmp_path, test="transfer", second_after_s=10).case)
+    assert pair_of_one().unsupported_reason(
+        request(tmp_path, test="transfer", second_after_s=10).case
+    )
 
 
 def test_an_image_starts_as_its_configuration_has_it(tmp_path: Path) -> None:
     """As those of quic-go, whose script lies in its working directory and finds its programs by PATH."""
-    config = {"Entrypoint": ["./run_endpoint.sh"], "Env": ["PATH=/quic-go:/bin", "ROLE=none"], "WorkingDir": "/quic-go"}
-    archive = image(tmp_path / "quic-go.tar", layer(("usr", None), ("quic-go/run_endpoint.sh", b"")), config=config)
+    config = {
+        "Entrypoint": ["./run_endpoint.sh"],
+        "Env": ["PATH=/quic-go:/bin", "ROLE=none"],
+        "WorkingDir": "/quic-go",
+    }
+    archive = image(
+        tmp_path / "quic-go.tar",
+        layer(("usr", None), ("quic-go/run_endpoint.sh", b"")),
+        config=config,
+    )
     transfer = request(tmp_path)
     variables = {CLIENT: {"CLIENT_PARAMS": "--window 5", "QUIC_GO_X": "1"}}
     with interop_endpoint.opened(archive, SCRIPT, variables) as pair:
         server, client = pair.server(transfer), pair.client(transfer, 0)
-    assert (pair.name, client.argv, client.directory) == ("quic-go to ngtcp2", ("./run_endpoint.sh",), "/quic-go")
+    assert (pair.name, client.argv, client.directory) == (
+        "quic-go to ngtcp2",
+        ("./run_endpoint.sh",),
+        "/quic-go",
+    )
     assert (client.environment["PATH"], client.environment["ROLE"]) == ("/quic-go:/bin", "client")
-    assert (client.environment["CLIENT_PARAMS"], client.environment["QUIC_GO_X"]) == ("--window 5", "1")
+    assert (client.environment["CLIENT_PARAMS"], client.environment["QUIC_GO_X"]) == (
+        "--window 5",
+        "1",
+    )
     assert client.base != server.base == Path("/") and server.argv == ("/run_endpoint.sh",)
     assert server.environment["CLIENT_PARAMS"] == "" and "PATH" not in server.environment
 
@@ -234,16 +320,27 @@ def test_the_working_directory_is_writable_and_has_the_files_of_the_image(tmp_pa
     """aioquic's script writes its session ticket there. A link that leads out of the image is not followed."""
     (tmp_path / "secret").write_text("secret")
     members = [
-        ("usr", None), ("a/run.sh", b""), ("b/x", b"x"), ("a/in", ("link", "/b/x")), ("a/near", ("link", "../b")),
-        ("a/out", ("link", "../../secret")), ("a/gone", ("link", "/none")),
-    ]  # fmt: skip
+        ("usr", None),
+        ("a/run.sh", b""),
+        ("b/x", b"x"),
+        ("a/in", ("link", "/b/x")),
+        ("a/near", ("link", "../b")),
+        ("a/out", ("link", "../../secret")),
+        ("a/gone", ("link", "/none")),
+    ]
     config = {"Entrypoint": ["./run.sh"], "WorkingDir": "/a"}
     transfer = request(tmp_path)
-    with interop_endpoint.opened(image(tmp_path / "a.tar", layer(*members), config=config), SCRIPT) as pair:
+    with interop_endpoint.opened(
+        image(tmp_path / "a.tar", layer(*members), config=config), SCRIPT
+    ) as pair:
         server, client = pair.server(transfer), pair.client(transfer, 0)
         mounts = {bind.target: bind for bind in client.mounts if bind.target.startswith("/a")}
         assert mounts["/a"].writable and not any(mounts["/a"].source.iterdir())
-        found = {name: bind.source.relative_to(client.base) for name, bind in mounts.items() if name != "/a"}
+        found = {
+            name: bind.source.relative_to(client.base)
+            for name, bind in mounts.items()
+            if name != "/a"
+        }
         assert not any(bind.writable for name, bind in mounts.items() if name != "/a")
     assert {name: str(path) for name, path in found.items()} == {
         "/a/run.sh": "a/run.sh",
@@ -282,15 +379,30 @@ def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(("role", "test"), [("server", "invented"), ("client", "invented"), ("server", "keyupdate")])
-def test_the_script_of_ngtcp2_refuses_unsupported_test_cases(role: str, test: str, tmp_path: Path) -> None:
-    text = (SCRIPT / "run_endpoint.sh").read_text().replace("/setup.sh", ":").replace("/wait-for-it.sh", ":")
+@pytest.mark.parametrize(
+    ("role", "test"), [("server", "invented"), ("client", "invented"), ("server", "keyupdate")]
+)
+def test_the_script_of_ngtcp2_refuses_unsupported_test_cases(
+    role: str, test: str, tmp_path: Path
+) -> None:
+    text = (
+        (SCRIPT / "run_endpoint.sh")
+        .read_text()
+        .replace("/setup.sh", ":")
+        .replace("/wait-for-it.sh", ":")
+    )
     (tmp_path / "run.sh").write_text(text)
     names = ("REQUESTS", "SERVER_PARAMS", "CLIENT_PARAMS", "QLOGDIR")
-    environment = {"ROLE": role, "TESTCASE": test, "PATH": "/usr/bin:/bin"} | dict.fromkeys(names, "")
+    environment = {"ROLE": role, "TESTCASE": test, "PATH": "/usr/bin:/bin"} | dict.fromkeys(
+        names, ""
+    )
     bash = shutil.which("bash") or "bash"
     done = subprocess.run(
-        [bash, str(tmp_path / "run.sh")], env=environment, capture_output=True, timeout=20, check=False
+        [bash, str(tmp_path / "run.sh")],
+        env=environment,
+        capture_output=True,
+        timeout=20,
+        check=False,
     )
     assert done.returncode == 127, done.stderr
 
@@ -301,7 +413,9 @@ def pair_of_one() -> InteropPair:
 
 def captured(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
     first = Datagram(0.0, False, 1200, ("initial",))
-    initials = [Datagram(0.6 + n, True, 1200, ("initial",), (name,)) for n, name in enumerate(names)]
+    initials = [
+        Datagram(0.6 + n, True, 1200, ("initial",), (name,)) for n, name in enumerate(names)
+    ]
     others = [Datagram(3.0, True, 100, (kind,)) for kind in kinds]
     return CapturedTransfer(UDP, (first, *initials, *others, Datagram(4.0, True, 320, ("1-rtt",))))
 
@@ -339,7 +453,11 @@ def test_handshakes_and_retries_are_checked(
     ],
 )
 def test_a_key_update_is_not_believed_without_evidence(
-    phases: dict[str, set[int]] | None, status: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phases: dict[str, set[int]] | None,
+    status: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     transfer, pair = request(tmp_path, key_update=True), pair_of_one()
     pair.server(transfer)

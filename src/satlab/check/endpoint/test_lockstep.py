@@ -36,7 +36,11 @@ def test_a_pair_is_named_by_its_scripts_and_reads_them(tmp_path: Path) -> None:
 def test_every_fault_of_the_commands_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         lockstep.parse("'", "/no/such/program", [tmp_path / "none"])
-    assert [fault.place for fault in caught.value.faults] == ["--allow-read", "--virtual-client", "--virtual-server"]
+    assert [fault.place for fault in caught.value.faults] == [
+        "--allow-read",
+        "--virtual-client",
+        "--virtual-server",
+    ]
     with pytest.raises(ConfigError, match="virtual clock") as caught:
         lockstep.parse("cat", None)
     assert "is missing" in str(caught.value.faults[0])
@@ -46,13 +50,19 @@ def test_what_programs_cannot_do_has_its_reason() -> None:
     pair = lockstep.parse("cat", "cat")
     assert pair.unsupported_reason(case(), PLAIN) == ""
     assert "rate of the application" in pair.unsupported_reason(case(source_mbps=2), PLAIN)
-    assert "options of satperf" in pair.unsupported_reason(case(), PLAIN | {"server": {"initial_window": 32}})
+    assert "options of satperf" in pair.unsupported_reason(
+        case(), PLAIN | {"server": {"initial_window": 32}}
+    )
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "expected"),
     [
-        ("failed", "the server: it ended with status 1", "the server: it ended with status 1: no key | bye"),
+        (
+            "failed",
+            "the server: it ended with status 1",
+            "the server: it ended with status 1: no key | bye",
+        ),
         ("failed", "the client: no answer", "the client: no answer"),
         ("failed", "wrong payload: 3 bytes", "wrong payload: 3 bytes"),
         ("ok", "", ""),
@@ -62,12 +72,17 @@ def test_a_failed_program_s_last_output_is_in_the_reason(
     status: Any, reason: str, expected: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a-1.server.log").write_text("no\x1bkey\nbye\n")
-    assert lockstep.with_output(Sample("a", 1, status, reason, (None,)), tmp_path, "a-1").reason == expected
+    assert (
+        lockstep.with_output(Sample("a", 1, status, reason, (None,)), tmp_path, "a-1").reason
+        == expected
+    )
 
 
 def test_a_request_with_programs_follows_its_schema(tmp_path: Path) -> None:
     request = virtual_clock.transfer(virtual_clock_suite(), case(targets_s=[None]), 3, {}, {})
-    programs = {side: {"argv": ["cat"], "environment": {"A": "b"}, "log": f"{side}.log"} for side in PLAIN}
+    programs = {
+        side: {"argv": ["cat"], "environment": {"A": "b"}, "log": f"{side}.log"} for side in PLAIN
+    }
     schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
     jsonschema.validate(request | {"programs": programs}, schema)
     with pytest.raises(jsonschema.ValidationError):
@@ -79,10 +94,14 @@ def virtual_clock_suite() -> Any:
 
     return Suite.model_validate(
         {
-            "schema": "satlab/suite/1", "name": "t", "source": "x", "link": {"rtt_ms": 650, "queue_bdp": 1},
-            "marks_mb": [1], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None]}],
+            "schema": "satlab/suite/1",
+            "name": "t",
+            "source": "x",
+            "link": {"rtt_ms": 650, "queue_bdp": 1},
+            "marks_mb": [1],
+            "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None]}],
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,17 @@ from satlab.lab.pki import Pki
 
 def request(**case: Any) -> TransferRequest:
     document = {
-        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [1, 2], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }  # fmt: skip
+        "schema": "satlab/suite/1",
+        "name": "test",
+        "source": "here",
+        "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "marks_mb": [1, 2],
+        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
+    }
     read = Suite.model_validate(document)
-    return TransferRequest(read, read.cases[0], 7, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints"))
+    return TransferRequest(
+        read, read.cases[0], 7, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints")
+    )
 
 
 def lines(
@@ -34,25 +40,48 @@ def lines(
         found.append({"type": "start", "side": side, "role": role, "t_unix_s": start})
         if role == "receiver":
             for end, count in ((1.0, 500_000), (1.1, 1_000_000), (1.2, 500_000)):
-                found.append({"type": "interval", "side": side, "t_s": end, "interval_s": 0.1, "bytes": count})
+                found.append(
+                    {
+                        "type": "interval",
+                        "side": side,
+                        "t_s": end,
+                        "interval_s": 0.1,
+                        "bytes": count,
+                    }
+                )
         found.append(
             {
-                "type": "summary", "side": side, "status": status, "reason": reason, "handshake_ms": 650.0,
-                "time_to_first_byte_ms": 1300.0, "reached_2mb_s": 1.2 if role == "receiver" else None,
-                "sent_packets": 9, "lost_packets": 1, "acks_sent": 4, "data_equal": equal,
+                "type": "summary",
+                "side": side,
+                "status": status,
+                "reason": reason,
+                "handshake_ms": 650.0,
+                "time_to_first_byte_ms": 1300.0,
+                "reached_2mb_s": 1.2 if role == "receiver" else None,
+                "sent_packets": 9,
+                "lost_packets": 1,
+                "acks_sent": 4,
+                "data_equal": equal,
             }
-        )  # fmt: skip
+        )
     return found
 
 
 def test_a_download_is_timed_by_the_client() -> None:
     found = satperf.sample_of(request(), lines("client"), "")
     assert found.status == "ok" and found.times_s == pytest.approx((1.05, 1.2))
-    assert (found.handshake_ms, found.sent_datagrams, found.lost_packets, found.acks) == (650.0, 9, 1, 4)
+    assert (found.handshake_ms, found.sent_datagrams, found.lost_packets, found.acks) == (
+        650.0,
+        9,
+        1,
+        4,
+    )
 
 
 def test_an_upload_is_timed_by_the_server_from_the_client_s_start() -> None:
-    assert satperf.sample_of(request(direction="upload"), lines("server"), "").times_s == pytest.approx((1.55, 1.7))
+    assert satperf.sample_of(
+        request(direction="upload"), lines("server"), ""
+    ).times_s == pytest.approx((1.55, 1.7))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +92,9 @@ def test_an_upload_is_timed_by_the_server_from_the_client_s_start() -> None:
         ({"equal": False}, "failed", "the received data differs from the sent data"),
     ],
 )
-def test_an_incomplete_transfer_has_its_reason(changes: dict[str, Any], status: str, reason: str) -> None:
+def test_an_incomplete_transfer_has_its_reason(
+    changes: dict[str, Any], status: str, reason: str
+) -> None:
     found = satperf.sample_of(request(), lines("client", **changes), "")
     assert (found.status, found.reason) == (status, reason)
 
@@ -76,13 +107,23 @@ def test_a_client_without_a_summary_fails_with_its_reason(tmp_path: Path) -> Non
 
 def test_commands_have_options_and_request() -> None:
     pair = SatperfPair("quiche", ({"initial_window": 32}, {"congestion_control": "bbr"}))
-    client, server = pair.client(request(second_after_s=10, direction="upload"), 0).argv, pair.server(request()).argv
-    for flag, value in (("--initial-window", "32"), ("--bytes", "2000000"), ("--zero-rtt", "endpoints/client/session")):
-        assert client[client.index(flag) + 1] == value
-    assert server[server.index("--congestion-control") + 1] == "bbr" and "--initial-window" not in server
-    assert not pair.unsupported_reason(request(second_after_s=10).case) and SatperfPair("quinn").unsupported_reason(
-        request(second_after_s=10).case
+    client, server = (
+        pair.client(request(second_after_s=10, direction="upload"), 0).argv,
+        pair.server(request()).argv,
     )
+    for flag, value in (
+        ("--initial-window", "32"),
+        ("--bytes", "2000000"),
+        ("--zero-rtt", "endpoints/client/session"),
+    ):
+        assert client[client.index(flag) + 1] == value
+    assert (
+        server[server.index("--congestion-control") + 1] == "bbr"
+        and "--initial-window" not in server
+    )
+    assert not pair.unsupported_reason(request(second_after_s=10).case) and SatperfPair(
+        "quinn"
+    ).unsupported_reason(request(second_after_s=10).case)
 
 
 def words(argv: tuple[str, ...], flag: str) -> str:
@@ -91,9 +132,14 @@ def words(argv: tuple[str, ...], flag: str) -> str:
 
 def test_a_case_s_options_reach_satperf_and_those_of_the_command_line_are_stronger() -> None:
     pair = SatperfPair("quinn", ({}, {"initial_window": 16}))
-    one = request(server={"initial_window": 32, "congestion_control": "reno"}, source_mbps=20, zero_rtt=False)
+    one = request(
+        server={"initial_window": 32, "congestion_control": "reno"}, source_mbps=20, zero_rtt=False
+    )
     server, client = pair.server(one).argv, pair.client(one, 0).argv
-    assert (words(server, "--initial-window"), words(server, "--congestion-control")) == ("16", "reno")
+    assert (words(server, "--initial-window"), words(server, "--congestion-control")) == (
+        "16",
+        "reno",
+    )
     assert words(client, "--source-mbps") == "20" and "--resume-state" not in server
 
 
@@ -102,15 +148,29 @@ def test_what_careful_resume_knows_is_in_a_folder_that_a_sample_s_connections_sh
     one = request(second_after_s=10, zero_rtt=False)
     server, client = pair.server(one).argv, pair.client(one, 1).argv
     assert words(server, "--careful-resume") == "on" and "--careful-resume" not in client
-    assert words(server, "--resume-state") == "endpoints/server/paths.json" and "--resume-state" not in client
+    assert (
+        words(server, "--resume-state") == "endpoints/server/paths.json"
+        and "--resume-state" not in client
+    )
     # Who sends remembers: at an upload the client, whose process is another one each time.
-    upload = request(second_after_s=10, zero_rtt=False, direction="upload", client={"careful_resume": "on"})
-    first, second = (words(SatperfPair("quinn").client(upload, number).argv, "--resume-state") for number in (0, 1))
+    upload = request(
+        second_after_s=10, zero_rtt=False, direction="upload", client={"careful_resume": "on"}
+    )
+    first, second = (
+        words(SatperfPair("quinn").client(upload, number).argv, "--resume-state")
+        for number in (0, 1)
+    )
     assert first == second == "endpoints/client/paths.json"
 
 
 def test_the_sender_s_phases_are_by_the_client_s_clock_and_in_words() -> None:
-    phase = {"t_s": 1.25, "phase": "unvalidated", "trigger": "cwnd_limited", "cwnd_bytes": 1, "pipe_size_bytes": 1}
+    phase = {
+        "t_s": 1.25,
+        "phase": "unvalidated",
+        "trigger": "cwnd_limited",
+        "cwnd_bytes": 1,
+        "pipe_size_bytes": 1,
+    }
     resumed = {"jump_bytes": 2_000_000, "lost_bytes": 0, "retreated": False, "phases": [phase]}
     output = lines("client")
     for line in output:
@@ -134,6 +194,8 @@ def test_a_library_without_careful_resume_does_not_support_the_case() -> None:
 def test_the_timeline_of_a_lab_starts_with_the_transfer(tmp_path: Path) -> None:
     case: Case = request(changes=[{"at_s": 5, "forward_mbps": 2}]).case
     read: suite.Suite = request().suite
-    link_request = case_link.for_lab(case_link.build(read, case, tmp_path), case, 3, tmp_path / "link.jsonl")
+    link_request = case_link.for_lab(
+        case_link.build(read, case, tmp_path), case, 3, tmp_path / "link.jsonl"
+    )
     assert link_request.timeline is not None and link_request.seed == 3
     assert (link_request.timeline.starts, link_request.timeline.steps[0].at_s) == ("on-request", 5)

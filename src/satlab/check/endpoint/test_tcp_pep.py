@@ -26,9 +26,13 @@ DONE = ExitReport(0, "", 0.1, 1, "")
 
 def request(folder: Path, **case: Any) -> TransferRequest:
     document = {
-        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [0.1, 1], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }  # fmt: skip
+        "schema": "satlab/suite/1",
+        "name": "test",
+        "source": "here",
+        "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "marks_mb": [0.1, 1],
+        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
+    }
     (folder / CLIENT).mkdir()
     read = Suite.model_validate(document)
     return TransferRequest(read, read.cases[0], 7, "127.0.0.1", Pki(Path("/pki"), ""), folder)
@@ -40,8 +44,15 @@ def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
         number = int(free.getsockname()[1])
     monkeypatch.setattr(tcp_pep, "PORT", number)
     server_request = json.dumps({"host": "127.0.0.1", "port": number})
-    with subprocess.Popen([sys.executable, "-I", "-S", str(tcp_pep._TRANSFER), "server", server_request]) as server:
-        assert wait(lambda: any(f":{number:04X}" in row for row in Path("/proc/net/tcp").read_text().split()), 10)
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", str(tcp_pep._TRANSFER), "server", server_request]
+    ) as server:
+        assert wait(
+            lambda: any(
+                f":{number:04X}" in row for row in Path("/proc/net/tcp").read_text().split()
+            ),
+            10,
+        )
         yield number
         server.terminate()
 
@@ -51,27 +62,50 @@ def test_a_transfer_is_timed_by_its_receiver(port: int, direction: str, tmp_path
     transfer = request(tmp_path, direction=direction)
     subprocess.run(TcpPepPair().client(transfer, 0).argv, check=True, timeout=20)
     found = TcpPepPair().sample(transfer, 0, DONE, None)
-    assert found.status == "ok" and found.handshake_ms is not None and found.time_to_first_byte_ms is not None
-    assert found.times_s[0] is not None and found.times_s[1] is not None and 0 < found.times_s[0] <= found.times_s[1]
+    assert (
+        found.status == "ok"
+        and found.handshake_ms is not None
+        and found.time_to_first_byte_ms is not None
+    )
+    assert (
+        found.times_s[0] is not None
+        and found.times_s[1] is not None
+        and 0 < found.times_s[0] <= found.times_s[1]
+    )
 
 
 def test_an_incomplete_transfer_is_not_a_success(tmp_path: Path) -> None:
     transfer = request(tmp_path)
-    result = {"began": 1.0, "connected": 1.6, "first": 2.3, "bytes": 200_000, "reached": [2.5], "late": True}
+    result = {
+        "began": 1.0,
+        "connected": 1.6,
+        "first": 2.3,
+        "bytes": 200_000,
+        "reached": [2.5],
+        "late": True,
+    }
     (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(result))
     found = TcpPepPair().sample(transfer, 0, DONE, None)
     assert (found.status, found.times_s) == ("censored", (1.5, None))
     (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(result | {"late": False}))
     assert TcpPepPair().sample(transfer, 0, DONE, None).status == "failed"
     nothing = TcpPepPair().sample(transfer, 1, ExitReport(1, "", 0, 0, "Connection refused"), None)
-    assert (nothing.status, nothing.reason) == ("failed", "it ended with status 1: Connection refused")
+    assert (nothing.status, nothing.reason) == (
+        "failed",
+        "it ended with status 1: Connection refused",
+    )
 
 
 def test_presets_are_those_of_the_paper() -> None:
-    assert {name: (one.initial_window, one.send_max, one.receive_max) for name, one in tcp_pep.PRESETS.items()} == {
-        "a": (10, 4_000_000, 6_000_000), "b": (100, 4_000_000, 6_000_000),
-        "c": (10, 33_000_000, 33_000_000), "d": (100, 33_000_000, 33_000_000),
-    }  # fmt: skip
+    assert {
+        name: (one.initial_window, one.send_max, one.receive_max)
+        for name, one in tcp_pep.PRESETS.items()
+    } == {
+        "a": (10, 4_000_000, 6_000_000),
+        "b": (100, 4_000_000, 6_000_000),
+        "c": (10, 33_000_000, 33_000_000),
+        "d": (100, 33_000_000, 33_000_000),
+    }
     assert [selection.built_in(f"tcp-pep{suffix}", {}, {}).name for suffix in ("", "-a", "-d")] == [
         "TCP with PEP (HAProxy, CUBIC, initial window 100)",
         "TCP with PEP A (HAProxy, CUBIC, initial window 10)",
@@ -79,9 +113,14 @@ def test_presets_are_those_of_the_paper() -> None:
     ]
 
 
-@pytest.mark.parametrize(("preset", "expected"), [(None, [("cubic", 100)]), ("c", [("cubic", 10), (33_000_000,) * 2])])
+@pytest.mark.parametrize(
+    ("preset", "expected"), [(None, [("cubic", 100)]), ("c", [("cubic", 10), (33_000_000,) * 2])]
+)
 def test_both_proxies_have_window_and_buffers_before_they_start(
-    preset: str | None, expected: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    preset: str | None,
+    expected: list[tuple[Any, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[tuple[Any, ...]] = []
     up: Any = SimpleNamespace(
@@ -89,7 +128,9 @@ def test_both_proxies_have_window_and_buffers_before_they_start(
         set_tcp_buffers=lambda node, *what: calls.append((node, *what)),
     )
     monkeypatch.setattr(tcp_pep, "_sender", lambda *_: ("proxy-gw", "lan0"))
-    monkeypatch.setattr(tcp_pep, "Capture", lambda *_: SimpleNamespace(running=lambda _: contextlib.nullcontext()))
+    monkeypatch.setattr(
+        tcp_pep, "Capture", lambda *_: SimpleNamespace(running=lambda _: contextlib.nullcontext())
+    )
 
     def proxy(_: Any, node: str, *__: Any, **___: Any) -> contextlib.AbstractContextManager[None]:
         calls.append((node, "starts"))
@@ -101,4 +142,6 @@ def test_both_proxies_have_window_and_buffers_before_they_start(
     with TcpPepPair(preset).path(up, request(tmp_path), tmp_path) as faults:
         pass
     assert not faults
-    assert calls == [(node, *one) for node in ("proxy-st", "proxy-gw") for one in (*expected, ("starts",))]
+    assert calls == [
+        (node, *one) for node in ("proxy-st", "proxy-gw") for one in (*expected, ("starts",))
+    ]

@@ -59,7 +59,9 @@ class CheckPage:
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
-        met, judged, what = verdict.met((one.mark_mb, one.target_s, one.result) for one in self.check.verdicts)
+        met, judged, what = verdict.met(
+            (one.mark_mb, one.target_s, one.result) for one in self.check.verdicts
+        )
         samples = [one for case in self.check.samples.values() for one in case]
         complete = sum(one.status == "ok" for one in samples)
         tiles = [(f"{met}/{judged}", what, "good" if met == judged else "bad")] if judged else []
@@ -87,12 +89,15 @@ def write(check: CheckResult) -> Path:
     bars = _bars(check)
     plots = [(transfer, _plot(transfer)) for transfer in transfers]
     text = html.page(
-        "check.html", [*bars, *(figure for _, figure in plots)],
-        page=CheckPage(check, check_tables.sections(check)), bars=bars, meaning=causes.MEANING,
+        "check.html",
+        [*bars, *(figure for _, figure in plots)],
+        page=CheckPage(check, check_tables.sections(check)),
+        bars=bars,
+        meaning=causes.MEANING,
         shown=[figure for transfer, figure in plots if transfer.is_median],
         folded=[figure for transfer, figure in plots if not transfer.is_median],
         text_columns=check_tables.TEXT_COLUMNS,
-    )  # fmt: skip
+    )
     path = check.folder / "check.html"
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(text, encoding="utf-8")
@@ -105,9 +110,14 @@ def _transfers(check: CheckResult) -> list[PlottedTransfer]:
     """Read the traces of all samples that have one."""
     transfers = []
     for case, samples in check.samples.items():
-        traced = sorted((one for one in samples if one.spent_s), key=lambda one: sum((one.spent_s or {}).values()))
+        traced = sorted(
+            (one for one in samples if one.spent_s),
+            key=lambda one: sum((one.spent_s or {}).values()),
+        )
         for rank, sample in enumerate(traced):
-            trace = traces.read(check.folder / "raw", check.suite.case(case), sample, check.links[case].plan)
+            trace = traces.read(
+                check.folder / "raw", check.suite.case(case), sample, check.links[case].plan
+            )
             if trace is not None:
                 transfers.append(PlottedTransfer(sample, trace, rank == (len(traced) - 1) // 2))
     return transfers
@@ -132,20 +142,30 @@ def _bars(check: CheckResult) -> list[Figure]:
     }
     table = DataTable(
         ("case", *causes.CAUSES),
-        tuple((case, *(f"{spent[cause]:.3f}" for cause in causes.CAUSES)) for case, spent in traced.items()),
+        tuple(
+            (case, *(f"{spent[cause]:.3f}" for cause in causes.CAUSES))
+            for case, spent in traced.items()
+        ),
     )
     caption = "Means of the samples of a case. The table is in seconds."
     document = {"data": data, "layout": layout}
-    return [Figure("spent", "Where the time went", caption, document, 130 + 32 * len(traced), table)]
+    return [
+        Figure("spent", "Where the time went", caption, document, 130 + 32 * len(traced), table)
+    ]
 
 
 def _bar(cause: Cause, lengths: Sequence[float], labels: Sequence[str]) -> Json:
     colour, shape = STYLE[cause]
     marker = {"color": colour, "line": {"width": 0}, "pattern": {**PATTERN, "shape": shape}}
     return {
-        "type": "bar", "orientation": "h", "name": text(cause), "legendgroup": cause,
-        "x": list(lengths), "y": [text(label) for label in labels], "marker": marker,
-    }  # fmt: skip
+        "type": "bar",
+        "orientation": "h",
+        "name": text(cause),
+        "legendgroup": cause,
+        "x": list(lengths),
+        "y": [text(label) for label in labels],
+        "marker": marker,
+    }
 
 
 # --- one transfer ---------------------------------------------------------------------------------------------------
@@ -180,11 +200,22 @@ def _plot(transfer: PlottedTransfer) -> Figure:
     data = _band(spans)
     for y_axis, _, curves in ROWS:
         for name, style, value in curves:
-            data.append(line([(state.t_s, value(state)) for state in states], name, style, yaxis=y_axis))
+            data.append(
+                line([(state.t_s, value(state)) for state in states], name, style, yaxis=y_axis)
+            )
             data[-1]["line"] |= {"dash": "solid", "width": 2 if style else 1}
     layout = {
-        "xaxis": axis("Time since the client's first packet (s)", range=[0, round(trace.end_s, 3)], anchor="y3"),
-        "yaxis": {"domain": [0.88, 1], "showticklabels": False, "showgrid": False, "zeroline": False},
+        "xaxis": axis(
+            "Time since the client's first packet (s)",
+            range=[0, round(trace.end_s, 3)],
+            anchor="y3",
+        ),
+        "yaxis": {
+            "domain": [0.88, 1],
+            "showticklabels": False,
+            "showgrid": False,
+            "zeroline": False,
+        },
         "yaxis2": axis("MB", domain=[0.46, 0.84], rangemode="tozero"),
         "yaxis3": axis("ms", domain=[0, 0.4], rangemode="tozero"),
         "barmode": "overlay",
@@ -210,7 +241,9 @@ def _band(spans: Sequence[Span]) -> list[Json]:
     for cause in causes.CAUSES:
         own = [span for span in spans if span.cause == cause]
         if own:
-            bar = _bar(cause, [round(span.end_s - span.start_s, 3) for span in own], [""] * len(own))
+            bar = _bar(
+                cause, [round(span.end_s - span.start_s, 3) for span in own], [""] * len(own)
+            )
             bar |= {"base": [round(span.start_s, 3) for span in own], "width": 1}
             data.append(bar | {"hovertemplate": "from %{base:.2f} s until %{x:.2f} s"})
     return data

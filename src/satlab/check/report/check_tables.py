@@ -70,9 +70,17 @@ def pace(check: CheckResult) -> str:
 # --- verdicts -------------------------------------------------------------------------------------------------------
 
 _VERDICTS_HEAD = (
-    "case", "down/up Mbit/s", "MB", "target s", "floor s", "reference s", "median s", "95 % interval", "samples",
+    "case",
+    "down/up Mbit/s",
+    "MB",
+    "target s",
+    "floor s",
+    "reference s",
+    "median s",
+    "95 % interval",
+    "samples",
     "verdict",
-)  # fmt: skip
+)
 
 
 def _verdicts(check: CheckResult) -> Section:
@@ -139,16 +147,30 @@ def _comparisons(check: CheckResult) -> Section:
 def _comparison_row(one: BaselineComparison) -> tuple[str, ...]:
     p, detectable = "", ""
     if one.p is not None:
-        p, detectable = f"{one.p:.2g}", "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
+        p, detectable = (
+            f"{one.p:.2g}",
+            "over 100 %" if one.detectable is None else f"{one.detectable:.0%}",
+        )
     times = (seconds(one.baseline_s), seconds(one.median_s), f"{one.ratio:.3f}")
-    return (one.case, f"{one.mark_mb:g}", *times, p, detectable, RESULT_WORDS.get(one.result, one.result))
+    return (
+        one.case,
+        f"{one.mark_mb:g}",
+        *times,
+        p,
+        detectable,
+        RESULT_WORDS.get(one.result, one.result),
+    )
 
 
 def _growth(check: CheckResult) -> Section:
     """Seconds per cause that the traced cases grew by; causes without a change have no column."""
     grown = {one.case: one.grown_s for one in check.comparisons or () if one.grown_s is not None}
     slower = {one.case for one in check.comparisons or () if one.is_slower}
-    columns = [cause for cause in causes.CAUSES if any(f"{each[cause]:.2f}" != "0.00" for each in grown.values())]
+    columns = [
+        cause
+        for cause in causes.CAUSES
+        if any(f"{each[cause]:.2f}" != "0.00" for each in grown.values())
+    ]
     rows = [
         (
             case,
@@ -166,7 +188,11 @@ def _other_checks(check: CheckResult) -> Section:
     """The times of this check and of `--compare-with`, stack by stack."""
     documents = [check.document(), *check.others]
     measured = [
-        {(case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]}
+        {
+            (case["id"], one["mark_mb"]): one
+            for case in document["cases"]
+            for one in case["verdicts"]
+        }
         for document in documents
     ]
     rows = [
@@ -182,7 +208,9 @@ def _other_checks(check: CheckResult) -> Section:
     names = (f"{document['stack']}, {document['clock']} clock" for document in documents)
     targets = "satlab's own" if check.suite.own_targets else check.suite.source
     title = f"comparison with other checks, s; targets: {targets}"
-    return Section(title, ("case", "MB", check.suite.targets, "floor s", *names), rows if check.others else ())
+    return Section(
+        title, ("case", "MB", check.suite.targets, "floor s", *names), rows if check.others else ()
+    )
 
 
 def _median_and_interval(verdict: dict[str, Any] | None) -> str:
@@ -192,7 +220,8 @@ def _median_and_interval(verdict: dict[str, Any] | None) -> str:
     if verdict["result"] == "unsupported":
         return "unsupported"
     middle, low, high = (
-        seconds(math.inf if verdict[key] is None else verdict[key]) for key in ("median_s", "low_s", "high_s")
+        seconds(math.inf if verdict[key] is None else verdict[key])
+        for key in ("median_s", "low_s", "high_s")
     )
     mark = ", not measurable" if verdict["result"] == "not measurable" else ""
     return f"{middle} ({low} to {high}), n {verdict['n']}{mark}"
@@ -220,9 +249,18 @@ def _times_by_cause(check: CheckResult) -> Section:
 
 
 _OTHER_FIGURES_HEAD = (
-    "case", "handshake ms", "first byte ms", "source", "last byte s", "last packet s", "retrans. %", "lost packets",
-    "source", "client CPU s", "server CPU s",
-)  # fmt: skip
+    "case",
+    "handshake ms",
+    "first byte ms",
+    "source",
+    "last byte s",
+    "last packet s",
+    "retrans. %",
+    "lost packets",
+    "source",
+    "client CPU s",
+    "server CPU s",
+)
 
 
 def _other_figures(check: CheckResult) -> Section:
@@ -265,7 +303,10 @@ def _source(check: CheckResult, case: str, *names: str) -> str:
 
 def host_losses(sample: Sample) -> dict[str, str]:
     """Return by direction how many packets the host lost, where it lost any."""
-    found = {name: (one["by_host"] or 0, one["sent"] or 0) for name, one in (sample.ledgers or {}).items()}
+    found = {
+        name: (one["by_host"] or 0, one["sent"] or 0)
+        for name, one in (sample.ledgers or {}).items()
+    }
     return {name: f"{lost} of {sent} packets" for name, (lost, sent) in found.items() if lost}
 
 
@@ -289,7 +330,9 @@ def _terminal_table(section: Section) -> Table:
     table = Table(title=section.title, title_justify="left")
     for name in section.head:
         is_unwrapped = name in (*SHORT_TEXT_COLUMNS, "95 % interval")
-        table.add_column(name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=is_unwrapped)
+        table.add_column(
+            name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=is_unwrapped
+        )
     for row in section.rows:
         table.add_row(*row)
     return table
@@ -300,4 +343,12 @@ def _markdown_table(section: Section) -> str:
         return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
     head = section.head
-    return "\n".join([f"#### {section.title}\n", line(head), line(("---",) * len(head)), *map(line, section.rows), ""])
+    return "\n".join(
+        [
+            f"#### {section.title}\n",
+            line(head),
+            line(("---",) * len(head)),
+            *map(line, section.rows),
+            "",
+        ]
+    )

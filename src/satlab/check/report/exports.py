@@ -11,7 +11,9 @@ from satlab.check.verdict import BaselineComparison, TargetVerdict
 
 def junit(check: CheckResult) -> str:
     """Return one test case per verdict and per comparison; those without a result are skipped, with the reason."""
-    suite = ElementTree.Element("testsuite", name=f"satlab.{check.suite.name}", time=f"{check.real_s:.3f}")
+    suite = ElementTree.Element(
+        "testsuite", name=f"satlab.{check.suite.name}", time=f"{check.real_s:.3f}"
+    )
     for verdict in check.verdicts:
         _add_verdict(suite, verdict, floor(verdict, check))
     for comparison in check.comparisons or ():
@@ -28,34 +30,52 @@ def junit(check: CheckResult) -> str:
 
 
 def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -> None:
-    case = _add_case(suite, one.case, "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB", one.median_s)
+    case = _add_case(
+        suite, one.case, "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB", one.median_s
+    )
     if one.result == "fail":
         target = "" if one.target_s is None else f", target {one.target_s:g} s"
         target += f", floor {floor_s} s" if floor_s else ""
         died = f"; connection failed: {'; '.join(one.died)}" if one.died else ""
         limit = f"upper limit {seconds(one.interval_s.high)} s"
-        ElementTree.SubElement(case, "failure", message=f"median {seconds(one.median_s)} s, {limit}{target}{died}")
+        ElementTree.SubElement(
+            case, "failure", message=f"median {seconds(one.median_s)} s, {limit}{target}{died}"
+        )
     elif one.result != "pass":
         reason = {
-            "not measurable": "; ".join((f"not measurable: {one.off} samples out of calibration", *one.died)),
+            "not measurable": "; ".join(
+                (f"not measurable: {one.off} samples out of calibration", *one.died)
+            ),
             "unsupported": f"unsupported: {'; '.join(one.died)}",
         }.get(one.result, "no target")
-        ElementTree.SubElement(case, "skipped", message=f"{reason}; median {seconds(one.median_s)} s")
+        ElementTree.SubElement(
+            case, "skipped", message=f"{reason}; median {seconds(one.median_s)} s"
+        )
 
 
 def _add_comparison(suite: ElementTree.Element, one: BaselineComparison) -> None:
     case = _add_case(suite, one.case, f"{one.mark_mb:g} MB against the baseline", one.median_s)
     if one.result == "slower":
-        grew = "" if one.grew is None or one.grown_s is None else f"; {one.grew} {one.grown_s[one.grew]:+.2f} s"
-        message = f"{one.ratio:.3f} times the baseline's {seconds(one.baseline_s)} s, p {one.p:.2g}{grew}"
+        grew = (
+            ""
+            if one.grew is None or one.grown_s is None
+            else f"; {one.grew} {one.grown_s[one.grew]:+.2f} s"
+        )
+        message = (
+            f"{one.ratio:.3f} times the baseline's {seconds(one.baseline_s)} s, p {one.p:.2g}{grew}"
+        )
         ElementTree.SubElement(case, "failure", message=message)
     elif one.result == "not measurable":
         off = f"{one.off} samples, and {one.off_baseline} of the baseline, out of calibration"
         ElementTree.SubElement(case, "skipped", message=f"not measurable: {off}")
     elif one.result == "undecided":
-        ElementTree.SubElement(case, "skipped", message="undecided: a time twice as long would not be detected")
+        ElementTree.SubElement(
+            case, "skipped", message="undecided: a time twice as long would not be detected"
+        )
 
 
-def _add_case(suite: ElementTree.Element, case: str, name: str, median_s: float) -> ElementTree.Element:
+def _add_case(
+    suite: ElementTree.Element, case: str, name: str, median_s: float
+) -> ElementTree.Element:
     time = "" if math.isinf(median_s) else f"{median_s:.3f}"
     return ElementTree.SubElement(suite, "testcase", classname=case, name=name, time=time)

@@ -24,9 +24,20 @@ LOGS = "logs"
 _RESULTS = {"pass": "succeeded", "fail": "failed"}
 _UNSUPPORTED = "unsupported"
 _ABBREVIATIONS = {
-    "handshake": "H", "transfer": "DC", "longrtt": "LR", "retry": "S", "resumption": "R", "zerortt": "Z", "http3": "3",
-    "keyupdate": "U", "loss": "L2", "rebinding": "BP", "migration": "CM", "sat": "SAT", "satl": "SATL",
-}  # fmt: skip
+    "handshake": "H",
+    "transfer": "DC",
+    "longrtt": "LR",
+    "retry": "S",
+    "resumption": "R",
+    "zerortt": "Z",
+    "http3": "3",
+    "keyupdate": "U",
+    "loss": "L2",
+    "rebinding": "BP",
+    "migration": "CM",
+    "sat": "SAT",
+    "satl": "SATL",
+}
 
 
 def write(checks: Sequence[CheckResult], file: Path) -> None:
@@ -54,7 +65,9 @@ def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
         "servers": servers,
         "clients": clients,
         "urls": {},
-        "tests": {one["abbr"]: {"name": one["name"], "desc": checks[0].suite.source} for one in known},
+        "tests": {
+            one["abbr"]: {"name": one["name"], "desc": checks[0].suite.source} for one in known
+        },
         "quic_version": "0x1",
         "results": tests,
         "measurements": measurements,
@@ -86,7 +99,10 @@ def page_name(name: str) -> str:
 def abbreviation(case: str) -> str:
     """Return the interop runner's abbreviation, or one of the first letters of each word."""
     known = _ABBREVIATIONS.get(case)
-    return known or "".join(part if part.isdigit() else part[:2] for part in re.split(r"[-_]", case)).upper()
+    return (
+        known
+        or "".join(part if part.isdigit() else part[:2] for part in re.split(r"[-_]", case)).upper()
+    )
 
 
 def _log_folder(checks: Sequence[CheckResult]) -> str:
@@ -118,16 +134,25 @@ def _measurement(name: str, check: CheckResult) -> dict[str, Any]:
     elif incomplete:
         outcome = _UNSUPPORTED if incomplete.status == "unsupported" else "failed"
     spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
-    details = f"{statistics.fmean(rates):.0f} (± {spread:.0f}) kbps" if rates and outcome == "succeeded" else ""
+    details = (
+        f"{statistics.fmean(rates):.0f} (± {spread:.0f}) kbps"
+        if rates and outcome == "succeeded"
+        else ""
+    )
     return {"abbr": abbreviation(name), "name": name, "result": outcome, "details": details}
 
 
 def _link_logs(check: CheckResult, cell: Path) -> None:
     """Link the files of each sample where the page looks for them: of a test case its first failed or first sample."""
     for case, samples in check.samples.items():
-        sources = {sample.seed: _files(check.folder / "raw", case, sample.seed) for sample in samples}
+        sources = {
+            sample.seed: _files(check.folder / "raw", case, sample.seed) for sample in samples
+        }
         if check.suite.marks_mb:
-            places = {cell / case / str(number): source for number, source in enumerate(sources.values(), 1)}
+            places = {
+                cell / case / str(number): source
+                for number, source in enumerate(sources.values(), 1)
+            }
         else:
             shown = next((one for one in samples if one.status != "ok"), samples[0])
             places = {cell / case: sources[shown.seed]}

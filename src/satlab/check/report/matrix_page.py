@@ -41,7 +41,10 @@ class StackMatrix:
     def sections(self) -> list[Section]:
         """Return the cases by stacks, with the median in s, the verdict and the main cause of the newest check each."""
         head = ("case", "MB", "target s", "floor s", *self.checks)
-        rows = [self._row(key) for key in dict.fromkeys(key for one in self._newest for key in verdicts(one))]
+        rows = [
+            self._row(key)
+            for key in dict.fromkeys(key for one in self._newest for key in verdicts(one))
+        ]
         return [Section(f"{self._newest[0]['suite']}: median s, verdict, main cause", head, rows)]
 
     def _row(self, key: Key) -> tuple[str, ...]:
@@ -50,9 +53,12 @@ class StackMatrix:
         target_s = verdicts(known[0])[key]["target_s"]
         floors_s = [floor for one in known if (floor := _floor_s(one, key)) is not None]
         return (
-            case, "all" if mark is None else f"{mark:g}", "" if target_s is None else f"{target_s:g}",
-            f"{min(floors_s):.2f}" if floors_s else "", *(_cell(one, key) for one in self._newest),
-        )  # fmt: skip
+            case,
+            "all" if mark is None else f"{mark:g}",
+            "" if target_s is None else f"{target_s:g}",
+            f"{min(floors_s):.2f}" if floors_s else "",
+            *(_cell(one, key) for one in self._newest),
+        )
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state) for the targets that each stack meets, or the test cases that it passes."""
@@ -60,9 +66,13 @@ class StackMatrix:
         for stack, history in self.checks.items():
             met, judged, what = targets_met(history[-1])
             if judged:
-                tiles.append((f"{met}/{judged}", f"{what}: {stack}", "good" if met == judged else "bad"))
+                tiles.append(
+                    (f"{met}/{judged}", f"{what}: {stack}", "good" if met == judged else "bad")
+                )
             else:
-                tiles.append((str(len(verdicts(history[-1]))), f"figures, none with a target: {stack}", ""))
+                tiles.append(
+                    (str(len(verdicts(history[-1]))), f"figures, none with a target: {stack}", "")
+                )
         return tiles
 
     def trends(self) -> list[Figure]:
@@ -86,7 +96,10 @@ def read(files: Iterable[Path]) -> StackMatrix:
     documents.sort(key=lambda one: one.get("began_unix_s", 0.0))
     stacks = dict.fromkeys(f"{one['stack']} ({one['clock']} clock)" for one in documents)
     return StackMatrix(
-        {name: [one for one in documents if f"{one['stack']} ({one['clock']} clock)" == name] for name in stacks}
+        {
+            name: [one for one in documents if f"{one['stack']} ({one['clock']} clock)" == name]
+            for name in stacks
+        }
     )
 
 
@@ -101,19 +114,29 @@ def write(matrix: StackMatrix, path: Path) -> None:
 
 def verdicts(document: Document) -> dict[Key, Mapping[str, Any]]:
     """Return the verdicts of a check by case and mark."""
-    return {(case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]}
+    return {
+        (case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]
+    }
 
 
 def targets_met(document: Document) -> tuple[int, int, str]:
     """Return how many a check met, of how many, and of what (see `verdict.met`)."""
-    return verdict.met((one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values())
+    return verdict.met(
+        (one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values()
+    )
 
 
 def badge(matrix: StackMatrix) -> str:
     """Return an SVG image with the targets that the newest check meets."""
-    newest = max((history[-1] for history in matrix.checks.values()), key=lambda one: one.get("began_unix_s", 0.0))
+    newest = max(
+        (history[-1] for history in matrix.checks.values()),
+        key=lambda one: one.get("began_unix_s", 0.0),
+    )
     met, judged, what = targets_met(newest)
-    texts = (f"satellite {newest['suite']}", f"{met}/{judged} {what}" if judged else "measured, no targets")
+    texts = (
+        f"satellite {newest['suite']}",
+        f"{met}/{judged} {what}" if judged else "measured, no targets",
+    )
     left, right = (round(_CHARACTER_PX * len(text)) + 10 for text in texts)
     colour = "#616161" if not judged else "#2e7d32" if met == judged else "#b71c1c"
     label = escape(f"{texts[0]}: {texts[1]}")
@@ -149,11 +172,17 @@ def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[Document]]) -> F
     """Plot one case; None if it has no two medians of a stack."""
     lines, rows = [], []
     for style, (stack, history) in enumerate(stacks.items()):
-        found = [(at, verdicts(one)[key]["median_s"]) for at, one in enumerate(history, 1) if key in verdicts(one)]
+        found = [
+            (at, verdicts(one)[key]["median_s"])
+            for at, one in enumerate(history, 1)
+            if key in verdicts(one)
+        ]
         points = [(float(at), median_s) for at, median_s in found if median_s is not None]
         if len(points) > 1:
             lines.append(line(points, stack, style, mode="lines+markers"))
-        rows += [(stack, _date(history[at - 1]), "never" if s is None else f"{s:.3f}") for at, s in found]
+        rows += [
+            (stack, _date(history[at - 1]), "never" if s is None else f"{s:.3f}") for at, s in found
+        ]
     if not lines:
         return None
     case, mark = key

@@ -23,18 +23,27 @@ SHOWN = ("succeeded", "unsupported", "failed")
 
 def checked(tmp_path: Path, client: str, server: str, marks: tuple[float, ...] = ()) -> CheckResult:
     """A check in which one case passed, one failed, one was out of calibration and one is unsupported."""
-    targets = {"targets_s": [None] * len(marks)} if marks else {"test": "transfer", "files_bytes": [1024]}
+    targets = (
+        {"targets_s": [None] * len(marks)} if marks else {"test": "transfer", "files_bytes": [1024]}
+    )
     cases = [{"id": case, "forward_mbps": 10, "return_mbps": 2, **targets} for case in CASES]
     suite = Suite.model_validate(
         {
-            "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 600, "queue_bdp": 1},
-            "marks_mb": marks, "cases": cases,
+            "schema": "satlab/suite/1",
+            "name": "test",
+            "source": "here",
+            "link": {"rtt_ms": 600, "queue_bdp": 1},
+            "marks_mb": marks,
+            "cases": cases,
         }
-    )  # fmt: skip
+    )
     good = Sample("handshake", 1, "ok", "", (2.0,), goodput_interop_bps=8_000_000.0)
     samples = {
         "handshake": [good, replace(good, seed=2, goodput_interop_bps=9_000_000.0)],
-        "transfer": [replace(good, case="transfer"), Sample("transfer", 2, "failed", "wrong file", (None,))],
+        "transfer": [
+            replace(good, case="transfer"),
+            Sample("transfer", 2, "failed", "wrong file", (None,)),
+        ],
         "retry": [replace(good, case="retry", calibration="host_loss_ratio.forward")],
         "zerortt": [Sample("zerortt", 1, "unsupported", "status 127", (None,))],
     }
@@ -42,16 +51,28 @@ def checked(tmp_path: Path, client: str, server: str, marks: tuple[float, ...] =
     for case, found in samples.items():
         for one in found:
             (folder / "raw" / f"{case}-{one.seed}").mkdir(parents=True)
-            (folder / "raw" / f"{case}-{one.seed}" / "client-0.log").write_text(f"{client} {case} {one.seed}")
+            (folder / "raw" / f"{case}-{one.seed}" / "client-0.log").write_text(
+                f"{client} {case} {one.seed}"
+            )
     stack = client if client == server else f"{client} to {server}"
     plan: Any = SimpleNamespace(
-        rtt_ms=SimpleNamespace(mean=600), forward=SimpleNamespace(queue_bytes=1), return_=SimpleNamespace(queue_bytes=1)
+        rtt_ms=SimpleNamespace(mean=600),
+        forward=SimpleNamespace(queue_bytes=1),
+        return_=SimpleNamespace(queue_bytes=1),
     )
     link: Any = SimpleNamespace(forward_mbps=10.0, return_mbps=2.0, plan=plan)
     return CheckResult(
-        suite, SampleInput("real", stack), dict.fromkeys(CASES, link), samples,
-        verdict.against_targets(suite, suite.cases, samples), None, [], folder, 1000.0, 60.0,
-    )  # fmt: skip
+        suite,
+        SampleInput("real", stack),
+        dict.fromkeys(CASES, link),
+        samples,
+        verdict.against_targets(suite, suite.cases, samples),
+        None,
+        [],
+        folder,
+        1000.0,
+        60.0,
+    )
 
 
 def page(file: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
@@ -67,7 +88,9 @@ def page(file: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
         for number, cell in enumerate(found[kind]):
             client = found["clients"][number // len(found["servers"])]
             server = found["servers"][number % len(found["servers"])]
-            assert all(re.fullmatch(r"[A-Za-z0-9-]+", name) for name in (client, server, found["log_dir"]))
+            assert all(
+                re.fullmatch(r"[A-Za-z0-9-]+", name) for name in (client, server, found["log_dir"])
+            )
             for result in SHOWN:
                 for one in (each for each in cell if each["result"] == result):
                     assert found["tests"][one["abbr"]]["name"] == one["name"]
@@ -82,8 +105,11 @@ def test_the_page_shows_every_test_case_and_its_links_work(tmp_path: Path) -> No
     shown = page(file)
     name = "ngtcp2-1-2"
     assert {abbr: result for (client, _, abbr), (result, _) in shown.items() if client == name} == {
-        "H": "succeeded", "DC": "failed", "S": "unsupported", "Z": "unsupported",
-    }  # fmt: skip
+        "H": "succeeded",
+        "DC": "failed",
+        "S": "unsupported",
+        "Z": "unsupported",
+    }
     abbreviations = ["H", "DC", "S", "Z"]
     for (_, _, abbr), (_, link) in shown.items():
         text = (tmp_path / link / "client-0.log").read_text()
@@ -96,8 +122,12 @@ def test_goodput_is_shown_of_calibrated_samples_alone(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     interop_result.write([checked(tmp_path, "a", "a", (2.0,))], file)
     shown = page(file)
-    assert shown["a", "a", "H"][0] == "8500 (± 707) kbps" and shown["a", "a", "S"][0] == "unsupported"
-    assert (tmp_path / shown["a", "a", "H"][1] / "2" / "client-0.log").read_text() == "a handshake 2"
+    assert (
+        shown["a", "a", "H"][0] == "8500 (± 707) kbps" and shown["a", "a", "S"][0] == "unsupported"
+    )
+    assert (
+        tmp_path / shown["a", "a", "H"][1] / "2" / "client-0.log"
+    ).read_text() == "a handshake 2"
 
 
 def test_a_matrix_has_a_cell_for_each_pair(tmp_path: Path) -> None:
@@ -111,7 +141,8 @@ def test_a_matrix_has_a_cell_for_each_pair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("ngtcp2 0.12.1", "ngtcp2-0-12-1"), ("x/y_z", "x-y-z"), ("..", "unnamed")]
+    ("name", "expected"),
+    [("ngtcp2 0.12.1", "ngtcp2-0-12-1"), ("x/y_z", "x-y-z"), ("..", "unnamed")],
 )
 def test_names_fit_the_page(name: str, expected: str) -> None:
     assert interop_result.page_name(name) == expected

@@ -14,21 +14,38 @@ from satlab.common.errors import ConfigError
 
 
 def stored(
-    folder: Path, stack: str, began: float, median_s: float | None, result: str = "pass", **changes: Any
+    folder: Path,
+    stack: str,
+    began: float,
+    median_s: float | None,
+    result: str = "pass",
+    **changes: Any,
 ) -> Path:
     spent_s = {"slow start": 3.0, "link": 1.0}
     verdict = {"mark_mb": 2.0, "target_s": 5.0, "median_s": median_s, "result": result}
-    case = {"id": "medium", "spent_s": spent_s, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
+    case = {
+        "id": "medium",
+        "spent_s": spent_s,
+        "verdicts": [verdict],
+        "samples": [{"floors_s": [1.71]}],
+    }
     document = {
-        "schema": SCHEMA, "suite": "etosat", "stack": stack, "clock": "virtual", "marks_mb": [2.0],
-        "began_unix_s": began, "cases": [case],
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "suite": "etosat",
+        "stack": stack,
+        "clock": "virtual",
+        "marks_mb": [2.0],
+        "began_unix_s": began,
+        "cases": [case],
+    }
     file = folder / f"{stack}-{began}.json"
     file.write_text(json.dumps(document | changes))
     return file
 
 
-def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_history(tmp_path: Path) -> None:
+def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_history(
+    tmp_path: Path,
+) -> None:
     files = [
         stored(tmp_path, "b", 30.0, 4.5),
         stored(tmp_path, "<b>a", 20.0, 6.0, "fail"),
@@ -38,7 +55,9 @@ def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_hist
     matrix = matrix_page.read(files)
     [section] = matrix.sections
     assert section.head[4:] == ("b (virtual clock)", "<b>a (virtual clock)")
-    assert section.rows == [("medium", "2", "5", "1.71", "4.500 pass, slow start", "6.000 FAIL, slow start")]
+    assert section.rows == [
+        ("medium", "2", "5", "1.71", "4.500 pass, slow start", "6.000 FAIL, slow start")
+    ]
     [figure] = matrix.trends()
     assert figure.document["data"][0]["y"] == [4.0, 4.5] and len(figure.table.rows) == 3
     matrix_page.write(matrix, tmp_path / "matrix.html")
@@ -55,7 +74,9 @@ def test_the_badge_has_the_targets_of_the_newest_check(tmp_path: Path) -> None:
 
 def test_test_cases_of_the_runner_count_as_passed_of_those_supported(tmp_path: Path) -> None:
     results = ("pass", "pass", "not measurable", "unsupported")
-    verdicts = [{"mark_mb": None, "target_s": None, "median_s": 4.0, "result": result} for result in results]
+    verdicts = [
+        {"mark_mb": None, "target_s": None, "median_s": 4.0, "result": result} for result in results
+    ]
     cases = [
         {"id": f"case-{number}", "spent_s": {}, "verdicts": [one], "samples": [{"floors_s": []}]}
         for number, one in enumerate(verdicts)
@@ -74,7 +95,9 @@ def test_a_suite_without_targets_is_neither_good_nor_bad(tmp_path: Path) -> None
 
 
 def test_a_case_that_a_stack_was_not_asked_for_is_shown(tmp_path: Path) -> None:
-    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, cases=[])])
+    matrix = matrix_page.read(
+        [stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, cases=[])]
+    )
     assert matrix.sections[0].rows[0][-1] == "not run"
 
 

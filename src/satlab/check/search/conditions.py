@@ -111,7 +111,11 @@ class Space:
     def effective(self, values: Changes) -> dict[str, float]:
         """Return the values that differ from the case's and have an effect, in the order of the quantities."""
         base = self.base
-        changed = {one.name for one in self.quantities if values.get(one.name, base[one.name]) != base[one.name]}
+        changed = {
+            one.name
+            for one in self.quantities
+            if values.get(one.name, base[one.name]) != base[one.name]
+        }
         return {
             one.name: values[one.name]
             for one in self.quantities
@@ -119,7 +123,13 @@ class Space:
         }
 
     def suite_of(
-        self, changes: Changes, *, seed: int, timeout_s: float, target_s: float | None = None, name: str = "search"
+        self,
+        changes: Changes,
+        *,
+        seed: int,
+        timeout_s: float,
+        target_s: float | None = None,
+        name: str = "search",
     ) -> Suite:
         """Return a condition as a suite of one case, which is taken once with this seed."""
         values = self.base | dict(changes)
@@ -162,4 +172,11 @@ def loss(ratio: float, burst_packets: float) -> dict[str, Any]:
         return {"unit": "packet", "ratio": ratio}
     r = 1 / burst_packets
     p = min(1.0, r * ratio / (1 - ratio))
-    return {"unit": "packet", "model": "gilbert-elliott", "p": p, "r": r, "good_ratio": 0.0, "bad_ratio": 1.0}
+    return {
+        "unit": "packet",
+        "model": "gilbert-elliott",
+        "p": p,
+        "r": r,
+        "good_ratio": 0.0,
+        "bad_ratio": 1.0,
+    }

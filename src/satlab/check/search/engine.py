@@ -58,7 +58,12 @@ class Search:
         save: Callable[[Finding | None], None],
     ) -> None:
         self._space, self._record, self._evaluate = space, record, evaluate
-        self._pool, self._at_once, self._may_continue, self._save = pool, at_once, may_continue, save
+        self._pool, self._at_once, self._may_continue, self._save = (
+            pool,
+            at_once,
+            may_continue,
+            save,
+        )
         self._seed = record.input.seed
 
     def run(self) -> None:
@@ -111,7 +116,9 @@ class Search:
         if found.kind is not None:
             known = self._known(found.kind, changes, self._seed + number)
             if known is None:
-                finding = Finding(kind=found.kind, changes=dict(changes), seed=self._seed + number, trial=number)
+                finding = Finding(
+                    kind=found.kind, changes=dict(changes), seed=self._seed + number, trial=number
+                )
                 _describe(finding, found)
                 self._record.findings.append(finding)
             else:
@@ -127,7 +134,9 @@ class Search:
         for finding in self._record.findings:
             if finding.kind != kind or not finding.changes.keys() <= changes.keys():
                 continue
-            without = {name: value for name, value in changes.items() if name not in finding.changes}
+            without = {
+                name: value for name, value in changes.items() if name not in finding.changes
+            }
             if not finding.changes or not self._has(kind, self._space.effective(without), seed):
                 return finding
         return None
@@ -153,7 +162,10 @@ class Search:
                 earlier.seen += finding.seen
                 self._record.findings.remove(finding)
                 return
-        others = [self._begin(finding.changes, finding.seed + other) for other in range(1, OTHER_SEEDS + 1)]
+        others = [
+            self._begin(finding.changes, finding.seed + other)
+            for other in range(1, OTHER_SEEDS + 1)
+        ]
         finding.repeats = sum(self._end(future).kind == finding.kind for future in others)
         finding.repeats_of, finding.is_shrunk = OTHER_SEEDS, True
         self._save(finding)
@@ -161,4 +173,8 @@ class Search:
 
 def _describe(finding: Finding, found: Evaluation) -> None:
     finding.reason = found.reason
-    finding.time_s, finding.reference_s, finding.wait_s = found.time_s, found.reference_s, found.wait_s
+    finding.time_s, finding.reference_s, finding.wait_s = (
+        found.time_s,
+        found.reference_s,
+        found.wait_s,
+    )

@@ -52,7 +52,9 @@ class Evaluator:
         except ConfigError:
             if not changes:
                 raise
-            return Evaluation(None, is_judged=False)  # no such link, such as a queue that holds no packet
+            return Evaluation(
+                None, is_judged=False
+            )  # no such link, such as a queue that holds no packet
         values = self.space.base | dict(changes)
         rate_mbps = link.forward_mbps if case.direction == "download" else link.return_mbps
         allowed_s = judge.allowed_wait_s(values, rate_mbps, self.limits)
@@ -80,7 +82,9 @@ class Evaluator:
             link = case_link.build(plain, plain.cases[0], folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        rate_mbps = link.forward_mbps if plain.cases[0].direction == "download" else link.return_mbps
+        rate_mbps = (
+            link.forward_mbps if plain.cases[0].direction == "download" else link.return_mbps
+        )
         allowed_s = judge.allowed_wait_s(self.space.base | finding.changes, rate_mbps, self.limits)
         return self.space.suite_of(
             finding.changes,
@@ -91,7 +95,13 @@ class Evaluator:
         )
 
     def _observed(
-        self, clock: VirtualClock, changes: Changes, seed: int, timeout_s: float, link: CaseLink, folder: Path
+        self,
+        clock: VirtualClock,
+        changes: Changes,
+        seed: int,
+        timeout_s: float,
+        link: CaseLink,
+        folder: Path,
     ) -> tuple[Observed, Sample]:
         suite = self.space.suite_of(changes, seed=seed, timeout_s=timeout_s)
         [case] = suite.cases
@@ -128,4 +138,7 @@ def _floor_s(suite: Suite, link: CaseLink) -> float:
     before = 0 if case.sends_early_data else 1
     crossing = 1.0 if case.direction == "download" else 0.5
     payload_bytes = suite.marks_mb[-1] * 1e6
-    return physics.floors_of(link, case).least_ms(before + crossing, payload_bytes, case.direction) / 1e3
+    return (
+        physics.floors_of(link, case).least_ms(before + crossing, payload_bytes, case.direction)
+        / 1e3
+    )

@@ -40,18 +40,24 @@ class Observed:
     wait_s: float | None = None
 
 
-def fault(found: Observed, reference_s: float | None, allowed_wait_s: float, limits: Limits) -> Kind | None:
+def fault(
+    found: Observed, reference_s: float | None, allowed_wait_s: float, limits: Limits
+) -> Kind | None:
     """Return what is wrong with a transfer, the worst first; None: nothing. `reference_s` None: no time to compare."""
     if found.status == "failed":
         return "dies"
     if found.wait_s is not None and found.wait_s > allowed_wait_s:
         return "stalls"
-    if reference_s is not None and (found.time_s is None or found.time_s * limits.share > reference_s):
+    if reference_s is not None and (
+        found.time_s is None or found.time_s * limits.share > reference_s
+    ):
         return "slow"
     return None
 
 
-def longest_wait_s(samples: Sequence[Mapping[str, Any]], start_s: float, end_s: float) -> float | None:
+def longest_wait_s(
+    samples: Sequence[Mapping[str, Any]], start_s: float, end_s: float
+) -> float | None:
     """Return the longest time within a transfer in which no payload arrived; None without samples of its state.
 
     `samples` are those of satvirtual's outcome; the wait for the first byte counts.
@@ -71,7 +77,12 @@ def loaded_rtt_s(values: Mapping[str, float], rate_mbps: float) -> float:
     """Return the round-trip time of a condition with a full queue, s: at most all payload waits."""
     rtt_s = values["rtt_ms"] / 1e3
     payload_s = values["payload_mb"] * 8 / rate_mbps
-    return rtt_s + min(values["queue_bdp"] * rtt_s, payload_s) + values["jitter_ms"] / 1e3 + LOAD_SLACK_S
+    return (
+        rtt_s
+        + min(values["queue_bdp"] * rtt_s, payload_s)
+        + values["jitter_ms"] / 1e3
+        + LOAD_SLACK_S
+    )
 
 
 def allowed_wait_s(values: Mapping[str, float], rate_mbps: float, limits: Limits) -> float:

@@ -95,12 +95,23 @@ def load(folder: Path, expected: Input) -> SearchRecord:
     try:
         found = SearchRecord.model_validate_json(file.read_text())
     except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}", hint="name the folder of an earlier search") from error
+        raise ConfigError(
+            f"{file}: {error.strerror}", hint="name the folder of an earlier search"
+        ) from error
     except ValidationError as error:
-        faults = [Fault(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]
+        faults = [
+            Fault(".".join(map(str, one["loc"])), one["msg"])
+            for one in error.errors(include_url=False)
+        ]
         raise ConfigError(f"{file} is not a valid satlab/search/1 file", faults) from error
     own, other = expected.model_dump(), found.input.model_dump()
-    faults = [Fault(name, f"it was {other[name]}, now it is {own[name]}") for name in own if own[name] != other[name]]
+    faults = [
+        Fault(name, f"it was {other[name]}, now it is {own[name]}")
+        for name in own
+        if own[name] != other[name]
+    ]
     if faults:
-        raise ConfigError(f"{folder} is another search", faults, hint="use the same options, or omit --resume")
+        raise ConfigError(
+            f"{folder} is another search", faults, hint="use the same options, or omit --resume"
+        )
     return found

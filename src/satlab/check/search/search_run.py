@@ -60,19 +60,30 @@ class SearchResult:
         found = self.record
         judged = found.trials - found.not_judged
         head = f"{len(found.findings)} findings in {found.trials} trials ({judged} judged), {found.real_s:.0f} s"
-        return [head, *(f"  {text(one)}" for one in found.findings), f"  {self.folder / record.FILE}"]
+        return [
+            head,
+            *(f"  {text(one)}" for one in found.findings),
+            f"  {self.folder / record.FILE}",
+        ]
 
 
 def text(finding: Finding) -> str:
     """Return a finding on one line."""
-    changes = ", ".join(f"{name} {value:g}" for name, value in finding.changes.items()) or "the case as it is"
+    changes = (
+        ", ".join(f"{name} {value:g}" for name, value in finding.changes.items())
+        or "the case as it is"
+    )
     time = "never complete" if finding.time_s is None else f"{finding.time_s:.1f} s"
     facts = [finding.reason, time if finding.kind != "dies" else ""]
     if finding.kind == "stalls" and finding.wait_s is not None:
         facts.append(f"{finding.wait_s:.1f} s without progress")
     if finding.kind == "slow" and finding.reference_s is not None:
         facts.append(f"reference {finding.reference_s:.1f} s")
-    facts.append(f"{finding.repeats} of {finding.repeats_of} other seeds" if finding.is_shrunk else "not shrunk yet")
+    facts.append(
+        f"{finding.repeats} of {finding.repeats_of} other seeds"
+        if finding.is_shrunk
+        else "not shrunk yet"
+    )
     return f"{finding.kind}: {changes} ({'; '.join(filter(None, facts))}) {finding.suite or ''}".rstrip()
 
 
@@ -87,13 +98,22 @@ def run(request: SearchRequest, log: ProgressLog) -> SearchResult:
     space = _space(request)
     reference = _reference(request)
     stack = request.check.backend()
-    found = _opened(request, Input(
-        suite=space.suite.name, case=space.case.id, base=space.base, stack=stack.stack, reference=reference,
-        options={"client": dict(request.check.client), "server": dict(request.check.server)},
-        environment={side: dict(values) for side, values in request.check.environment.items()},
-        seed=space.suite.seed if request.check.seed is None else request.check.seed,
-        share=request.limits.share, stall_rtts=request.limits.stall_rtts, largest_mb=space.largest_mb,
-    ))  # fmt: skip
+    found = _opened(
+        request,
+        Input(
+            suite=space.suite.name,
+            case=space.case.id,
+            base=space.base,
+            stack=stack.stack,
+            reference=reference,
+            options={"client": dict(request.check.client), "server": dict(request.check.server)},
+            environment={side: dict(values) for side, values in request.check.environment.items()},
+            seed=space.suite.seed if request.check.seed is None else request.check.seed,
+            share=request.limits.share,
+            stall_rtts=request.limits.stall_rtts,
+            largest_mb=space.largest_mb,
+        ),
+    )
     work = found.folder / "work"
     work.mkdir(exist_ok=True)
     try:
@@ -110,12 +130,21 @@ def run(request: SearchRequest, log: ProgressLog) -> SearchResult:
 class _Running:
     """A search while it runs: its clock, its threads, its folder."""
 
-    def __init__(self, request: SearchRequest, space: Space, found: SearchResult, log: ProgressLog, work: Path) -> None:
+    def __init__(
+        self,
+        request: SearchRequest,
+        space: Space,
+        found: SearchResult,
+        log: ProgressLog,
+        work: Path,
+    ) -> None:
         self._request, self._found, self._log = request, found, log
         self._halt = threading.Event()
         self._began, self._earlier_s = time.monotonic(), found.record.real_s
         check, jobs = request.check, max(1, request.check.jobs)
-        stack = VirtualClock(check.client, check.server, jobs, programs=check.programs, stop=self._halt)
+        stack = VirtualClock(
+            check.client, check.server, jobs, programs=check.programs, stop=self._halt
+        )
         name = found.record.input.reference
         reference = None if name == "arithmetic" else _clock(name, jobs, self._halt)
         self._evaluator = Evaluator(space, stack, reference, request.limits, work)
@@ -127,7 +156,13 @@ class _Running:
             self._step = step
             try:
                 Search(
-                    self._space, self._found.record, self._evaluator, pool, self._jobs, self._may_continue, self._save
+                    self._space,
+                    self._found.record,
+                    self._evaluator,
+                    pool,
+                    self._jobs,
+                    self._may_continue,
+                    self._save,
                 ).run()
             finally:
                 self._halt.set()
@@ -138,7 +173,8 @@ class _Running:
         request, findings = self._request, self._found.record.findings
         is_over = time.monotonic() - self._began >= request.wall_s
         is_enough = (
-            request.most_findings is not None and sum(one.is_shrunk for one in findings) >= request.most_findings
+            request.most_findings is not None
+            and sum(one.is_shrunk for one in findings) >= request.most_findings
         )
         return not (request.stop.is_set() or is_over or is_enough)
 
@@ -157,7 +193,9 @@ class _Running:
 
 def _show(step: Step, found: SearchRecord) -> None:
     open_ = sum(not one.is_shrunk for one in found.findings)
-    step.now(f"{found.trials} trials, {len(found.findings)} findings" + (", shrinking" if open_ else ""))
+    step.now(
+        f"{found.trials} trials, {len(found.findings)} findings" + (", shrinking" if open_ else "")
+    )
 
 
 def _write_suite(result: SearchResult, finding: Finding, found: Suite) -> None:
@@ -176,7 +214,10 @@ def _space(request: SearchRequest) -> Space:
     if len(cases) != 1:
         raise ConfigError(f"a search is around one case, not {len(cases)}", hint="--cases ID")
     if not plan.marks_mb:
-        raise ConfigError(f"suite {plan.name} has test cases, no payload to vary", hint="use a suite with marks_mb")
+        raise ConfigError(
+            f"suite {plan.name} has test cases, no payload to vary",
+            hint="use a suite with marks_mb",
+        )
     if plan.marks_mb[0] > request.largest_mb:
         plan = plan.model_copy(update={"marks_mb": (request.largest_mb,)})
     return Space(plan, cases[0], request.largest_mb)

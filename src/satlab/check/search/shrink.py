@@ -21,7 +21,9 @@ def shrink(space: Space, changes: Changes, holds: Holds, keep: KeepStep) -> dict
     while is_simpler:
         is_simpler = False
         for name in list(found):
-            without = space.effective({other: value for other, value in found.items() if other != name})
+            without = space.effective(
+                {other: value for other, value in found.items() if other != name}
+            )
             if name in found and holds(without):
                 found, is_simpler = without, True
                 keep(found)

@@ -34,12 +34,23 @@ changes_of = st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 50), max_si
 
 def asked(seed: int = 1) -> Input:
     return Input(
-        suite="etosat", case="medium", base=MEDIUM.base, stack="a model", reference="arithmetic",
-        options={"client": {}, "server": {}}, environment={}, seed=seed, share=0.5, stall_rtts=10, largest_mb=50,
-    )  # fmt: skip
+        suite="etosat",
+        case="medium",
+        base=MEDIUM.base,
+        stack="a model",
+        reference="arithmetic",
+        options={"client": {}, "server": {}},
+        environment={},
+        seed=seed,
+        share=0.5,
+        stall_rtts=10,
+        largest_mb=50,
+    )
 
 
-def searched(fault: Fault, trials: int, found: SearchRecord | None = None, *, ask: int = 1_000_000) -> SearchRecord:
+def searched(
+    fault: Fault, trials: int, found: SearchRecord | None = None, *, ask: int = 1_000_000
+) -> SearchRecord:
     """Search with a model of a stack: up to so many trials, or so many questions whether to continue."""
     found = found or SearchRecord(input=asked())
     left = iter(range(ask))
@@ -75,21 +86,27 @@ def test_the_first_trial_is_the_case_and_others_follow_from_seed_and_number() ->
 def test_what_has_no_effect_does_not_count(values: dict[str, float]) -> None:
     effective = MEDIUM.effective(values | {"queue_bdp": MEDIUM.base["queue_bdp"]})
     assert "queue_bdp" not in effective
-    assert ("burst_packets" not in effective or "loss_percent" in effective) and effective.items() <= values.items()
+    assert (
+        "burst_packets" not in effective or "loss_percent" in effective
+    ) and effective.items() <= values.items()
 
 
 @pytest.mark.parametrize("number", range(60))
 def test_a_condition_is_a_suite_that_is_read_as_it_was_written(number: int) -> None:
     changes = MEDIUM.draw(3, number)
     made = MEDIUM.suite_of(changes, seed=7, timeout_s=60, target_s=5, name="finding-1")
-    document = yaml.safe_load(yaml.safe_dump(made.model_dump(mode="json", by_alias=True, exclude_unset=True)))
+    document = yaml.safe_load(
+        yaml.safe_dump(made.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    )
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "suite.schema.json").read_text()))
     again = Suite.model_validate(document)
     assert again == made and (again.seed, again.runs) == (7, 1)
     assert again.marks_mb == ((MEDIUM.base | changes)["payload_mb"],)
     [case] = again.cases
     assert case.forward_mbps == changes.get("forward_mbps", 50) and case.targets_s == (5,)
-    assert [change.outage_s for change in case.changes] == ([changes["outage_s"]] if "outage_s" in changes else [])
+    assert [change.outage_s for change in case.changes] == (
+        [changes["outage_s"]] if "outage_s" in changes else []
+    )
     assert (case.loss is None) == ("loss_percent" not in changes)
 
 
@@ -98,7 +115,9 @@ def test_what_a_case_has_stays() -> None:
     [case] = variable.suite_of({"outage_s": 2.0}, seed=1, timeout_s=60).cases
     own = variable.case.changes
     assert len(own) > 0 and len(case.changes) == len(own) + 1 and set(own) <= set(case.changes)
-    assert [change.at_s for change in case.changes] == sorted(change.at_s for change in case.changes)
+    assert [change.at_s for change in case.changes] == sorted(
+        change.at_s for change in case.changes
+    )
     lossy = Space(ETOSAT, ETOSAT.case("large-lossy"))
     assert lossy.suite_of({}, seed=1, timeout_s=60).cases[0].loss == lossy.case.loss
     assert Space(ETOSAT, ETOSAT.case("medium"), 3).base["payload_mb"] == 2
@@ -107,7 +126,9 @@ def test_what_a_case_has_stays() -> None:
 @given(st.floats(0.0001, 0.1), st.floats(2, 50))
 def test_bursts_have_the_ratio_and_the_length(ratio: float, burst: float) -> None:
     process = GilbertElliott.model_validate(loss(ratio, burst))
-    assert process.p / (process.p + process.r) == pytest.approx(ratio) and 1 / process.r == pytest.approx(burst)
+    assert process.p / (process.p + process.r) == pytest.approx(
+        ratio
+    ) and 1 / process.r == pytest.approx(burst)
     assert loss(ratio, 1) == {"unit": "packet", "ratio": ratio}
 
 
@@ -144,9 +165,14 @@ def test_the_longest_wait_includes_those_for_the_first_byte_and_for_the_end() ->
 def test_a_full_queue_and_an_outage_do_not_count_as_a_stall() -> None:
     plain = judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 0.0}, 50, Limits())
     assert plain == pytest.approx(10 * (0.65 + judge.LOAD_SLACK_S))
-    queued = judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 10.0, "payload_mb": 100.0}, 50, Limits())
+    queued = judge.allowed_wait_s(
+        MEDIUM.base | {"queue_bdp": 10.0, "payload_mb": 100.0}, 50, Limits()
+    )
     assert queued == pytest.approx(plain + 10 * 6.5)
-    assert judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 10.0, "payload_mb": 1.0}, 50, Limits()) < queued
+    assert (
+        judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 10.0, "payload_mb": 1.0}, 50, Limits())
+        < queued
+    )
     out = judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 0.0, "outage_s": 4.0}, 50, Limits())
     assert out == pytest.approx(plain + 8)
 
@@ -156,14 +182,18 @@ def test_the_arithmetic_is_slow_start_and_the_rate() -> None:
     values = MEDIUM.base | {"payload_mb": 2.0}
     assert judge.arithmetic_s(1.62, values, 50) == pytest.approx(1.62 + 7 * 0.65)
     assert judge.arithmetic_s(1.3, values | {"payload_mb": 0.01}, 50) == pytest.approx(1.3)
-    assert judge.arithmetic_s(17.3, values | {"payload_mb": 100.0}, 50) == pytest.approx(17.3 + 8 * 0.65)
+    assert judge.arithmetic_s(17.3, values | {"payload_mb": 100.0}, 50) == pytest.approx(
+        17.3 + 8 * 0.65
+    )
 
 
 # --- shrinking ------------------------------------------------------------------------------------------------------
 
 
 @given(changes_of, st.sets(st.sampled_from(NAMES), max_size=4))
-def test_only_values_that_the_fault_needs_remain(values: dict[str, float], needed: set[str]) -> None:
+def test_only_values_that_the_fault_needs_remain(
+    values: dict[str, float], needed: set[str]
+) -> None:
     kept: list[Changes] = []
     start = MEDIUM.effective(values)
 
@@ -175,7 +205,9 @@ def test_only_values_that_the_fault_needs_remain(values: dict[str, float], neede
     found = shrink.shrink(MEDIUM, start, holds, kept.append)
     assert holds(found) and all(map(holds, kept)) and len(found) <= len(start)
     for name in found:
-        assert not holds(MEDIUM.effective({other: value for other, value in found.items() if other != name}))
+        assert not holds(
+            MEDIUM.effective({other: value for other, value in found.items() if other != name})
+        )
 
 
 def test_values_are_rounded_while_the_fault_persists() -> None:
@@ -185,7 +217,11 @@ def test_values_are_rounded_while_the_fault_persists() -> None:
         return changes.get("forward_mbps", 50) <= 7.4 and len(changes) == 3
 
     found = shrink.shrink(MEDIUM, start, holds, lambda _: None)
-    assert found == {"forward_mbps": 7.0, "rtt_ms": 1900.0, "loss_percent": 1.0}  # 2000 ms would be out of range
+    assert found == {
+        "forward_mbps": 7.0,
+        "rtt_ms": 1900.0,
+        "loss_percent": 1.0,
+    }  # 2000 ms would be out of range
 
 
 # --- planted faults -------------------------------------------------------------------------------------------------
@@ -200,7 +236,12 @@ def small_window(values: dict[str, float]) -> Kind | None:
     rtt_s, rate_mbps = values["rtt_ms"] / 1e3, values["forward_mbps"]
     floor_s = 2 * rtt_s + values["payload_mb"] * 8 / rate_mbps
     reference_s = judge.arithmetic_s(floor_s, values, rate_mbps)
-    return judge.fault(Observed("ok", "", max(reference_s, values["payload_mb"] * rtt_s)), reference_s, 1e9, Limits())
+    return judge.fault(
+        Observed("ok", "", max(reference_s, values["payload_mb"] * rtt_s)),
+        reference_s,
+        1e9,
+        Limits(),
+    )
 
 
 def few_losses(values: dict[str, float]) -> Kind | None:
@@ -210,7 +251,11 @@ def few_losses(values: dict[str, float]) -> Kind | None:
 
 def many_gaps(values: dict[str, float]) -> Kind | None:
     """More than 1,000 gaps end the connection; a burst is one gap."""
-    return "dies" if packets(values) * values["loss_percent"] / 100 / values["burst_packets"] > 1000 else None
+    return (
+        "dies"
+        if packets(values) * values["loss_percent"] / 100 / values["burst_packets"] > 1000
+        else None
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,7 +309,9 @@ def test_a_condition_that_the_reference_cannot_carry_is_not_judged() -> None:
     found = SearchRecord(input=asked())
     not_judged = Evaluation(None, is_judged=False)
     with ThreadPoolExecutor(1) as pool:
-        Search(MEDIUM, found, lambda *_: not_judged, pool, 1, lambda: found.trials < 5, lambda _: None).run()
+        Search(
+            MEDIUM, found, lambda *_: not_judged, pool, 1, lambda: found.trials < 5, lambda _: None
+        ).run()
     assert (found.trials, found.not_judged, found.findings) == (5, 5, [])
 
 
@@ -274,7 +321,9 @@ def test_an_error_of_the_host_ends_the_search() -> None:
 
     saved: list[Finding | None] = []
     with ThreadPoolExecutor(2) as pool, pytest.raises(OSError, match="no space"):
-        Search(MEDIUM, SearchRecord(input=asked()), evaluate, pool, 2, lambda: True, saved.append).run()
+        Search(
+            MEDIUM, SearchRecord(input=asked()), evaluate, pool, 2, lambda: True, saved.append
+        ).run()
     assert saved == [None]
 
 

@@ -27,9 +27,13 @@ from satlab.common.errors import ConfigError, ExitStatus
 
 QUIET = ProgressLog(quiet=True)
 SUITE = {
-    "schema": "satlab/suite/1", "name": "brief", "source": "the test", "link": {"rtt_ms": 650, "queue_bdp": 1.0},
-    "marks_mb": [1.0], "cases": [{"id": "medium", "forward_mbps": 20, "return_mbps": 5, "targets_s": [None]}],
-}  # fmt: skip
+    "schema": "satlab/suite/1",
+    "name": "brief",
+    "source": "the test",
+    "link": {"rtt_ms": 650, "queue_bdp": 1.0},
+    "marks_mb": [1.0],
+    "cases": [{"id": "medium", "forward_mbps": 20, "return_mbps": 5, "targets_s": [None]}],
+}
 SMALL = {"stream_receive_window": 65_536}
 """A tenth of a MB a second at 650 ms: the case itself is slow."""
 
@@ -41,7 +45,9 @@ def request(tmp_path: Path, **fields: Any) -> SearchRequest:
     return SearchRequest(check, wall_s=60, largest_mb=2, most_findings=1)
 
 
-def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fixed(tmp_path: Path) -> None:
+def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fixed(
+    tmp_path: Path,
+) -> None:
     asked = request(tmp_path, client=SMALL, seed=5)
     found = search_run.run(asked, QUIET)
     [slow] = found.record.findings
@@ -60,15 +66,27 @@ def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fix
     [sample] = again.samples["medium"]
     assert (sample.seed, sample.times_s, again.status) == (5, (slow.time_s,), ExitStatus.FAILED)
     fixed = check_run.run(replace(check, client={}, out=tmp_path / "fixed"), QUIET)
-    assert fixed.status == ExitStatus.OK and fixed.samples["medium"][0].times_s == (slow.reference_s,)
+    assert fixed.status == ExitStatus.OK and fixed.samples["medium"][0].times_s == (
+        slow.reference_s,
+    )
 
 
 def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
     request(tmp_path)
     argv = [
-        sys.executable, "-m", "satlab", "check", "--suite", str(tmp_path / "brief.yml"), "--search",
-        "--search-mb", "0.2", "--out", str(tmp_path / "runs"), "--json",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "satlab",
+        "check",
+        "--suite",
+        str(tmp_path / "brief.yml"),
+        "--search",
+        "--search-mb",
+        "0.2",
+        "--out",
+        str(tmp_path / "runs"),
+        "--json",
+    ]
     environment = {**os.environ, "PYTHONPATH": paths.PYTHONPATH}
     pipe = subprocess.PIPE
     child = subprocess.Popen(argv, env=environment, stdout=pipe, stderr=pipe, text=True)
@@ -82,7 +100,9 @@ def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
     before = trials_in(tmp_path)
     spent_s = math.ceil(json.loads((folder / record.FILE).read_text())["real_s"])
     for more_s in (3, 10, 60):  # a busy host may need more than seconds for a trial
-        done = CliRunner().invoke(app, [*argv[3:], "--resume", str(folder), "--search-time", str(spent_s + more_s)])
+        done = CliRunner().invoke(
+            app, [*argv[3:], "--resume", str(folder), "--search-time", str(spent_s + more_s)]
+        )
         assert done.exit_code in (ExitStatus.OK, ExitStatus.FAILED), done.output
         document = json.loads(done.stdout)
         if document["trials"] > before:
@@ -104,7 +124,9 @@ def trials_in(tmp_path: Path) -> int:
         ({"resume": Path("/nowhere")}, "search.json"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_cannot_be_searched_is_refused(
+    fields: dict[str, Any], words: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=words):
         search_run.run(SearchRequest(CheckRequest(**({"out": tmp_path} | fields))), QUIET)
 

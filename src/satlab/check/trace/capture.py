@@ -26,7 +26,14 @@ SNAP_BYTES = 80
 BLOCK_BYTES, BLOCKS = 1 << 20, 32
 RETIRE_MS = 50
 ETH_P_ALL = 0x0003
-SOL_PACKET, PACKET_RX_RING, PACKET_STATISTICS, PACKET_VERSION, PACKET_VNET_HDR, TPACKET_V3 = 263, 5, 6, 10, 15, 2
+SOL_PACKET, PACKET_RX_RING, PACKET_STATISTICS, PACKET_VERSION, PACKET_VNET_HDR, TPACKET_V3 = (
+    263,
+    5,
+    6,
+    10,
+    15,
+    2,
+)
 SO_ATTACH_FILTER = 26
 TP_STATUS_USER = 1
 """<linux/if_packet.h>, <asm-generic/socket.h>."""
@@ -112,7 +119,11 @@ def _open(interface: str) -> socket.socket:
     ring.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
     ring.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
     words = ctypes.create_string_buffer(program)
-    ring.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program) // 8, ctypes.addressof(words)))
+    ring.setsockopt(
+        socket.SOL_SOCKET,
+        SO_ATTACH_FILTER,
+        struct.pack("HP", len(program) // 8, ctypes.addressof(words)),
+    )
     frames = BLOCK_BYTES * BLOCKS // LONG_SNAP_BYTES
     request = struct.pack("=IIIIIII", BLOCK_BYTES, BLOCKS, LONG_SNAP_BYTES, frames, RETIRE_MS, 0, 0)
     ring.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
@@ -124,7 +135,9 @@ def packets_of(block: bytes) -> Iterator[Packet]:
     """Parse a block of the ring. A packet that the kernel has merged, or did not split yet, is split here."""
     _, _, _, count, offset, _ = _BLOCK.unpack_from(block)
     for _ in range(count):
-        following, seconds, nanoseconds, kept, length, _, mac, net = _PACKET.unpack_from(block, offset)
+        following, seconds, nanoseconds, kept, length, _, mac, net = _PACKET.unpack_from(
+            block, offset
+        )
         _, _, _, segment, _, _ = _VNET.unpack_from(block, offset + mac - _VNET.size)
         head = block[offset + net : offset + mac + kept]
         whole = Packet(seconds * 1_000_000_000 + nanoseconds, length - (net - mac), head)

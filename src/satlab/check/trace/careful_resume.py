@@ -15,10 +15,18 @@ MAX_PHASES = 64
 """Of one connection; more changes are ignored. RFC 9959 has at most five."""
 PHASES = ("observe", "reconnaissance", "unvalidated", "validating", "normal", "safe_retreat")
 TRIGGERS = (
-    "cwnd_limited", "rtt_not_validated", "last_unvalidated_packet_sent", "first_unvalidated_packet_acknowledged",
-    "rtt_exceeded", "rate_limited", "last_unvalidated_packet_acknowledged", "packet_loss", "ecn_ce", "exit_recovery",
+    "cwnd_limited",
+    "rtt_not_validated",
+    "last_unvalidated_packet_sent",
+    "first_unvalidated_packet_acknowledged",
+    "rtt_exceeded",
+    "rate_limited",
+    "last_unvalidated_packet_acknowledged",
+    "packet_loss",
+    "ecn_ce",
+    "exit_recovery",
     "path_changed",
-)  # fmt: skip
+)
 Resumed = Mapping[str, Any]
 """`phases` with their times s since the client's first packet, `jump_bytes` (None: no jump, or of unknown size),
 `lost_bytes` of the jump (None: unknown), and whether it was taken back (`retreated`)."""
@@ -77,7 +85,8 @@ def line(resumed: Resumed | None) -> str:
     if resumed is None or not resumed["phases"]:
         return ""
     texts = [
-        f"{one['phase'].replace('_', ' ')} from {one['t_s']:.2f} s" + (f" ({one['trigger']})" if one["trigger"] else "")
+        f"{one['phase'].replace('_', ' ')} from {one['t_s']:.2f} s"
+        + (f" ({one['trigger']})" if one["trigger"] else "")
         for one in resumed["phases"]
     ]
     return f"Careful Resume: {', '.join(texts)}."

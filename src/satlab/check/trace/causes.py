@@ -35,9 +35,18 @@ from itertools import pairwise, takewhile
 from typing import Literal
 
 Cause = Literal[
-    "handshake", "slow start", "link", "application", "flow control", "ack link", "congestion avoidance",
-    "loss recovery", "pacing", "host", "delivery",
-]  # fmt: skip
+    "handshake",
+    "slow start",
+    "link",
+    "application",
+    "flow control",
+    "ack link",
+    "congestion avoidance",
+    "loss recovery",
+    "pacing",
+    "host",
+    "delivery",
+]
 MEANING: Mapping[Cause, str] = {
     "handshake": "handshake and request, until the sender has the request",
     "slow start": "the congestion window limits, without a loss so far",
@@ -160,7 +169,11 @@ class TransferTrace:
         if min(now.payload_queue_ms, before.payload_queue_ms) > BUSY_QUEUE_MS:
             return "link"
         is_done = now.lacks_supply and now.supply == "done"
-        if now.link_share >= BUSY_SHARE and now.t_s - now.rtt_ms / 1e3 >= requested_s and not is_done:
+        if (
+            now.link_share >= BUSY_SHARE
+            and now.t_s - now.rtt_ms / 1e3 >= requested_s
+            and not is_done
+        ):
             return "link"
         if now.is_handshaking and now.has_room:
             return "handshake"
@@ -212,17 +225,25 @@ class TransferTrace:
 
 def _is_idle(round_trip: Sequence[SenderState]) -> bool:
     """Whether less than half of the window was in flight for a whole round trip."""
-    return bool(round_trip) and all(2 * state.in_flight_bytes < state.cwnd_bytes for state in round_trip)
+    return bool(round_trip) and all(
+        2 * state.in_flight_bytes < state.cwnd_bytes for state in round_trip
+    )
 
 
 def _keeps_a_rate(round_trip: Sequence[SenderState]) -> bool:
     """Whether the window had room for a whole round trip, in several states, and did not set the rate."""
     if len(round_trip) < MIN_STATES or not all(state.has_room for state in round_trip):
         return False
-    return round_trip[0].is_paced or round_trip[0].cwnd_bytes < SLOW_GROWTH * round_trip[-1].cwnd_bytes
+    return (
+        round_trip[0].is_paced or round_trip[0].cwnd_bytes < SLOW_GROWTH * round_trip[-1].cwnd_bytes
+    )
 
 
-_CAUSE_OF_SUPPLY: Mapping[Supply, Cause] = {"done": "delivery", "slow": "application", "blocked": "flow control"}
+_CAUSE_OF_SUPPLY: Mapping[Supply, Cause] = {
+    "done": "delivery",
+    "slow": "application",
+    "blocked": "flow control",
+}
 
 
 def mean(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -18,7 +18,9 @@ def fault(case: Case, wire: CapturedTransfer) -> str:
     if case.resumed or case.early_data:
         found = quic_handshake.handshakes(wire.heads)
         if not found or not found[-1].is_resumed:
-            return "no session was resumed: no server accepted a pre-shared key in the last handshake"
+            return (
+                "no session was resumed: no server accepted a pre-shared key in the last handshake"
+            )
     return _early_data_fault(case, wire) if case.early_data else ""
 
 
@@ -27,7 +29,9 @@ def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
     if not wire.count("0-rtt", from_server=False):
         return "no 0-RTT packet was sent"
     late = [
-        one.size - TAG_BYTES for one in wire.datagrams if not one.from_server and one.is_data and len(one.kinds) < 2
+        one.size - TAG_BYTES
+        for one in wire.datagrams
+        if not one.from_server and one.is_data and len(one.kinds) < 2
     ]
     limit = case.name_length * len(case.files_bytes) // 2
     if sum(late) > limit:

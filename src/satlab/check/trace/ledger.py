@@ -48,7 +48,12 @@ class Ledger:
     @property
     def by_host(self) -> int:
         """Packets that the host lost, wherever it did."""
-        return self.lost_before_link + self.lost_between_links + self.lost_after_link + self.buffer_errors
+        return (
+            self.lost_before_link
+            + self.lost_between_links
+            + self.lost_after_link
+            + self.buffer_errors
+        )
 
     @property
     def spurious(self) -> int | None:
@@ -66,12 +71,18 @@ class Ledger:
     def text(self) -> str:
         """Return the accounts that are not empty."""
         accounts = {
-            "queue": self.dropped, "link": self.lost, "host before the link": self.lost_before_link,
-            "host between the links": self.lost_between_links, "host after the link": self.lost_after_link,
+            "queue": self.dropped,
+            "link": self.lost,
+            "host before the link": self.lost_before_link,
+            "host between the links": self.lost_between_links,
+            "host after the link": self.lost_after_link,
             "full socket buffer": self.buffer_errors,
-            "spurious": self.spurious, "unaccounted": self.unaccounted,
-        }  # fmt: skip
-        return f"of {self.sent}: " + (", ".join(f"{name} {n}" for name, n in accounts.items() if n) or "none lost")
+            "spurious": self.spurious,
+            "unaccounted": self.unaccounted,
+        }
+        return f"of {self.sent}: " + (
+            ", ".join(f"{name} {n}" for name, n in accounts.items() if n) or "none lost"
+        )
 
     def document(self) -> dict[str, Any]:
         derived = ("lost_before_link", "unaccounted", "lost_after_link", "by_host", "spurious")
@@ -89,9 +100,13 @@ def _is_from(packet: Packet, source: IPv4Address) -> bool:
 
 
 def of(
-    direction: str, sent: int, arrived: int, samples: Iterable[Mapping[str, Any]], buffer_errors: int,
+    direction: str,
+    sent: int,
+    arrived: int,
+    samples: Iterable[Mapping[str, Any]],
+    buffer_errors: int,
     reported: int | None = None,
-) -> Ledger:  # fmt: skip
+) -> Ledger:
     """Return the ledger of a direction (a key of WAYS); `samples`: the link's metrics during the transfer."""
     first, last = WAYS[direction]
     lines = list(samples)
@@ -99,12 +114,22 @@ def of(
     def total(way: str, name: str) -> int:
         return sum(line[way][name] for line in lines if line[way])
 
-    dropped, lost = (sum(total(way, name) for way in WAYS[direction]) for name in ("dropped_packets", "lost_packets"))
+    dropped, lost = (
+        sum(total(way, name) for way in WAYS[direction])
+        for name in ("dropped_packets", "lost_packets")
+    )
     between = total(first, "out_packets") - total(last, "in_packets")
     return Ledger(
-        sent, total(first, "in_packets"), dropped, lost, total(last, "out_packets"), arrived, buffer_errors, reported,
+        sent,
+        total(first, "in_packets"),
+        dropped,
+        lost,
+        total(last, "out_packets"),
+        arrived,
+        buffer_errors,
+        reported,
         between,
-    )  # fmt: skip
+    )
 
 
 def blames_host(ledgers: Mapping[str, Mapping[str, int | None]] | None, direction: str) -> bool:

@@ -128,8 +128,14 @@ class CapturedTransfer:
         if self.protocol == TCP:
             return next((one.t_s for one in self.arrivals), None)
         sent = (one for one in self.datagrams if not one.from_server)
-        requested_s = next((one.t_s for one in sent if {"0-rtt", "1-rtt"} & set(one.kinds)), math.inf)
-        full = (one.t_s for one in self.arrivals if one.kinds == ("1-rtt",) and one.size >= FULL_DATAGRAM_BYTES)
+        requested_s = next(
+            (one.t_s for one in sent if {"0-rtt", "1-rtt"} & set(one.kinds)), math.inf
+        )
+        full = (
+            one.t_s
+            for one in self.arrivals
+            if one.kinds == ("1-rtt",) and one.size >= FULL_DATAGRAM_BYTES
+        )
         return next((t_s for t_s in full if t_s > requested_s), None)
 
     @property
@@ -155,7 +161,11 @@ class CapturedTransfer:
         before = [one for one in initials if one.t_s <= answered_s]
         if not before:
             return 0.0
-        return next(one.t_s for one in before if one.ids == before[-1].ids) if before[-1].ids else before[-1].t_s
+        return (
+            next(one.t_s for one in before if one.ids == before[-1].ids)
+            if before[-1].ids
+            else before[-1].t_s
+        )
 
     def count(self, kind: Kind, *, from_server: bool) -> int:
         """Count the datagrams from one side that have a packet of a kind."""
@@ -172,7 +182,9 @@ class CapturedTransfer:
         if not total:
             return (None,) * len(marks)
         return tuple(
-            arrivals[min(bisect_left(total, total[-1] * mark / size), len(arrivals) - 1)].t_s if mark <= size else None
+            arrivals[min(bisect_left(total, total[-1] * mark / size), len(arrivals) - 1)].t_s
+            if mark <= size
+            else None
             for mark in marks
         )
 
@@ -183,7 +195,9 @@ class CapturedTransfer:
         return 8 * size / duration_s if duration_s > 0 else None
 
 
-def transfer_of(packets: Sequence[Packet], server: IPv4Address, port: int) -> CapturedTransfer | None:
+def transfer_of(
+    packets: Sequence[Packet], server: IPv4Address, port: int
+) -> CapturedTransfer | None:
     """Return the transfer between a client and a server's port; None without its packets.
 
     It starts with the client's first packet: earlier ones from the server are of another connection.
@@ -202,7 +216,11 @@ def transfer_of(packets: Sequence[Packet], server: IPv4Address, port: int) -> Ca
         datagrams.append(Datagram((packet.t_ns - start_ns) * NS, from_server, size, kinds, ids))
         if protocol == UDP and payload:
             heads.append((from_server, payload))
-    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, tuple(heads)) if datagrams else None
+    return (
+        CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, tuple(heads))
+        if datagrams
+        else None
+    )
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:
@@ -233,7 +251,10 @@ def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
         size = packet.length - ip_bytes - 4 * (head[ip_bytes + 12] >> 4)
         if size <= 0:
             continue
-        flow, sequence = head[12:20] + head[ip_bytes : ip_bytes + 4], int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8])
+        flow, sequence = (
+            head[12:20] + head[ip_bytes : ip_bytes + 4],
+            int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8]),
+        )
         highest, total, retransmitted = flows.get(flow, (sequence, 0, 0))
         new = (sequence + size - highest + (1 << 31)) % (1 << 32) - (1 << 31)
         retransmitted += min(size, max(0, size - new))
@@ -289,7 +310,9 @@ def write(path: Path, packets: Iterable[Packet]) -> None:
         file.write(_HEADER.pack(_MAGIC_NS, 2, 4, 0, 0, LONG_SNAP_BYTES, _LINKTYPE_RAW))
         for packet in packets:
             seconds, nanoseconds = divmod(packet.t_ns, 1_000_000_000)
-            file.write(_RECORD.pack(seconds, nanoseconds, len(packet.head), packet.length) + packet.head)
+            file.write(
+                _RECORD.pack(seconds, nanoseconds, len(packet.head), packet.length) + packet.head
+            )
 
 
 def read(path: Path) -> list[Packet]:
@@ -301,6 +324,8 @@ def read(path: Path) -> list[Packet]:
     while offset + _RECORD.size <= len(data):
         seconds, nanoseconds, captured, length = _RECORD.unpack_from(data, offset)
         offset += _RECORD.size
-        packets.append(Packet(seconds * 1_000_000_000 + nanoseconds, length, data[offset : offset + captured]))
+        packets.append(
+            Packet(seconds * 1_000_000_000 + nanoseconds, length, data[offset : offset + captured])
+        )
         offset += captured
     return packets

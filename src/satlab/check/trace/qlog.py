@@ -71,7 +71,9 @@ class QlogFile:
 
 def newest(folder: Path) -> Path | None:
     """Return the qlog file in `folder` or below that was written last; a log ends with its connection."""
-    return max(((status.st_mtime_ns, path) for path, status in _files(folder)), default=(0, None))[1]
+    return max(((status.st_mtime_ns, path) for path, status in _files(folder)), default=(0, None))[
+        1
+    ]
 
 
 def total_bytes(folder: Path) -> int:
@@ -185,7 +187,9 @@ def _sequence(file: Any) -> Iterator[Any]:
         line = file.readline(MAX_LINE_BYTES)
         if not line.endswith(b"\n"):
             if len(line) == MAX_LINE_BYTES:
-                raise QlogError("too large", f"line {count} has more than {MAX_LINE_BYTES >> 10} KiB")
+                raise QlogError(
+                    "too large", f"line {count} has more than {MAX_LINE_BYTES >> 10} KiB"
+                )
             return
         if count > MAX_EVENTS:
             raise QlogError("too large", f"it has more than {MAX_EVENTS} events")
@@ -225,7 +229,9 @@ def _of_trace(trace: Any, events: Iterable[Any]) -> QlogFile:
     return QlogFile(side, unit_ms, _events(events, fields, unit_ms, is_relative=is_relative))
 
 
-def _events(events: Iterable[Any], fields: Any, unit_ms: float, *, is_relative: bool) -> Iterator[Event]:
+def _events(
+    events: Iterable[Any], fields: Any, unit_ms: float, *, is_relative: bool
+) -> Iterator[Event]:
     """Yield the events; times never decrease."""
     names = [str(name).lower() for name in fields] if isinstance(fields, list) else []
     now = 0.0

@@ -34,7 +34,12 @@ Figures = dict[str, tuple[Any, str]]
 
 
 def add(
-    sample: Sample, folders: Mapping[str, Path], size: int, folder: Path, wire: CapturedTransfer, one_way_s: float
+    sample: Sample,
+    folders: Mapping[str, Path],
+    size: int,
+    folder: Path,
+    wire: CapturedTransfer,
+    one_way_s: float,
 ) -> Sample:
     """Add the figures of qlog files to the sample of a download of `size` bytes; a figure that it has is kept.
 
@@ -46,7 +51,9 @@ def add(
         return sample
     figures: Figures = {}
     warnings = []
-    for side, qlog_folder in sorted(folders.items()):  # the client's completion ends the server's states
+    for side, qlog_folder in sorted(
+        folders.items()
+    ):  # the client's completion ends the server's states
         try:
             transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
         except QlogError as error:
@@ -65,12 +72,16 @@ def add(
     figures = {name: figure for name, figure in figures.items() if getattr(sample, name) is None}
     sources = {**sample.sources, **{name: source for name, (_, source) in figures.items()}}
     return replace(
-        sample, **{name: value for name, (value, _) in figures.items()}, sources=sources,
+        sample,
+        **{name: value for name, (value, _) in figures.items()},
+        sources=sources,
         warnings=tuple(reversed(warnings)),
-    )  # fmt: skip
+    )
 
 
-def _open(folder: Path, side: str, size: int, wire: CapturedTransfer, *, is_complete: bool) -> "QlogTransfer":
+def _open(
+    folder: Path, side: str, size: int, wire: CapturedTransfer, *, is_complete: bool
+) -> "QlogTransfer":
     """Read the newest qlog file of a folder.
 
     Raises:
@@ -84,7 +95,9 @@ def _open(folder: Path, side: str, size: int, wire: CapturedTransfer, *, is_comp
         raise QlogError("does not fit", f"its vantage point is the {log.side}")
     transfer = read(log, size)
     if side == "server" and is_complete and transfer.new_bytes < MIN_COMPLETE_SHARE * size:
-        raise QlogError("does not fit", f"it has {transfer.new_bytes:.0f} bytes of streams, {size} arrived")
+        raise QlogError(
+            "does not fit", f"it has {transfer.new_bytes:.0f} bytes of streams, {size} arrived"
+        )
     return transfer
 
 
@@ -98,10 +111,17 @@ def _client_figures(transfer: "QlogTransfer", start_s: float) -> Figures:
 def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
     """Return the sample with the completion that the client's qlog has, if it has every byte of the payload."""
     sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
-    if sample.status != "ok" or sent_s is None or complete_s is None or transfer.received_bytes < size:
+    if (
+        sample.status != "ok"
+        or sent_s is None
+        or complete_s is None
+        or transfer.received_bytes < size
+    ):
         return sample
     times = (*sample.times_s[:-1], start_s + complete_s - sent_s)
-    return replace(sample, times_s=times, sources={"times_s": f"packets, the last one: {CLIENT_QLOG}"})
+    return replace(
+        sample, times_s=times, sources={"times_s": f"packets, the last one: {CLIENT_QLOG}"}
+    )
 
 
 def _server_figures(transfer: "QlogTransfer") -> Figures:
@@ -109,7 +129,9 @@ def _server_figures(transfer: "QlogTransfer") -> Figures:
         "lost_packets": transfer.reported_lost_packets,
         "retransmitted_share": transfer.retransmitted_share,
     }
-    return {name: (value, "qlog of the server") for name, value in values.items() if value is not None}
+    return {
+        name: (value, "qlog of the server") for name, value in values.items() if value is not None
+    }
 
 
 def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float) -> float | None:
@@ -119,8 +141,13 @@ def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float)
     neither the first one nor the first one with a short header.
     """
     handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
-    pairs = [(wire.last_start_s, transfer.first_received_s), (handshake_s, transfer.first_short_received_s)]
-    known = [sent - received for sent, received in pairs if sent is not None and received is not None]
+    pairs = [
+        (wire.last_start_s, transfer.first_received_s),
+        (handshake_s, transfer.first_short_received_s),
+    ]
+    known = [
+        sent - received for sent, received in pairs if sent is not None and received is not None
+    ]
     return one_way_s + max(known) if known and transfer.first_received_s is not None else None
 
 
@@ -135,7 +162,11 @@ def _resumed(sample: Sample, transfer: "QlogTransfer", later_s: float | None) ->
 
 
 def _write_states(
-    transfer: "QlogTransfer", folder: Path, wire: CapturedTransfer, later_s: float | None, end_s: float | None
+    transfer: "QlogTransfer",
+    folder: Path,
+    wire: CapturedTransfer,
+    later_s: float | None,
+    end_s: float | None,
 ) -> Figures:
     """Write the states to FILE, by the client's clock, which starts with its first packet; none if they are unknown.
 
@@ -148,8 +179,11 @@ def _write_states(
         return {}
     points = [asdict(point) | {"t_s": point.t_s + later_s} for point in transfer.points]
     document = {
-        "start_unix_s": wire.start_unix_s, "asked_s": requested_s + later_s, "end_s": last_s, "points": points,
-    }  # fmt: skip
+        "start_unix_s": wire.start_unix_s,
+        "asked_s": requested_s + later_s,
+        "end_s": last_s,
+        "points": points,
+    }
     (folder / FILE).write_text(json.dumps(document))
     return {"spent_s": (None, "qlog of the server, link")}
 
@@ -256,7 +290,10 @@ class _Reader:
                 self.transfer.resumption.append(event)
             case "packet_lost":
                 self.transfer.lost_packets += 1
-            case "parameters_set" if "remote" in (event.data.get("owner"), event.data.get("initiator")):
+            case "parameters_set" if "remote" in (
+                event.data.get("owner"),
+                event.data.get("initiator"),
+            ):
                 self._peer_parameters(event.data)
 
     def finish(self) -> None:
@@ -277,7 +314,8 @@ class _Reader:
                 in_flight_bytes=values.get("bytes_in_flight", 0.0),
                 is_slow_start=threshold is None or window < threshold,
                 rtt_ms=values.get("smoothed_rtt", 0.0) * self._unit_ms,
-                lost_packets=self.transfer.lost_packets or int(self.transfer.retransmitted_bytes > 0),
+                lost_packets=self.transfer.lost_packets
+                or int(self.transfer.retransmitted_bytes > 0),
                 supply=self._supply(),
                 pacing_bps=values.get("pacing_rate"),
             )
@@ -295,24 +333,43 @@ class _Reader:
             (connection_credit, self._sent_bytes),
             (stream_credit, self._sent[self._last_stream]),
         )
-        is_blocked = any(credit is not None and credit - sent < DATAGRAM_BYTES for credit, sent in credit_and_sent)
+        is_blocked = any(
+            credit is not None and credit - sent < DATAGRAM_BYTES
+            for credit, sent in credit_and_sent
+        )
         return "blocked" if is_blocked else "slow"
 
     def _initial_parameter(self, stream: float) -> str:
         """Return the peer's transport parameter for data on a stream (RFC 9000, sections 2.1 and 18.2)."""
         if int(stream) & 2:
             return "stream_data_uni"
-        return "stream_data_bidi_remote" if int(stream) & 1 == self._own_bit else "stream_data_bidi_local"
+        return (
+            "stream_data_bidi_remote"
+            if int(stream) & 1 == self._own_bit
+            else "stream_data_bidi_local"
+        )
 
     def _metrics_updated(self, data: Mapping[str, Any]) -> None:
         """Values that are not in the event are unchanged."""
-        for name in ("congestion_window", "cwnd", "bytes_in_flight", "smoothed_rtt", "ssthresh", "pacing_rate"):
+        for name in (
+            "congestion_window",
+            "cwnd",
+            "bytes_in_flight",
+            "smoothed_rtt",
+            "ssthresh",
+            "pacing_rate",
+        ):
             value = number(data, name)
             if value is not None:
                 self._metrics[name] = value
 
     def _peer_parameters(self, data: Mapping[str, Any]) -> None:
-        for name in ("data", "stream_data_uni", "stream_data_bidi_local", "stream_data_bidi_remote"):
+        for name in (
+            "data",
+            "stream_data_uni",
+            "stream_data_bidi_local",
+            "stream_data_bidi_remote",
+        ):
             value = number(data, f"initial_max_{name}")
             if value is not None:
                 self._initial_credit[name] = value
@@ -343,7 +400,9 @@ class _Reader:
         if transfer.first_received_s is None:
             transfer.first_received_s = self._now
         header = data.get("header")
-        kind = data.get("packet_type") or (header.get("packet_type") if isinstance(header, dict) else None)
+        kind = data.get("packet_type") or (
+            header.get("packet_type") if isinstance(header, dict) else None
+        )
         if transfer.first_short_received_s is None and str(kind).upper() == "1RTT":
             transfer.first_short_received_s = self._now
         for frame in _frames(data):
@@ -389,7 +448,10 @@ def _add_range(ranges: list[tuple[float, float]], begin: float, end: float) -> f
 
     Of more than MAX_GAPS ranges the first is forgotten.
     """
-    first, last = bisect_left(ranges, begin, key=itemgetter(1)), bisect_right(ranges, end, key=itemgetter(0))
+    first, last = (
+        bisect_left(ranges, begin, key=itemgetter(1)),
+        bisect_right(ranges, end, key=itemgetter(0)),
+    )
     touched = ranges[first:last]
     joined = (min(begin, touched[0][0]), max(end, touched[-1][1])) if touched else (begin, end)
     ranges[first:last] = [joined]
@@ -399,7 +461,9 @@ def _add_range(ranges: list[tuple[float, float]], begin: float, end: float) -> f
 
 def _frames(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     frames = data.get("frames")
-    return [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+    return (
+        [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+    )
 
 
 def _stream(frame: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -408,4 +472,8 @@ def _stream(frame: Mapping[str, Any]) -> tuple[float, float, float]:
     length = number(frame, "length")
     if length is None:
         length = number(frame.get("raw"), "payload_length") or number(frame.get("raw"), "length")
-    return (stream if stream is not None else number(frame, "id") or 0.0), number(frame, "offset") or 0.0, length or 0.0
+    return (
+        (stream if stream is not None else number(frame, "id") or 0.0),
+        number(frame, "offset") or 0.0,
+        length or 0.0,
+    )

@@ -18,7 +18,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 INITIAL_SALT = bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a")
 """RFC 9001, section 5.2."""
-HELLO_RETRY_REQUEST = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+HELLO_RETRY_REQUEST = bytes.fromhex(
+    "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
+)
 """Its random (RFC 8446, section 4.1.3)."""
 PRE_SHARED_KEY = 41
 CLIENT_HELLO, SERVER_HELLO = 1, 2
@@ -48,7 +50,14 @@ class Handshake:
     @property
     def client_random(self) -> bytes:
         """Return the random of the ClientHello; empty if it was not captured."""
-        return next((body[2:34] for kind, body in self._messages(from_server=False) if kind == CLIENT_HELLO), b"")
+        return next(
+            (
+                body[2:34]
+                for kind, body in self._messages(from_server=False)
+                if kind == CLIENT_HELLO
+            ),
+            b"",
+        )
 
     @property
     def suite(self) -> int | None:
@@ -123,7 +132,9 @@ class _Initial:
 
 def _initials(payload: bytes) -> Iterator[_Initial]:
     """Yield the Initial packets of version 1 of a datagram, which come before all others."""
-    while len(payload) > 7 and payload[0] & 0xB0 == 0x80 and payload[1:5] == b"\0\0\0\x01":  # any fixed bit (RFC 9287)
+    while (
+        len(payload) > 7 and payload[0] & 0xB0 == 0x80 and payload[1:5] == b"\0\0\0\x01"
+    ):  # any fixed bit (RFC 9287)
         try:
             at = 6 + payload[5]
             destination = payload[6:at]
@@ -140,7 +151,11 @@ def _initials(payload: bytes) -> Iterator[_Initial]:
 def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> None:
     """Decrypt a packet with the keys of a known connection; a client's may begin one, or change its keys by a Retry."""
     known = list(reversed(found))
-    if not from_server and not any(one.original == packet.destination for one in found) and len(found) < MAX_HANDSHAKES:
+    if (
+        not from_server
+        and not any(one.original == packet.destination for one in found)
+        and len(found) < MAX_HANDSHAKES
+    ):
         known.append(Handshake(packet.destination))
     for one in known:
         plain = _decrypted(packet, one.original, from_server=from_server)
@@ -161,9 +176,16 @@ def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> Non
 def _decrypted(packet: _Initial, original: bytes, *, from_server: bool) -> bytes | None:
     """Return the payload of an Initial packet; None if other keys protect it, or it is cut off."""
     secret = initial_secret(original, from_server=from_server)
-    key, iv = (expand_label(secret, hashes.SHA256, f"quic {name}", size) for name, size in (("key", 16), ("iv", 12)))
+    key, iv = (
+        expand_label(secret, hashes.SHA256, f"quic {name}", size)
+        for name, size in (("key", 16), ("iv", 12))
+    )
     protection = expand_label(secret, hashes.SHA256, "quic hp", 16)
-    first, number, size = unprotected(packet.data, packet.number_at, protection, 0x1301) or (0, 0, 0)
+    first, number, size = unprotected(packet.data, packet.number_at, protection, 0x1301) or (
+        0,
+        0,
+        0,
+    )
     if not size:
         return None
     start = packet.number_at + size
@@ -181,7 +203,9 @@ def initial_secret(original: bytes, *, from_server: bool) -> bytes:
     return expand_label(secret, hashes.SHA256, "server in" if from_server else "client in", 32)
 
 
-def expand_label(secret: bytes, algorithm: type[hashes.HashAlgorithm], label: str, size: int) -> bytes:
+def expand_label(
+    secret: bytes, algorithm: type[hashes.HashAlgorithm], label: str, size: int
+) -> bytes:
     """Return HKDF-Expand-Label with an empty context (RFC 8446, section 7.1)."""
     name = f"tls13 {label}".encode()
     info = size.to_bytes(2) + bytes([len(name)]) + name + b"\0"
@@ -202,7 +226,9 @@ def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> tuple[in
         mask = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(sample)  # noqa: S305 - as the RFC has it
     first = data[0] ^ (mask[0] & (0x0F if data[0] & 0x80 else 0x1F))
     size = (first & 3) + 1
-    number = bytes(a ^ b for a, b in zip(data[number_at : number_at + size], mask[1:], strict=False))
+    number = bytes(
+        a ^ b for a, b in zip(data[number_at : number_at + size], mask[1:], strict=False)
+    )
     return first, int.from_bytes(number), size
 
 
@@ -259,7 +285,9 @@ def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
     return found
 
 
-def key_phases(datagrams: Sequence[tuple[bool, bytes]], key_log: str) -> dict[bool, set[int]] | None:
+def key_phases(
+    datagrams: Sequence[tuple[bool, bytes]], key_log: str
+) -> dict[bool, set[int]] | None:
     """Return the key phases of each side's short headers (of the server: True), over all connections.
 
     None if that is unknown: the key log lacks a connection, or its headers cannot be read.
@@ -268,7 +296,11 @@ def key_phases(datagrams: Sequence[tuple[bool, bytes]], key_log: str) -> dict[bo
     phases: dict[bool, set[int]] = {False: set(), True: set()}
     for from_server in phases:
         keys = [_key_of(one, secrets, from_server=from_server) for one in found]
-        heads = [payload for side, payload in datagrams if side is from_server and payload and not payload[0] & 0x80]
+        heads = [
+            payload
+            for side, payload in datagrams
+            if side is from_server and payload and not payload[0] & 0x80
+        ]
         read = [_phase(head, [key for key in keys if key]) for head in heads]
         known = [phase for phase in read if phase is not None]
         if not found or None in keys or len(known) < MIN_VALID_SHARE * len(read):

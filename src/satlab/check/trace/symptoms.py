@@ -39,7 +39,9 @@ def symptoms(
             found.append(f"CPU limit: the {name} took {used_s / duration_s:.0%} of a core")
         elif duration_s > 1 and waited_s > WAITING * duration_s:
             took = f"took {used_s / duration_s:.1%} of a core"
-            found.append(f"CPU limit: the {name} waited for a core {waited_s / duration_s:.0%} of the time, and {took}")
+            found.append(
+                f"CPU limit: the {name} waited for a core {waited_s / duration_s:.0%} of the time, and {took}"
+            )
     return tuple(filter(None, found))
 
 
@@ -51,7 +53,9 @@ def _lost_handshake_packet(wire: CapturedTransfer, rtt_s: float) -> str:
         # Each Retry costs a round trip.
         retries = wire.count("retry", from_server=True)
         if end_s - answer_s > (retries + 0.7) * rtt_s:
-            return f"lost handshake packet: the handshake took {end_s:.2f} s, the RTT is {rtt_s:.2f} s"
+            return (
+                f"lost handshake packet: the handshake took {end_s:.2f} s, the RTT is {rtt_s:.2f} s"
+            )
     return ""
 
 
@@ -84,14 +88,17 @@ def _constant_window(wire: CapturedTransfer, rtt_s: float, rate_bps: float) -> s
     candidates = []
     for percent in range(100, 100 + LONGER_PERCENT):
         round_s = rtt_s * percent / 100
-        edges = [middle_s + n * round_s for n in range(math.floor((times[-1] - middle_s) / round_s) + 1)]
-        rounds = [after - before for before, after in pairwise(total[bisect_left(times, edge)] for edge in edges)]
+        edges = [
+            middle_s + n * round_s for n in range(math.floor((times[-1] - middle_s) / round_s) + 1)
+        ]
+        rounds = [
+            after - before
+            for before, after in pairwise(total[bisect_left(times, edge)] for edge in edges)
+        ]
         if len(rounds) >= MIN_ROUNDS:
             spread = (max(rounds) - min(rounds)) / max(median(rounds), 1)
             candidates.append((spread, median(rounds), rate_bps * round_s / 8))
     spread, window_bytes, capacity_bytes = min(candidates, default=(math.inf, 0.0, 0.0))
     if spread > CONSTANT_SPREAD:
         return ""
-    return (
-        f"constant window: {window_bytes / 1e6:.2f} MB per round trip; the link carries {capacity_bytes / 1e6:.2f} MB"
-    )
+    return f"constant window: {window_bytes / 1e6:.2f} MB per round trip; the link carries {capacity_bytes / 1e6:.2f} MB"

@@ -13,16 +13,32 @@ from satlab.check.trace.test_qlog import captured, ngtcp2, sequence
 
 NAME = "recovery:careful_resume_phase_updated"
 JUMP: tuple[tuple[float, dict[str, Any]], ...] = (
-    (91, {"new_phase": "reconnaissance", "restored_data": {"saved_congestion_window": 4_000_000, "saved_rtt": 650}}),
+    (
+        91,
+        {
+            "new_phase": "reconnaissance",
+            "restored_data": {"saved_congestion_window": 4_000_000, "saved_rtt": 650},
+        },
+    ),
     (
         745,
         {
-            "old_phase": "reconnaissance", "new_phase": "unvalidated", "trigger": "cwnd_limited",
+            "old_phase": "reconnaissance",
+            "new_phase": "unvalidated",
+            "trigger": "cwnd_limited",
             "state_data": {"pipesize": 12_000, "congestion_window": 2_000_000},
         },
     ),
-    (790, {"old_phase": "unvalidated", "new_phase": "safe_retreat", "trigger": "packet_loss", "state_data": {}}),
-)  # fmt: skip
+    (
+        790,
+        {
+            "old_phase": "unvalidated",
+            "new_phase": "safe_retreat",
+            "trigger": "packet_loss",
+            "state_data": {},
+        },
+    ),
+)
 
 
 def with_phases(*phases: tuple[float, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -41,14 +57,19 @@ def sampled(folder: Path, records: list[dict[str, Any]]) -> Sample:
 
 def test_phases_of_a_sender_s_qlog_have_the_client_s_clock_and_words(tmp_path: Path) -> None:
     found = sampled(tmp_path, with_phases(*JUMP))
-    assert found.careful_resume is not None and found.sources["careful_resume"] == "qlog of the server"
+    assert (
+        found.careful_resume is not None and found.sources["careful_resume"] == "qlog of the server"
+    )
     phases = found.careful_resume["phases"]
     assert [one["phase"] for one in phases] == ["reconnaissance", "unvalidated", "safe_retreat"]
     assert [one["trigger"] for one in phases] == [None, "cwnd_limited", "packet_loss"]
     assert phases[1]["t_s"] - phases[0]["t_s"] == pytest.approx(0.654) and phases[0]["t_s"] > 0.3
     assert (found.careful_resume["jump_bytes"], phases[1]["pipe_size_bytes"]) == (2_000_000, 12_000)
     # How much of the jump was lost is not in the event.
-    assert found.symptoms == ("small initial window", "careful resume: a jump to 2.00 MB, taken back")
+    assert found.symptoms == (
+        "small initial window",
+        "careful resume: a jump to 2.00 MB, taken back",
+    )
     line = careful_resume.line(found.careful_resume)
     assert line.startswith("Careful Resume: reconnaissance from ") and "safe retreat from" in line
     assert "(packet_loss)" in line
@@ -62,7 +83,11 @@ def test_a_sender_that_made_no_jump_says_why(tmp_path: Path) -> None:
 
 def test_a_qlog_without_the_event_says_nothing(tmp_path: Path) -> None:
     found = sampled(tmp_path, ngtcp2())
-    assert found.careful_resume is None and len(found.symptoms) == 1 and careful_resume.line(None) == ""
+    assert (
+        found.careful_resume is None
+        and len(found.symptoms) == 1
+        and careful_resume.line(None) == ""
+    )
 
 
 def test_what_the_programs_report_is_kept(tmp_path: Path) -> None:
@@ -70,7 +95,9 @@ def test_what_the_programs_report_is_kept(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "x.sqlog").write_bytes(sequence(with_phases(*JUMP)))
     sample = Sample("a", 1, "ok", "", (2.0,), careful_resume=own)
-    found = qlog_transfer.add(sample, {"server": tmp_path / "server"}, 3000, tmp_path, captured(), 0.3)
+    found = qlog_transfer.add(
+        sample, {"server": tmp_path / "server"}, 3000, tmp_path, captured(), 0.3
+    )
     assert found.careful_resume == own and found.symptoms == ()
 
 
@@ -94,5 +121,9 @@ def test_t11_a_hostile_event_leaves_no_text_and_no_endless_list(tmp_path: Path) 
     assert found.careful_resume is not None
     phases = found.careful_resume["phases"]
     assert len(phases) == careful_resume.MAX_PHASES
-    assert (phases[0]["trigger"], phases[0]["cwnd_bytes"], phases[0]["pipe_size_bytes"]) == (None, None, None)
+    assert (phases[0]["trigger"], phases[0]["cwnd_bytes"], phases[0]["pipe_size_bytes"]) == (
+        None,
+        None,
+        None,
+    )
     assert found.symptoms[1:] == ("careful resume: a jump",)

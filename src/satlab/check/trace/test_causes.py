@@ -19,7 +19,11 @@ FULL = SenderState(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0
 
 def trace(*states: SenderState, requested_s: float | None = 0.0) -> TransferTrace:
     """Return states at 1 s, 2 s and so on, the last one at the end."""
-    return TransferTrace(requested_s, float(len(states)), [replace(state, t_s=t) for t, state in enumerate(states, 1)])
+    return TransferTrace(
+        requested_s,
+        float(len(states)),
+        [replace(state, t_s=t) for t, state in enumerate(states, 1)],
+    )
 
 
 def causes_of(*states: SenderState) -> list[str]:
@@ -67,7 +71,14 @@ def test_a_pause_shorter_than_a_round_trip_is_not_the_host() -> None:
     assert causes_of(low, low) == ["slow start", "host"]  # a round trip begins with the request
 
 
-ROOM = replace(FULL, cwnd_bytes=200_000, in_flight_bytes=120_000, rtt_ms=2_500, is_app_limited=False, lost_packets=3)
+ROOM = replace(
+    FULL,
+    cwnd_bytes=200_000,
+    in_flight_bytes=120_000,
+    rtt_ms=2_500,
+    is_app_limited=False,
+    lost_packets=3,
+)
 """A sender whose window has room, after losses: in a round trip there are three states."""
 
 
@@ -82,18 +93,24 @@ ROOM = replace(FULL, cwnd_bytes=200_000, in_flight_bytes=120_000, rtt_ms=2_500, 
         ({"in_flight_bytes": 199_000}, "loss recovery"),
         ({"in_flight_bytes": 90_000}, "host"),
         ({"in_flight_bytes": 90_000, "pacing_bps": 300_000.0}, "pacing"),
-        ({"in_flight_bytes": 90_000, "pacing_bps": 3_000_000.0}, "host"),  # it sends less than its rate
+        (
+            {"in_flight_bytes": 90_000, "pacing_bps": 3_000_000.0},
+            "host",
+        ),  # it sends less than its rate
         ({"is_app_limited": True}, "flow control"),
     ],
 )
-def test_a_sender_with_a_rate_of_its_own_is_not_loss_recovery(changes: dict[str, Any], cause: str) -> None:
+def test_a_sender_with_a_rate_of_its_own_is_not_loss_recovery(
+    changes: dict[str, Any], cause: str
+) -> None:
     state = replace(ROOM, **changes)
     assert causes_of(*[state] * 6)[-1] == cause
 
 
 def test_a_growing_window_with_room_is_slow_start() -> None:
     states = [
-        replace(ROOM, lost_packets=0, cwnd_bytes=100_000 * 1.2**n, in_flight_bytes=80_000 * 1.2**n) for n in range(6)
+        replace(ROOM, lost_packets=0, cwnd_bytes=100_000 * 1.2**n, in_flight_bytes=80_000 * 1.2**n)
+        for n in range(6)
     ]
     assert causes_of(*states)[-1] == "slow start"
 
@@ -106,16 +123,28 @@ def test_a_growing_window_with_room_is_slow_start() -> None:
         ((200, 50, 50), (0, 3, 3), "loss recovery"),
     ],
 )
-def test_a_window_of_a_controller_that_sets_a_rate(windows: tuple[int, ...], lost: tuple[int, ...], cause: str) -> None:
+def test_a_window_of_a_controller_that_sets_a_rate(
+    windows: tuple[int, ...], lost: tuple[int, ...], cause: str
+) -> None:
     full = [
-        replace(FULL, cwnd_bytes=1e3 * window, in_flight_bytes=1e3 * window, lost_packets=count, pacing_bps=2e8)
+        replace(
+            FULL,
+            cwnd_bytes=1e3 * window,
+            in_flight_bytes=1e3 * window,
+            lost_packets=count,
+            pacing_bps=2e8,
+        )
         for window, count in zip(windows, lost, strict=True)
     ]
     assert causes_of(*full)[-1] == cause
 
 
-@pytest.mark.parametrize(("supply", "cause"), [("blocked", "flow control"), ("slow", "application")])
-def test_a_sender_that_waits_for_its_pacer_between_two_packets_still_lacks_data(supply: Any, cause: str) -> None:
+@pytest.mark.parametrize(
+    ("supply", "cause"), [("blocked", "flow control"), ("slow", "application")]
+)
+def test_a_sender_that_waits_for_its_pacer_between_two_packets_still_lacks_data(
+    supply: Any, cause: str
+) -> None:
     """In the last states before its acknowledgement nothing was lacking at the moment."""
     low = replace(FULL, in_flight_bytes=20_000, rtt_ms=2_500, supply=supply)
     lacking = replace(low, is_app_limited=True)
@@ -147,17 +176,25 @@ def test_means_add_up_and_the_largest_is_named() -> None:
     assert sum(found.values()) == 3.5 and causes.largest(found) == "link"
 
 
-def transferred(folder: Path, *, case: dict[str, Any] | None = None, **changes: Any) -> dict[str, float]:
+def transferred(
+    folder: Path, *, case: dict[str, Any] | None = None, **changes: Any
+) -> dict[str, float]:
     """Return the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in the request."""
     rates = {"id": "planted", "forward_mbps": 20, "return_mbps": 2, "targets_s": [None]}
     document = {
-        "schema": "satlab/suite/1", "name": "planted", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [4], "cases": [rates | (case or {})],
-    }  # fmt: skip
+        "schema": "satlab/suite/1",
+        "name": "planted",
+        "source": "here",
+        "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "marks_mb": [4],
+        "cases": [rates | (case or {})],
+    }
     plan = Suite.model_validate(document)
     planted: Case = plan.cases[0]
     request = virtual_clock.transfer(plan, planted, 1, {}, {}) | changes
-    sample = virtual_clock.run(case_link.build(plan, planted, folder / "profiles"), request, folder, planted)
+    sample = virtual_clock.run(
+        case_link.build(plan, planted, folder / "profiles"), request, folder, planted
+    )
     assert sample.status == "ok" and sample.spent_s is not None
     assert set(sample.spent_s) == set(causes.CAUSES)
     [outcome] = folder.glob("*.outcome.json")
@@ -175,13 +212,19 @@ LEAN = {"stream_receive_window": 100_000}
         ({"forward_mbps": 5}, {}, "link"),
         ({}, {"client": {"initial_window": 1}, "server": {"initial_window": 1}}, "slow start"),
         ({}, {"client": LEAN}, "flow control"),
-        ({"forward_mbps": 100}, {"bytes": 40_000_000, "client": {"stream_receive_window": 1_000_000}}, "flow control"),
+        (
+            {"forward_mbps": 100},
+            {"bytes": 40_000_000, "client": {"stream_receive_window": 1_000_000}},
+            "flow control",
+        ),
         ({}, {"source_mbps": 1}, "application"),
         ({"loss": {"unit": "packet", "ratio": 0.01}}, {}, "loss recovery"),
         ({"direction": "upload", "return_mbps": 0.5}, {}, "link"),
     ],
 )
-def test_a_planted_cause_is_named(case: dict[str, Any], changes: dict[str, Any], cause: str, tmp_path: Path) -> None:
+def test_a_planted_cause_is_named(
+    case: dict[str, Any], changes: dict[str, Any], cause: str, tmp_path: Path
+) -> None:
     spent = transferred(tmp_path, case=case, **changes)
     assert causes.largest(spent) == cause, spent
 
@@ -204,4 +247,10 @@ def test_the_handshake_takes_a_round_trip_and_the_request_half_of_one(tmp_path: 
     spent = transferred(tmp_path)
     assert spent["handshake"] == pytest.approx(1.5 * 0.65, abs=0.05)
     assert spent["delivery"] == pytest.approx(0.5 * 0.65, abs=0.1)
-    assert spent["application"] == spent["flow control"] == spent["host"] == spent["loss recovery"] == 0.0
+    assert (
+        spent["application"]
+        == spent["flow control"]
+        == spent["host"]
+        == spent["loss recovery"]
+        == 0.0
+    )

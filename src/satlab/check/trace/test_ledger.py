@@ -12,7 +12,15 @@ from satlab.check.trace.ledger import Ledger
 from satlab.check.trace.pcap import Packet
 
 SERVER, CLIENT = IPv4Address("198.18.4.2"), IPv4Address("198.18.1.2")
-WHOLE = {"sent": 100, "entered": 100, "dropped": 0, "lost": 0, "left": 100, "arrived": 100, "buffer_errors": 0}
+WHOLE = {
+    "sent": 100,
+    "entered": 100,
+    "dropped": 0,
+    "lost": 0,
+    "left": 100,
+    "arrived": 100,
+    "buffer_errors": 0,
+}
 
 
 def counted(**change: Any) -> Ledger:
@@ -41,12 +49,21 @@ def test_a_planted_loss_goes_into_its_own_account(
     assert (found.by_host, found.spurious, found.closes) == (by_host, spurious, True)
     assert words in found.text
     document = found.document()
-    parts = ("lost_before_link", "dropped", "lost", "lost_between_links", "unaccounted", "lost_after_link")
+    parts = (
+        "lost_before_link",
+        "dropped",
+        "lost",
+        "lost_between_links",
+        "unaccounted",
+        "lost_after_link",
+    )
     lost = sum(document[name] for name in (*parts, "buffer_errors"))
     assert lost == found.sent - (found.arrived - found.buffer_errors)
 
 
-@pytest.mark.parametrize("change", [{"left": 99, "arrived": 99}, {"entered": 101, "left": 101, "arrived": 101}])
+@pytest.mark.parametrize(
+    "change", [{"left": 99, "arrived": 99}, {"entered": 101, "left": 101, "arrived": 101}]
+)
 def test_a_ledger_that_does_not_add_up_does_not_close(change: dict[str, int]) -> None:
     assert not counted(**change).closes
 
@@ -54,10 +71,13 @@ def test_a_ledger_that_does_not_add_up_does_not_close(change: dict[str, int]) ->
 @pytest.mark.parametrize(
     ("change", "is_host"),
     [
-        ({}, False), ({"dropped": 3, "left": 97, "arrived": 97}, False), ({"buffer_errors": 3}, True),
-        ({"arrived": 96}, True), ({"dropped": 3, "left": 97, "arrived": 97, "buffer_errors": 3}, False),
+        ({}, False),
+        ({"dropped": 3, "left": 97, "arrived": 97}, False),
+        ({"buffer_errors": 3}, True),
+        ({"arrived": 96}, True),
+        ({"dropped": 3, "left": 97, "arrived": 97, "buffer_errors": 3}, False),
     ],
-)  # fmt: skip
+)
 def test_the_host_is_blamed_when_it_lost_most(change: dict[str, Any], is_host: bool) -> None:
     assert ledger.blames_host({"forward": counted(**change).document()}, "forward") is is_host
     assert not ledger.blames_host({"forward": counted(**change).document()}, "return")
@@ -65,7 +85,9 @@ def test_the_host_is_blamed_when_it_lost_most(change: dict[str, Any], is_host: b
 
 
 def packet(source: IPv4Address, length: int, protocol: int = 17) -> Packet:
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 0, 0, 0, 64, protocol, 0, source.packed, CLIENT.packed)
+    head = struct.pack(
+        "!BBHHHBBH4s4s", 0x45, 0, 0, 0, 0, 64, protocol, 0, source.packed, CLIENT.packed
+    )
     return Packet(0, length, head)
 
 
@@ -76,12 +98,19 @@ def test_the_packets_of_a_source_are_counted() -> None:
 
 def test_a_direction_is_counted_on_both_of_its_links() -> None:
     def line(taken: int, released: int, dropped: int = 0, lost: int = 0) -> dict[str, int]:
-        return {"in_packets": taken, "out_packets": released, "dropped_packets": dropped, "lost_packets": lost}
+        return {
+            "in_packets": taken,
+            "out_packets": released,
+            "dropped_packets": dropped,
+            "lost_packets": lost,
+        }
 
     sample = {
-        "terrestrial_down": line(10, 9, lost=1), "forward": line(9, 6, dropped=2, lost=1),
-        "return": line(5, 5), "terrestrial_up": line(5, 4, lost=1),
-    }  # fmt: skip
+        "terrestrial_down": line(10, 9, lost=1),
+        "forward": line(9, 6, dropped=2, lost=1),
+        "return": line(5, 5),
+        "terrestrial_up": line(5, 4, lost=1),
+    }
     down = ledger.of("forward", 22, 12, [sample, sample], 1, reported=3)
     assert (down.entered, down.dropped, down.lost, down.left, down.closes) == (20, 4, 4, 12, True)
     assert (down.lost_before_link, down.by_host) == (2, 3)

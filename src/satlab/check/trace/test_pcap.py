@@ -30,13 +30,26 @@ def udp(payload: bytes, *, t_ns: int, from_server: bool = True, cut: int | None 
     addresses = (SERVER, CLIENT) if from_server else (CLIENT, SERVER)
     ports = (PORT, 50000) if from_server else (50000, PORT)
     length = 28 + len(payload)
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, length, 0, 0, 64, 17, 0, *(address.packed for address in addresses))
+    head = struct.pack(
+        "!BBHHHBBH4s4s",
+        0x45,
+        0,
+        length,
+        0,
+        0,
+        64,
+        17,
+        0,
+        *(address.packed for address in addresses),
+    )
     data = head + struct.pack("!HHHH", *ports, 8 + len(payload), 0) + payload
     return Packet(t_ns, length, data[:cut])
 
 
 def test_a_file_of_packets_is_read_as_written(tmp_path: Path) -> None:
-    packets = [udp(b"\x40" + bytes(1199), t_ns=1_700_000_000_123_456_789 + n, cut=80) for n in range(3)]
+    packets = [
+        udp(b"\x40" + bytes(1199), t_ns=1_700_000_000_123_456_789 + n, cut=80) for n in range(3)
+    ]
     pcap.write(tmp_path / "x.pcap", packets)
     assert pcap.read(tmp_path / "x.pcap") == packets
     assert (tmp_path / "x.pcap").stat().st_mode & 0o777 == 0o600
@@ -62,17 +75,29 @@ def test_an_aggregate_in_the_ring_is_split_into_its_packets() -> None:
     """The size of its segments is in the header before the packet (struct virtio_net_hdr)."""
     whole = udp(b"\x40" + bytes(51), t_ns=0).head[:80]
     record = struct.pack("=IIIIIIHH", 0, 7, 0, 14 + len(whole), 14 + 28 + 2 * 1252 + 600, 0, 76, 90)
-    record = record.ljust(66, b"\0") + struct.pack("=BBHHHH", 0, 5, 42, 1252, 0, 0) + bytes(14) + whole
+    record = (
+        record.ljust(66, b"\0") + struct.pack("=BBHHHH", 0, 5, 42, 1252, 0, 0) + bytes(14) + whole
+    )
     block = struct.pack("=IIIIII", 3, 0, 1, 1, 48, 0).ljust(48, b"\0") + record
     found = list(capture.packets_of(block))
     assert [one.length for one in found] == [28 + 1252, 28 + 1252, 28 + 600]
-    assert [len(one.head) for one in found] == [len(whole), 28, 28] and {one.t_ns for one in found} == {7_000_000_000}
+    assert [len(one.head) for one in found] == [len(whole), 28, 28] and {
+        one.t_ns for one in found
+    } == {7_000_000_000}
 
 
 def test_coalesced_packets_are_separated() -> None:
-    datagram = long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
-    assert list(pcap.quic_packets(datagram)) == [("initial", b"srv1"), ("handshake", b"srv1"), ("1-rtt", b"")]
-    four_bytes = long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + b"\xff" * 300
+    datagram = (
+        long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
+    )
+    assert list(pcap.quic_packets(datagram)) == [
+        ("initial", b"srv1"),
+        ("handshake", b"srv1"),
+        ("1-rtt", b""),
+    ]
+    four_bytes = (
+        long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + b"\xff" * 300
+    )
     assert list(pcap.quic_packets(four_bytes + b"\x41")) == [("handshake", b"srv1"), ("1-rtt", b"")]
 
 
@@ -82,27 +107,44 @@ def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
     assert list(pcap.quic_packets(datagram)) == [("retry", b"srv2")]
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00" * 30, b"\xc0", b"\xc0\0\0\0\x01\xff", bytes([0xFF] * 12), b"\x80abc"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00" * 30, b"\xc0", b"\xc0\0\0\0\x01\xff", bytes([0xFF] * 12), b"\x80abc"]
+)
 def test_payload_that_is_not_quic_yields_one_packet_at_most(data: bytes) -> None:
     assert len(list(pcap.quic_packets(data))) <= 1
 
 
 def tail(*sizes: int) -> CapturedTransfer:
     """A transfer of 100 full packets, 1 ms apart, then one of each size a round trip apart."""
-    times = [1.4 + n / 1000 for n in range(100)] + [1.499 + RTT_S * n for n in range(1, len(sizes) + 1)]
-    data = [Datagram(t, True, n, ("1-rtt",)) for t, n in zip(times, [1200] * 100 + list(sizes), strict=True)]
+    times = [1.4 + n / 1000 for n in range(100)] + [
+        1.499 + RTT_S * n for n in range(1, len(sizes) + 1)
+    ]
+    data = [
+        Datagram(t, True, n, ("1-rtt",))
+        for t, n in zip(times, [1200] * 100 + list(sizes), strict=True)
+    ]
     return CapturedTransfer(pcap.UDP, (Datagram(0.0, False, 1200, ("initial",)), *data))
 
 
 @pytest.mark.parametrize(
     ("sizes", "size", "end_s"),
     [
-        ((40, 60), 115_000, 1.499),  # an acknowledgement and CONNECTION_CLOSE, a round trip after the payload
+        (
+            (40, 60),
+            115_000,
+            1.499,
+        ),  # an acknowledgement and CONNECTION_CLOSE, a round trip after the payload
         ((40, 700), 115_000, 1.499 + 2 * RTT_S),
-        ((80,), 100 * (1200 - pcap.MIN_OVERHEAD_BYTES) + 50, 1.499 + RTT_S),  # the payload does not fit without it
+        (
+            (80,),
+            100 * (1200 - pcap.MIN_OVERHEAD_BYTES) + 50,
+            1.499 + RTT_S,
+        ),  # the payload does not fit without it
     ],
 )
-def test_a_transfer_ends_with_its_last_packet_of_payload(sizes: tuple[int, ...], size: int, end_s: float) -> None:
+def test_a_transfer_ends_with_its_last_packet_of_payload(
+    sizes: tuple[int, ...], size: int, end_s: float
+) -> None:
     wire = tail(*sizes)
     assert wire.times_s((size,), size) == pytest.approx((end_s,))
     assert wire.last_packet_s == pytest.approx(1.499 + RTT_S * len(sizes))
@@ -125,8 +167,14 @@ def test_a_transfer_is_read_from_its_packets() -> None:
     assert transfer.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
     assert transfer.times_s((200_000,), 100_000) == (None,)
     assert transfer.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
-    assert (transfer.count("initial", from_server=True), transfer.count("initial", from_server=False)) == (1, 1)
-    assert pcap.transfer_of(packets[:1], SERVER, PORT) is None and pcap.transfer_of(packets, SERVER, 443) is None
+    assert (
+        transfer.count("initial", from_server=True),
+        transfer.count("initial", from_server=False),
+    ) == (1, 1)
+    assert (
+        pcap.transfer_of(packets[:1], SERVER, PORT) is None
+        and pcap.transfer_of(packets, SERVER, 443) is None
+    )
 
 
 def edited(packet: Packet, **fields: bytes) -> Packet:
@@ -141,7 +189,9 @@ def edited(packet: Packet, **fields: bytes) -> Packet:
 def test_a_short_header_before_the_answer_is_of_an_earlier_connection() -> None:
     transfer = download([1])
     stray = Datagram(0.0, False, 40, ("1-rtt",))
-    assert CapturedTransfer(pcap.UDP, (stray, *transfer.datagrams)).handshake_s == transfer.handshake_s
+    assert (
+        CapturedTransfer(pcap.UDP, (stray, *transfer.datagrams)).handshake_s == transfer.handshake_s
+    )
 
 
 def test_packets_of_other_connections_are_ignored() -> None:
@@ -157,14 +207,20 @@ def test_packets_of_other_connections_are_ignored() -> None:
         Packet(300, 60, answer.head[:22]),
     ]
     transfer = pcap.transfer_of([first, answer, *ignored], SERVER, PORT)
-    assert transfer is not None and [one.size for one in transfer.datagrams] == [first.length - 28, answer.length - 28]
+    assert transfer is not None and [one.size for one in transfer.datagrams] == [
+        first.length - 28,
+        answer.length - 28,
+    ]
 
 
 def test_ip_options_are_skipped() -> None:
     plain = udp(b"\x41" + bytes(99), t_ns=1, from_server=False)
     head = b"\x46" + plain.head[1:20] + bytes(4) + plain.head[20:]
     transfer = pcap.transfer_of([Packet(1, plain.length + 4, head)], SERVER, PORT)
-    assert transfer is not None and (transfer.datagrams[0].size, transfer.datagrams[0].kinds) == (100, ("1-rtt",))
+    assert transfer is not None and (transfer.datagrams[0].size, transfer.datagrams[0].kinds) == (
+        100,
+        ("1-rtt",),
+    )
 
 
 def test_payload_may_be_coalesced_and_acknowledgements_of_tcp_have_none() -> None:
@@ -233,7 +289,9 @@ def test_a_small_initial_window_is_named() -> None:
 def test_a_lost_handshake_packet_of_either_side_is_named() -> None:
     assert named(download(HEALTHY, answer_s=1.66, done_s=1.67)) == ("lost handshake packet",)
     assert named(download(HEALTHY, done_s=RTT_S + 1.3)) == ("lost handshake packet",)
-    assert named(download(HEALTHY, answer_s=1.6 * RTT_S, done_s=1.6 * RTT_S)) == ("lost handshake packet",)
+    assert named(download(HEALTHY, answer_s=1.6 * RTT_S, done_s=1.6 * RTT_S)) == (
+        "lost handshake packet",
+    )
     assert named(download(HEALTHY, answer_s=1.4 * RTT_S, done_s=1.4 * RTT_S)) == ()
 
 
@@ -243,9 +301,14 @@ def test_a_retry_costs_a_round_trip_and_is_not_a_lost_packet() -> None:
     retry = Datagram(RTT_S, True, 100, ("retry",))
     first, answer, *rest = slow.datagrams
     retried = CapturedTransfer(pcap.UDP, (first, retry, replace(answer, t_s=2 * RTT_S), *rest))
-    assert (retried.count("retry", from_server=True), retried.count("retry", from_server=False)) == (1, 0)
+    assert (
+        retried.count("retry", from_server=True),
+        retried.count("retry", from_server=False),
+    ) == (1, 0)
     assert named(retried) == ()
-    of_the_client = CapturedTransfer(pcap.UDP, (first, answer, replace(retry, from_server=False), *rest))
+    of_the_client = CapturedTransfer(
+        pcap.UDP, (first, answer, replace(retry, from_server=False), *rest)
+    )
     assert named(of_the_client) == ("lost handshake packet",)
 
 
@@ -254,7 +317,9 @@ def test_a_window_that_is_constant_for_a_few_round_trips_is_not_named() -> None:
 
 
 def test_a_short_transfer_has_no_cpu_limit() -> None:
-    short = CapturedTransfer(pcap.UDP, tuple(one for one in download(HEALTHY).datagrams if one.t_s < 1))
+    short = CapturedTransfer(
+        pcap.UDP, tuple(one for one in download(HEALTHY).datagrams if one.t_s < 1)
+    )
     assert named(short, client=1.0) == ()
 
 
@@ -273,27 +338,50 @@ def test_tcp_retransmissions_are_counted_across_the_wrap() -> None:
     def segment(sequence: int, size: int, port: int = 5) -> Packet:
         head = bytearray(udp(bytes(20), t_ns=1).head[:20])
         head[9] = pcap.TCP
-        return Packet(1, 40 + size, bytes(head) + struct.pack("!HHIIBBHHH", 4433, port, sequence, 0, 0x50, 0, 0, 0, 0))
+        return Packet(
+            1,
+            40 + size,
+            bytes(head) + struct.pack("!HHIIBBHHH", 4433, port, sequence, 0, 0x50, 0, 0, 0, 0),
+        )
 
     top = (1 << 32) - 500
-    sent = [segment(top, 1000), segment(500, 1000), segment(top, 1000), segment(1000, 1000), segment(2000, 0)]
+    sent = [
+        segment(top, 1000),
+        segment(500, 1000),
+        segment(top, 1000),
+        segment(1000, 1000),
+        segment(2000, 0),
+    ]
     assert pcap.tcp_retransmitted_share(sent) == pytest.approx(1500 / 4000)
-    larger = [segment(number * 1000, 1000, port=6) for number in range(6)]  # another connection: nothing is repeated
+    larger = [
+        segment(number * 1000, 1000, port=6) for number in range(6)
+    ]  # another connection: nothing is repeated
     assert pcap.tcp_retransmitted_share([*sent, *larger]) == 0
-    assert pcap.tcp_retransmitted_share([udp(b"x", t_ns=1), Packet(1, 20, b""), Packet(1, 40, b"\x45" * 20)]) is None
+    assert (
+        pcap.tcp_retransmitted_share(
+            [udp(b"x", t_ns=1), Packet(1, 20, b""), Packet(1, 40, b"\x45" * 20)]
+        )
+        is None
+    )
 
 
 def test_a_program_that_gets_no_core_is_named() -> None:
-    [text] = symptoms(download(HEALTHY), RTT_S, RATE_BPS, {"client": (0.5, 1.0), "server": (0.2, 9.9)})
+    [text] = symptoms(
+        download(HEALTHY), RTT_S, RATE_BPS, {"client": (0.5, 1.0), "server": (0.2, 9.9)}
+    )
     assert text.startswith("CPU limit: the server waited for a core 9") and "of a core" in text
 
 
 def test_the_first_byte_is_the_first_full_packet_after_the_request() -> None:
     transfer = download([1])
-    early = Datagram(RTT_S + 0.005, True, 1200, ("1-rtt",))  # before the request: the end of the handshake
+    early = Datagram(
+        RTT_S + 0.005, True, 1200, ("1-rtt",)
+    )  # before the request: the end of the handshake
     small = Datagram(2 * RTT_S, True, 300, ("1-rtt",))  # a ticket
     full = Datagram(2 * RTT_S + 0.2, True, 1250, ("1-rtt",))
-    whole = CapturedTransfer(pcap.UDP, (*transfer.datagrams[:2], early, transfer.datagrams[2], small, full))
+    whole = CapturedTransfer(
+        pcap.UDP, (*transfer.datagrams[:2], early, transfer.datagrams[2], small, full)
+    )
     assert whole.first_byte_s == full.t_s
     assert CapturedTransfer(pcap.UDP, whole.datagrams[:-1]).first_byte_s is None
     assert CapturedTransfer(pcap.UDP, transfer.datagrams[:2]).first_byte_s is None

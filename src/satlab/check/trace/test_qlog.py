@@ -20,12 +20,20 @@ from satlab.check.trace.qlog_transfer import QlogTransfer
 SIZE = 3000
 PACKETS = ((100, 0, 1000), (101, 1000, 1000), (700, 0, 1000), (701, 2000, 1000))
 """Time in ms, offset and length of what a server sends on stream 0: the first 1000 bytes twice."""
-HEAD = {"qlog_version": "0.3", "qlog_format": "JSON-SEQ", "trace": {"vantage_point": {"type": "server"}}}
+HEAD = {
+    "qlog_version": "0.3",
+    "qlog_format": "JSON-SEQ",
+    "trace": {"vantage_point": {"type": "server"}},
+}
 
 
 def ngtcp2() -> list[dict[str, Any]]:
     """Return the records of a server as ngtcp2 writes them."""
-    limits = {"owner": "remote", "initial_max_data": 1 << 20, "initial_max_stream_data_bidi_local": 2000}
+    limits = {
+        "owner": "remote",
+        "initial_max_data": 1 << 20,
+        "initial_max_stream_data_bidi_local": 2000,
+    }
     metrics = {"smoothed_rtt": 650, "congestion_window": 12000, "bytes_in_flight": 11000}
     credit = {"frame_type": "max_stream_data", "stream_id": 0, "maximum": 1 << 20}
     return [
@@ -37,7 +45,11 @@ def ngtcp2() -> list[dict[str, Any]]:
         {"time": 300, "name": "transport:packet_received", "data": packet("1RTT", credit)},
         {"time": 600, "name": "recovery:packet_lost", "data": {"header": {"packet_number": 0}}},
         *(sent(*one) for one in PACKETS[2:]),
-        {"time": 800, "name": "recovery:metrics_updated", "data": {"bytes_in_flight": 0, "ssthresh": 6000}},
+        {
+            "time": 800,
+            "name": "recovery:metrics_updated",
+            "data": {"bytes_in_flight": 0, "ssthresh": 6000},
+        },
     ]
 
 
@@ -50,7 +62,11 @@ def packet(kind: str, *frames: dict[str, Any]) -> dict[str, Any]:
 
 
 def sent(time: int, offset: int, length: int) -> dict[str, Any]:
-    return {"time": time, "name": "transport:packet_sent", "data": packet("1RTT", stream(offset, length))}
+    return {
+        "time": time,
+        "name": "transport:packet_sent",
+        "data": packet("1RTT", stream(offset, length)),
+    }
 
 
 def quiche() -> list[dict[str, Any]]:
@@ -64,7 +80,14 @@ def quiche() -> list[dict[str, Any]]:
         for frame in data.get("frames", []):
             if "length" in frame:
                 frame["raw"] = {"payload_length": frame.pop("length")}
-    records.insert(3, {"time": 90.5, "name": "quic:recovery_metrics_updated", "data": {"ssthresh": (1 << 64) - 1}})
+    records.insert(
+        3,
+        {
+            "time": 90.5,
+            "name": "quic:recovery_metrics_updated",
+            "data": {"ssthresh": (1 << 64) - 1},
+        },
+    )
     return records
 
 
@@ -84,9 +107,11 @@ def picoquic() -> dict[str, Any]:
             data["packet_type"] = data["header"].pop("packet_type", "1RTT")
         events.append([record["time"] * 1000, category, name, data])
     trace = {
-        "vantage_point": {"name": "backend-67", "type": "server"}, "configuration": {"time_units": "us"},
-        "event_fields": ["relative_time", "category", "event", "data"], "events": events,
-    }  # fmt: skip
+        "vantage_point": {"name": "backend-67", "type": "server"},
+        "configuration": {"time_units": "us"},
+        "event_fields": ["relative_time", "category", "event", "data"],
+        "events": events,
+    }
     return {"qlog_version": "draft-00", "title": "picoquic", "traces": [trace]}
 
 
@@ -113,17 +138,29 @@ def test_the_forms_of_three_programs_are_read_alike(program: str, tmp_path: Path
     ) == (0, 0.09, 0.09, 0.1)
     assert (found.sent_packets, found.lost_packets, found.retransmitted_share) == (4, 1, 0.25)
     assert [(one.t_s, one.supply, one.lost_packets) for one in found.points[-3:]] == [
-        (0.6, "slow", 1), (0.701, "done", 1), (0.8, "done", 1),
-    ]  # fmt: skip
-    assert "blocked" in [one.supply for one in found.points]  # the stream's credit of 2000 bytes, until 300 ms
+        (0.6, "slow", 1),
+        (0.701, "done", 1),
+        (0.8, "done", 1),
+    ]
+    assert "blocked" in [
+        one.supply for one in found.points
+    ]  # the stream's credit of 2000 bytes, until 300 ms
     assert [one.is_slow_start for one in found.points[:-1]] == [True] * (len(found.points) - 1)
     assert {(one.cwnd_bytes, one.rtt_ms) for one in found.points} == {(12000, 650)}
 
 
 def test_a_retransmission_without_a_logged_loss_is_a_loss(tmp_path: Path) -> None:
-    found = read(tmp_path, sequence([one for one in ngtcp2() if one["name"] != "recovery:packet_lost"]))
-    assert (found.lost_packets, found.reported_lost_packets, found.retransmitted_share) == (0, None, 0.25)
-    assert [one.lost_packets for one in found.points[-2:]] == [1, 1] and not found.points[0].lost_packets
+    found = read(
+        tmp_path, sequence([one for one in ngtcp2() if one["name"] != "recovery:packet_lost"])
+    )
+    assert (found.lost_packets, found.reported_lost_packets, found.retransmitted_share) == (
+        0,
+        None,
+        0.25,
+    )
+    assert [one.lost_packets for one in found.points[-2:]] == [1, 1] and not found.points[
+        0
+    ].lost_packets
 
 
 def test_a_threshold_below_the_window_ends_slow_start(tmp_path: Path) -> None:
@@ -137,9 +174,13 @@ def test_times_since_the_previous_event_are_added_up(name: str, tmp_path: Path) 
     way = {"trace": {"vantage_point": {"type": "client"}, "common_fields": {"time_format": name}}}
     steps = [{"time": 100, "name": "x"}, {"time": 50, "name": "y"}]
     (tmp_path / "x.sqlog").write_bytes(sequence(steps, way))
-    assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.15])
+    assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx(
+        [0.1, 0.15]
+    )
     (tmp_path / "x.sqlog").write_bytes(sequence(steps))
-    assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.1])
+    assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx(
+        [0.1, 0.1]
+    )
 
 
 def test_array_events_may_name_their_type_event_type(tmp_path: Path) -> None:
@@ -154,7 +195,15 @@ def test_lines_without_separators_are_a_sequence_by_their_name(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0, 0.0), (1.5, 1.5), ((1 << 53) - 1, 2.0**53 - 1), (1 << 53, None), (-1, None), (True, None), ("1", None)],
+    [
+        (0, 0.0),
+        (1.5, 1.5),
+        ((1 << 53) - 1, 2.0**53 - 1),
+        (1 << 53, None),
+        (-1, None),
+        (True, None),
+        ("1", None),
+    ],
 )
 def test_numbers_are_finite_and_positive(value: Any, expected: float | None) -> None:
     assert qlog.number({"a": value}, "a") == expected and qlog.number([value], "a") is None
@@ -172,7 +221,10 @@ def supply(folder: Path, *events: tuple[str, dict[str, Any]], size: int = 10_000
     """Return the supply of a server after events, 10 ms apart, and 1000 bytes on stream 0 at first."""
     metrics = {"congestion_window": 12_000, "bytes_in_flight": 1000}
     first = ("metrics_updated", metrics), ("packet_sent", packet("1RTT", stream(0, 1000)))
-    records = [{"time": 10 * n, "name": name, "data": data} for n, (name, data) in enumerate((*first, *events))]
+    records = [
+        {"time": 10 * n, "name": name, "data": data}
+        for n, (name, data) in enumerate((*first, *events))
+    ]
     return read(folder, sequence(records), size=size).points[-1].supply
 
 
@@ -201,7 +253,13 @@ CREDIT = {"frame_type": "max_data"}
         ([peer(stream_data_bidi_remote=2000), frames("packet_sent", ON_STREAM_1)], "blocked"),
         ([peer(stream_data_uni=2000), frames("packet_sent", ON_STREAM_3)], "blocked"),
         ([("parameters_set", {"owner": "local", "initial_max_data": 2000})], "slow"),
-        ([peer(data=2000), frames("packet_received", CREDIT | {"maximum": 9000}, CREDIT | {"maximum": 2100})], "slow"),
+        (
+            [
+                peer(data=2000),
+                frames("packet_received", CREDIT | {"maximum": 9000}, CREDIT | {"maximum": 2100}),
+            ],
+            "slow",
+        ),
     ],
 )
 def test_credit_is_that_of_the_peer_for_the_kind_of_stream(
@@ -212,13 +270,18 @@ def test_credit_is_that_of_the_peer_for_the_kind_of_stream(
 
 def test_retransmissions_do_not_complete_a_transfer(tmp_path: Path) -> None:
     again, more = frames("packet_sent", stream(0, 1000)), frames("packet_sent", stream(1000, 1000))
-    assert supply(tmp_path, again, size=2000) == "slow" and supply(tmp_path, again, more, size=2000) == "done"
+    assert (
+        supply(tmp_path, again, size=2000) == "slow"
+        and supply(tmp_path, again, more, size=2000) == "done"
+    )
 
 
 def test_the_request_is_the_first_data_of_a_request_stream(tmp_path: Path) -> None:
     control, empty = {**stream(0, 9), "stream_id": 2}, stream(0, 0)
     events = [frames("packet_received", frame) for frame in (control, empty, stream(0, 70))]
-    records = [{"time": 10 * n, "name": name, "data": data} for n, (name, data) in enumerate(events)]
+    records = [
+        {"time": 10 * n, "name": name, "data": data} for n, (name, data) in enumerate(events)
+    ]
     assert read(tmp_path, sequence(records)).first_stream_received_s == 0.02
 
 
@@ -227,7 +290,9 @@ def test_the_last_record_may_be_truncated(tmp_path: Path) -> None:
     assert read(tmp_path, whole[:-30]).sent_packets == 4
 
 
-def test_a_document_of_any_size_is_read_event_by_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_of_any_size_is_read_event_by_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = json.dumps(picoquic()).encode()
     whole = read(tmp_path, data, "x.qlog")
     monkeypatch.setattr(qlog, "MAX_DOCUMENT_BYTES", 300)
@@ -348,9 +413,13 @@ INCOMPLETE = Sample("a", 1, "censored", "", (None,))
 
 
 def joined(
-    folder: Path, server: bytes | None, client: bytes | None = None, wire: CapturedTransfer | None = None,
-    sample: Sample = INCOMPLETE, sides: tuple[str, ...] = BOTH,
-) -> Sample:  # fmt: skip
+    folder: Path,
+    server: bytes | None,
+    client: bytes | None = None,
+    wire: CapturedTransfer | None = None,
+    sample: Sample = INCOMPLETE,
+    sides: tuple[str, ...] = BOTH,
+) -> Sample:
     """Join qlog files of both endpoints (None: no file) with packets; `sides` are those whose qlog is read."""
     for side, data in ((SERVER, server), (CLIENT, client)):
         (folder / side).mkdir(parents=True)
@@ -364,7 +433,9 @@ def test_a_server_s_qlog_has_losses_and_states_by_the_client_s_clock(tmp_path: P
     found = joined(tmp_path, sequence(ngtcp2()))
     assert (found.lost_packets, found.retransmitted_share) == (1, 0.25)
     document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
-    assert document["asked_s"] == pytest.approx(0.325 + 0.09) and document["end_s"] == pytest.approx(1.4)
+    assert document["asked_s"] == pytest.approx(0.325 + 0.09) and document[
+        "end_s"
+    ] == pytest.approx(1.4)
     assert document["points"][-1]["t_s"] == pytest.approx(0.325 + 0.8)
     assert found.sources["spent_s"].startswith("qlog of the server")
     assert found.warnings == (UnusedSource("missing", "client", "no file"),)
@@ -372,8 +443,14 @@ def test_a_server_s_qlog_has_losses_and_states_by_the_client_s_clock(tmp_path: P
 
 def test_the_first_byte_is_from_the_client_s_qlog_or_its_packets(tmp_path: Path) -> None:
     head = {"trace": {"vantage_point": {"type": "client"}}}
-    got = {"time": 1250, "name": "transport:packet_received", "data": packet("1RTT", stream(0, 900))}
-    client = sequence([{"time": 5, "name": "transport:packet_sent", "data": packet("initial")}, got], head)
+    got = {
+        "time": 1250,
+        "name": "transport:packet_received",
+        "data": packet("1RTT", stream(0, 900)),
+    }
+    client = sequence(
+        [{"time": 5, "name": "transport:packet_sent", "data": packet("initial")}, got], head
+    )
     logged = joined(tmp_path / "a", None, client)
     assert logged.time_to_first_byte_ms == pytest.approx(1245)
     assert logged.sources == {"time_to_first_byte_ms": "qlog of the client"}
@@ -388,7 +465,10 @@ def test_a_transfer_is_complete_with_the_last_new_byte_of_the_client_s_qlog(tmp_
     """A hole is filled last; retransmissions, and what the server sends afterwards, do not count."""
     head = {"trace": {"vantage_point": {"type": "client"}}}
     parts = [(1200, 0, 40_000), (1300, 60_000, 40_000), (1900, 40_000, 20_000), (2000, 0, 40_000)]
-    got = [{"time": t, "name": "packet_received", "data": packet("1RTT", stream(at, n))} for t, at, n in parts]
+    got = [
+        {"time": t, "name": "packet_received", "data": packet("1RTT", stream(at, n))}
+        for t, at, n in parts
+    ]
     first = {"time": 5, "name": "packet_sent", "data": packet("initial")}
     sample = Sample("a", 1, "ok", "", (1.0, 2.6))
     found = joined(tmp_path / "a", None, sequence([first, *got], head), sample=sample)
@@ -401,7 +481,11 @@ def test_a_transfer_is_complete_with_the_last_new_byte_of_the_client_s_qlog(tmp_
 def test_figures_that_the_programs_report_are_kept(tmp_path: Path) -> None:
     sample = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0, lost_packets=7)
     added = joined(tmp_path, sequence(quiche()), sample=sample, sides=(SERVER,))
-    assert (added.time_to_first_byte_ms, added.lost_packets, added.retransmitted_share) == (1300.0, 7, 0.25)
+    assert (added.time_to_first_byte_ms, added.lost_packets, added.retransmitted_share) == (
+        1300.0,
+        7,
+        0.25,
+    )
     assert not added.warnings
     assert set(added.sources) == {"retransmitted_share", "spent_s"}
     # The last payload byte, not the last packet.
@@ -425,7 +509,9 @@ def test_a_qlog_of_another_transfer_does_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("client_ids", [(b"c", b"d"), ()])
-def test_of_two_connections_the_last_one_s_qlog_is_joined(client_ids: tuple[bytes, ...], tmp_path: Path) -> None:
+def test_of_two_connections_the_last_one_s_qlog_is_joined(
+    client_ids: tuple[bytes, ...], tmp_path: Path
+) -> None:
     """The second handshake begins at 5 s: the server's states are 5 s later by the client's clock."""
 
     def handshake(number: int, t_s: float) -> tuple[Datagram, ...]:

@@ -10,7 +10,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from satlab.check.suite import Case
 from satlab.check.trace import evidence, quic_handshake
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind
-from satlab.check.trace.quic_handshake import expand_label, handshakes, initial_secret, key_phases, unprotected
+from satlab.check.trace.quic_handshake import (
+    expand_label,
+    handshakes,
+    initial_secret,
+    key_phases,
+    unprotected,
+)
 
 ORIGINAL = bytes.fromhex("8394c8f03e515708")
 SERVER_INITIAL = bytes.fromhex(
@@ -24,16 +30,21 @@ CHACHA_SHORT = bytes.fromhex("4cfe4189655e5cd55c41f69080575d7999c25a5bfb")
 """Appendix A.5."""
 
 
-def initial(own: bytes, peer: bytes, crypto: bytes, *, from_server: bool, original: bytes = ORIGINAL) -> bytes:
+def initial(
+    own: bytes, peer: bytes, crypto: bytes, *, from_server: bool, original: bytes = ORIGINAL
+) -> bytes:
     """Return a protected Initial packet with an ACK and a CRYPTO frame at offset 0."""
     frames = b"\x02\x00\x00\x00\x00" + b"\x06\x00" + (0x4000 | len(crypto)).to_bytes(2) + crypto
     secret = initial_secret(original, from_server=from_server)
     key, iv, hp = (
-        expand_label(secret, hashes.SHA256, f"quic {n}", s) for n, s in (("key", 16), ("iv", 12), ("hp", 16))
+        expand_label(secret, hashes.SHA256, f"quic {n}", s)
+        for n, s in (("key", 16), ("iv", 12), ("hp", 16))
     )
     head = b"\xc0\0\0\0\x01" + bytes([len(peer)]) + peer + bytes([len(own)]) + own + b"\0"
     head += (0x4000 | len(frames) + 17).to_bytes(2)
-    data = head + b"\x07" + AESGCM(key).encrypt(iv[:-1] + bytes([iv[-1] ^ 7]), frames, head + b"\x07")
+    data = (
+        head + b"\x07" + AESGCM(key).encrypt(iv[:-1] + bytes([iv[-1] ^ 7]), frames, head + b"\x07")
+    )
     return masked(data, len(head), hp)
 
 
@@ -48,7 +59,9 @@ def hello(kind: int, own: int, *extensions: int) -> bytes:
     """Return a ClientHello (its random) or ServerHello (suite 0x1301) with empty extensions."""
     body = b"\x03\x03" + bytes([own]) * 32 + b"\0"
     listed = b"".join(one.to_bytes(2) + b"\0\0" for one in extensions)
-    body += (b"\x13\x01\0" if kind == 2 else b"\0\x02\x13\x01\x01\0") + len(listed).to_bytes(2) + listed
+    body += (
+        (b"\x13\x01\0" if kind == 2 else b"\0\x02\x13\x01\x01\0") + len(listed).to_bytes(2) + listed
+    )
     return bytes([kind]) + len(body).to_bytes(3) + body
 
 
@@ -57,18 +70,33 @@ def connection(number: int, *extensions: int) -> list[tuple[bool, bytes]]:
     client, server, original = b"C%d" % number, b"S%d" % number, b"original%d" % number
     return [
         (False, initial(client, original, hello(1, number), from_server=False, original=original)),
-        (True, initial(server, client, hello(2, 99, *extensions), from_server=True, original=original)),
+        (
+            True,
+            initial(server, client, hello(2, 99, *extensions), from_server=True, original=original),
+        ),
     ]
 
 
 def test_keys_and_headers_are_those_of_the_rfc() -> None:
-    assert initial_secret(ORIGINAL, from_server=False).hex().startswith("c00cf151ca5be075ed0ebfb5c80323c4")
-    assert initial_secret(ORIGINAL, from_server=True).hex().startswith("3c199828fd139efd216c155ad844cc81")
+    assert (
+        initial_secret(ORIGINAL, from_server=False)
+        .hex()
+        .startswith("c00cf151ca5be075ed0ebfb5c80323c4")
+    )
+    assert (
+        initial_secret(ORIGINAL, from_server=True)
+        .hex()
+        .startswith("3c199828fd139efd216c155ad844cc81")
+    )
     key = expand_label(CHACHA_SECRET, hashes.SHA256, "quic hp", 32)
     assert unprotected(CHACHA_SHORT, 1, key, quic_handshake.CHACHA20) == (0x42, 0xBFF4, 3)
     client = initial(b"", ORIGINAL, hello(1, 7), from_server=False)
     [found] = handshakes([(False, client), (True, SERVER_INITIAL)])
-    assert (found.suite, found.is_resumed, found.server_id.hex()) == (0x1301, False, "f067a5502a4262b5")
+    assert (found.suite, found.is_resumed, found.server_id.hex()) == (
+        0x1301,
+        False,
+        "f067a5502a4262b5",
+    )
     assert found.client_random == bytes([7]) * 32
 
 
@@ -101,16 +129,27 @@ def short(number: int, phase: int, *, from_server: bool) -> tuple[bool, bytes]:
     """Return the captured start of a 1-RTT packet to C1 or S1."""
     head = bytes([0x40 | phase << 2]) + (b"C1" if from_server else b"S1")
     hp = expand_label(SECRETS[from_server], hashes.SHA256, "quic hp", 16)
-    return from_server, masked(head + bytes([number]) + random.Random(number).randbytes(40), len(head), hp)  # noqa: S311
+    return from_server, masked(
+        head + bytes([number]) + random.Random(number).randbytes(40), len(head), hp
+    )  # noqa: S311
 
 
 @pytest.mark.parametrize("phases", [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (0,))])
-def test_key_phases_are_read_with_the_key_log(phases: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    sent = [short(n, phase, from_server=side) for side in (False, True) for phase in phases[side] for n in range(20)]
+def test_key_phases_are_read_with_the_key_log(
+    phases: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    sent = [
+        short(n, phase, from_server=side)
+        for side in (False, True)
+        for phase in phases[side]
+        for n in range(20)
+    ]
     found = key_phases([*connection(1, 43), *sent], KEY_LOG)
     assert found == {False: set(phases[0]), True: set(phases[1])}
     other = KEY_LOG.replace(SECRETS[True].hex(), SECRETS[False].hex())
-    assert key_phases([*connection(1, 43), *sent], other) is None, "keys that do not fit read nothing"
+    assert key_phases([*connection(1, 43), *sent], other) is None, (
+        "keys that do not fit read nothing"
+    )
     assert key_phases([*connection(1, 43), *sent], "") is None
 
 
@@ -123,7 +162,9 @@ def case(**required: bool) -> Case:
 
 
 def wire(heads: list[tuple[bool, bytes]], *kinds: Kind, size: int = 1000) -> CapturedTransfer:
-    return CapturedTransfer(UDP, tuple(Datagram(0.0, False, size, (kind,)) for kind in kinds), 0.0, tuple(heads))
+    return CapturedTransfer(
+        UDP, tuple(Datagram(0.0, False, size, (kind,)) for kind in kinds), 0.0, tuple(heads)
+    )
 
 
 NINE: tuple[Kind, ...] = ("1-rtt",) * 9
@@ -139,10 +180,16 @@ FULL, RESUMED = connection(1, 43), [*connection(1, 43), *connection(2, 41)]
         ({"resumed": True}, wire(RESUMED), ""),
         ({"early_data": True}, wire(FULL, "0-rtt"), "no session was resumed"),
         ({"early_data": True}, wire(RESUMED, "1-rtt"), "no 0-RTT packet was sent"),
-        ({"early_data": True}, wire(RESUMED, "0-rtt", *NINE), "8856 bytes in 1-RTT packets, at most 5000"),
+        (
+            {"early_data": True},
+            wire(RESUMED, "0-rtt", *NINE),
+            "8856 bytes in 1-RTT packets, at most 5000",
+        ),
         ({"early_data": True}, wire(RESUMED, "0-rtt", "1-rtt"), ""),
     ],
 )
-def test_a_test_case_needs_evidence(required: dict[str, bool], seen: CapturedTransfer, words: str) -> None:
+def test_a_test_case_needs_evidence(
+    required: dict[str, bool], seen: CapturedTransfer, words: str
+) -> None:
     fault = evidence.fault(case(**required), seen)
     assert words in fault and bool(fault) is bool(words)

@@ -21,9 +21,17 @@ def start(side: str, role: str, t_unix_s: float) -> dict[str, Any]:
 
 def interval(side: str, t_s: float, **changes: Any) -> dict[str, Any]:
     return {
-        "type": "interval", "side": side, "t_s": t_s, "cwnd_bytes": 100_000, "in_flight_bytes": 99_000, "rtt_ms": 650.0,
-        "slow_start": True, "app_limited": False, "handed": False, "lost_packets": 0,
-    } | changes  # fmt: skip
+        "type": "interval",
+        "side": side,
+        "t_s": t_s,
+        "cwnd_bytes": 100_000,
+        "in_flight_bytes": 99_000,
+        "rtt_ms": 650.0,
+        "slow_start": True,
+        "app_limited": False,
+        "handed": False,
+        "lost_packets": 0,
+    } | changes
 
 
 def summary(side: str, **figures: Any) -> dict[str, Any]:
@@ -41,9 +49,12 @@ def download(**changes: Any) -> list[dict[str, Any]]:
     """Return 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9 s on."""
     sent = [interval("server", 0.6 + step / 10, **changes) for step in range(30)]
     return [
-        start("client", "receiver", 1000.0), start("server", "sender", 1000.3), *sent,
-        summary("server"), summary("client", bytes=1_000_000, goodput_bps=2e6),
-    ]  # fmt: skip
+        start("client", "receiver", 1000.0),
+        start("server", "sender", 1000.3),
+        *sent,
+        summary("server"),
+        summary("client", bytes=1_000_000, goodput_bps=2e6),
+    ]
 
 
 def link(forward: int, back: int, released: int = 0) -> list[dict[str, Any]]:
@@ -74,8 +85,14 @@ def test_a_download_s_time_is_the_client_s() -> None:
 
 
 def test_queues_are_times_of_their_links() -> None:
-    assert spent(download(), forward=25_000) == {"handshake": 0.9, "link": 3.1}  # 20 ms at 10 Mbit/s
-    assert spent(download(), forward=2_000, back=2_000) == {"handshake": 0.9, "ack link": 3.1}  # 1.6 and 16 ms
+    assert spent(download(), forward=25_000) == {
+        "handshake": 0.9,
+        "link": 3.1,
+    }  # 20 ms at 10 Mbit/s
+    assert spent(download(), forward=2_000, back=2_000) == {
+        "handshake": 0.9,
+        "ack link": 3.1,
+    }  # 1.6 and 16 ms
 
 
 def test_a_link_that_carries_its_capacity_without_a_queue_is_the_cause() -> None:
@@ -99,7 +116,12 @@ def test_a_loss_limits_the_window_from_then_on() -> None:
 
 def test_queues_are_those_of_the_time() -> None:
     samples = [
-        one | ({"forward": {"queue_bytes": 25_000, "out_bytes": 0}} if one.get("t_unix_s", 0) > 1002 else {})
+        one
+        | (
+            {"forward": {"queue_bytes": 25_000, "out_bytes": 0}}
+            if one.get("t_unix_s", 0) > 1002
+            else {}
+        )
         for one in link(0, 0)
     ]
     trace = traces.of_satperf(download(), samples, PLAN)
@@ -109,27 +131,43 @@ def test_queues_are_those_of_the_time() -> None:
 def test_an_upload_is_sent_once_the_client_s_handshake_is_complete() -> None:
     sent = [interval("client", step / 10) for step in range(1, 40)]
     lines = [
-        start("client", "sender", 1000.0), start("server", "receiver", 1000.5), *sent,
-        summary("client"), summary("server", bytes=1_000_000, goodput_bps=2e6),
-    ]  # fmt: skip
+        start("client", "sender", 1000.0),
+        start("server", "receiver", 1000.5),
+        *sent,
+        summary("client"),
+        summary("server", bytes=1_000_000, goodput_bps=2e6),
+    ]
     assert spent(lines, back=5_000) == {"handshake": 0.65, "link": 3.85}
 
 
 def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
     def point(t_s: float, supply: str, in_flight: int, lost: int) -> dict[str, Any]:
         return {
-            "t_s": t_s, "cwnd_bytes": 100_000, "in_flight_bytes": in_flight, "is_slow_start": False, "rtt_ms": 650.0,
-            "lost_packets": lost, "supply": supply,
-        }  # fmt: skip
+            "t_s": t_s,
+            "cwnd_bytes": 100_000,
+            "in_flight_bytes": in_flight,
+            "is_slow_start": False,
+            "rtt_ms": 650.0,
+            "lost_packets": lost,
+            "supply": supply,
+        }
 
     points = [
-        point(1.0, "slow", 99_000, 0), point(2.0, "blocked", 60_000, 0), point(3.0, "slow", 99_000, 1),
+        point(1.0, "slow", 99_000, 0),
+        point(2.0, "blocked", 60_000, 0),
+        point(3.0, "slow", 99_000, 1),
         point(3.5, "done", 20_000, 1),
-    ]  # fmt: skip
+    ]
     document = {"start_unix_s": 1000.0, "asked_s": 0.9, "end_s": 4.0, "points": points}
     spent_s = traces.of_qlog(document, link(0, 0), PLAN).spent_s()
     assert {cause: time for cause, time in spent_s.items() if time} == pytest.approx(
-        {"handshake": 0.9, "congestion avoidance": 0.1, "flow control": 1.0, "loss recovery": 1.0, "delivery": 1.0}
+        {
+            "handshake": 0.9,
+            "congestion avoidance": 0.1,
+            "flow control": 1.0,
+            "loss recovery": 1.0,
+            "delivery": 1.0,
+        }
     )
     assert traces.of_qlog(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(3.1)
 
@@ -150,9 +188,12 @@ def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost_by", "cause"), [("lost", "loss recovery"), ("by_host", "host"), ("dropped", "loss recovery")]
+    ("lost_by", "cause"),
+    [("lost", "loss recovery"), ("by_host", "host"), ("dropped", "loss recovery")],
 )
-def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(lost_by: str, cause: str, tmp_path: Path) -> None:
+def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(
+    lost_by: str, cause: str, tmp_path: Path
+) -> None:
     """The same states of a sender: who lost the packets decides."""
     (tmp_path / "a-1" / "client").mkdir(parents=True)
     lines = "\n".join(map(json.dumps, download(lost_packets=1)))
@@ -162,5 +203,6 @@ def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(lost_by: str,
     trace = traces.read(tmp_path, case, sample, PLAN)
     assert trace is not None
     assert {name: time for name, time in trace.spent_s().items() if time} == {
-        "handshake": pytest.approx(0.9), cause: pytest.approx(3.1),
-    }  # fmt: skip
+        "handshake": pytest.approx(0.9),
+        cause: pytest.approx(3.1),
+    }

@@ -74,7 +74,9 @@ def of_outcome(outcome: Mapping[str, Any], plan: LinkPlan) -> TransferTrace:
         if one["t_s"] >= start
     ]
     requested_ms = last["asked_ms"]
-    return TransferTrace(None if requested_ms is None else requested_ms / 1e3, last["duration_s"], states)
+    return TransferTrace(
+        None if requested_ms is None else requested_ms / 1e3, last["duration_s"], states
+    )
 
 
 def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | None:
@@ -113,11 +115,14 @@ def of_qlog(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Transfe
         payload_queue_ms, ack_queue_ms = queues.at(point["t_s"])
         states.append(
             SenderState(
-                **point, is_handshaking=False, is_app_limited=point["supply"] != "slow",
-                payload_queue_ms=payload_queue_ms, ack_queue_ms=ack_queue_ms,
+                **point,
+                is_handshaking=False,
+                is_app_limited=point["supply"] != "slow",
+                payload_queue_ms=payload_queue_ms,
+                ack_queue_ms=ack_queue_ms,
                 link_share=queues.load.share(point["t_s"], point["rtt_ms"] / 1e3),
             )
-        )  # fmt: skip
+        )
     return TransferTrace(document["asked_s"], document["end_s"], states)
 
 
@@ -176,15 +181,20 @@ def _capacity_bps(plan: LinkPlan, direction: str) -> float:
 class _Queues:
     """The link's queues over time (s since `zero_unix_s`), in ms that the link needs for them."""
 
-    def __init__(self, lines: Lines, zero_unix_s: float, plan: LinkPlan, *, is_download: bool) -> None:
+    def __init__(
+        self, lines: Lines, zero_unix_s: float, plan: LinkPlan, *, is_download: bool
+    ) -> None:
         samples = [line for line in lines if line["type"] == "sample"]
         rates_bps = {"forward": plan.forward.rate_bps, "return": plan.return_.rate_bps}
         payload, _ = _directions(is_download)
-        released = accumulate(line[payload]["out_bytes"] if line[payload] else 0 for line in samples)
+        released = accumulate(
+            line[payload]["out_bytes"] if line[payload] else 0 for line in samples
+        )
         self._times = [line["t_unix_s"] - zero_unix_s for line in samples]
         self.load = _Load(self._times, list(released), _capacity_bps(plan, payload))
         self._ms = [
-            [line[name]["queue_bytes"] * 8e3 / rates_bps[name] for line in samples] for name in _directions(is_download)
+            [line[name]["queue_bytes"] * 8e3 / rates_bps[name] for line in samples]
+            for name in _directions(is_download)
         ]
 
     def at(self, t_s: float) -> tuple[float, float]:

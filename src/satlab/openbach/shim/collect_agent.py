@@ -59,9 +59,15 @@ class _Connection:
             return
         if parser.has_section("default"):
             self.default = _flag(parser["default"], self.default)
-        self.filters = {name: _flag(parser[name], self.default) for name in parser.sections() if name != "default"}
+        self.filters = {
+            name: _flag(parser[name], self.default)
+            for name in parser.sections()
+            if name != "default"
+        }
 
-    def send(self, timestamp: int, suffix: str | None, statistics: Mapping[str, Any], *, is_file: bool) -> None:
+    def send(
+        self, timestamp: int, suffix: str | None, statistics: Mapping[str, Any], *, is_file: bool
+    ) -> None:
         """Write statistics, those of one flag in one record."""
         _check_time(timestamp)
         groups: dict[int, dict[str, Any]] = {}
@@ -83,7 +89,9 @@ class _Connection:
             raise _RefusedError(f"statistics are not JSON: {error}") from error
         if len(line) > MAX_BYTES:
             raise _RefusedError(f"a record is limited to {MAX_BYTES} bytes")
-        handle = os.open(self.raw / "stats.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(
+            self.raw / "stats.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
         try:  # the lock keeps lines whole even where a write is cut short
             fcntl.flock(handle, fcntl.LOCK_EX)
             while line:
@@ -118,13 +126,17 @@ def _new(path: Path, source: Path) -> BinaryIO:
 
 def _needed(environment: Mapping[str, str], name: str) -> str:
     if name not in environment:
-        raise _RefusedError(f"{name} is not set; jobs are started by satlab or by an OpenBACH agent")
+        raise _RefusedError(
+            f"{name} is not set; jobs are started by satlab or by an OpenBACH agent"
+        )
     return environment[name]
 
 
 def _name(text: str, what: str) -> str:
     if not _NAME.fullmatch(text):
-        raise _RefusedError(f"{text!r} is not the name of a {what}: letters, digits, '_', '-', '.', at most 64")
+        raise _RefusedError(
+            f"{text!r} is not the name of a {what}: letters, digits, '_', '-', '.', at most 64"
+        )
     return text
 
 
@@ -135,7 +147,11 @@ def _flag(section: configparser.SectionProxy, default: int) -> int:
 
 
 def _check_time(timestamp: int) -> None:
-    if isinstance(timestamp, bool) or not isinstance(timestamp, int | float) or timestamp < _YEAR_MS:
+    if (
+        isinstance(timestamp, bool)
+        or not isinstance(timestamp, int | float)
+        or timestamp < _YEAR_MS
+    ):
         raise _RefusedError(f"{timestamp!r} lies in 1970: pass the timestamp in milliseconds")
 
 
@@ -186,14 +202,18 @@ def send_stat(timestamp: int, suffix: str | None = None, **statistics: Any) -> s
     return _answer(lambda: _connection().send(timestamp, suffix, statistics, is_file=False))
 
 
-def store_files(timestamp: int, suffix: str | None = None, copy: bool = True, **statistics: str) -> str:
+def store_files(
+    timestamp: int, suffix: str | None = None, copy: bool = True, **statistics: str
+) -> str:
     """Store one file per statistic and record where it lies; with `copy=False` it is moved. "OK" or "KO: reason"."""
 
     def store_all() -> None:
         connection = _connection()
         _check_time(timestamp)
         sources = {_name(name, "statistic"): Path(path) for name, path in statistics.items()}
-        stored = {name: connection.store(name, source, copy=copy) for name, source in sources.items()}
+        stored = {
+            name: connection.store(name, source, copy=copy) for name, source in sources.items()
+        }
         connection.send(timestamp, suffix, stored, is_file=True)
 
     return _answer(store_all)

@@ -54,14 +54,27 @@ def test_a_statistic_becomes_a_record_as_rstats_sends_it(raw: Path) -> None:
     assert register(raw)
     assert collect_agent.send_stat(NOW, "https://server/", page_load_time=1234) == "OK"
     metadata = {
-        **{"time": NOW, "is_file": False, "job_name": "work", "agent_name": "client", "job_instance_id": 7},
-        **{"scenario_instance_id": 3, "owner_scenario_instance_id": 2, "suffix": "https://server/", "flag": 3},
+        **{
+            "time": NOW,
+            "is_file": False,
+            "job_name": "work",
+            "agent_name": "client",
+            "job_instance_id": 7,
+        },
+        **{
+            "scenario_instance_id": 3,
+            "owner_scenario_instance_id": 2,
+            "suffix": "https://server/",
+            "flag": 3,
+        },
     }
     assert records(raw) == [{"page_load_time": 1234, "_metadata": metadata}]
 
 
 def test_the_filter_decides_the_flag_and_groups_the_statistics(raw: Path) -> None:
-    register(raw, "[default]\nstorage=true\nbroadcast=false\n[b]\nbroadcast=true\n[c]\nstorage=no\n")
+    register(
+        raw, "[default]\nstorage=true\nbroadcast=false\n[b]\nbroadcast=true\n[c]\nstorage=no\n"
+    )
     assert collect_agent.send_stat(NOW, a=1, b=2, c=3, d=4) == "OK"
     assert [(record.pop("_metadata")["flag"], record) for record in records(raw)] == [
         (1, {"a": 1, "d": 4}),
@@ -94,7 +107,9 @@ def test_a_bad_filter_file_is_refused(raw: Path, text: str) -> None:
         (NOW, {"a": "x" * 20_000}, "limited to 16384 bytes"),
     ],
 )
-def test_bad_statistics_are_refused(raw: Path, timestamp: int, statistics: dict[str, Any], said: str) -> None:
+def test_bad_statistics_are_refused(
+    raw: Path, timestamp: int, statistics: dict[str, Any], said: str
+) -> None:
     register(raw)
     answer = collect_agent.send_stat(timestamp, **statistics)
     assert answer.startswith("KO")
@@ -107,7 +122,9 @@ def test_nothing_is_sent_without_registering(raw: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["SATLAB_RAW", "JOB_INSTANCE_ID"])
-def test_outside_a_run_a_job_cannot_register(raw: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_outside_a_run_a_job_cannot_register(
+    raw: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.delenv(name)
     assert not register(raw)
     with pytest.raises(SystemExit), collect_agent.use_configuration("/nonexistent"):
@@ -137,7 +154,9 @@ def test_files_are_stored_without_overwriting(raw: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", ".x", "a/b", "x" * 65, "a\0b", "\uff41"])
-def test_t04_names_that_become_paths_are_checked(raw: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_t04_names_that_become_paths_are_checked(
+    raw: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     register(raw)
     (raw / "f").write_text("")
     before = sorted(raw.rglob("*"))
@@ -165,7 +184,9 @@ for number in range(50):
 def test_records_of_many_processes_stay_whole(raw: Path) -> None:
     # Whole processes: a fork of this one, which has threads, may hang.
     environment = os.environ | {"PYTHONPATH": str(paths.SHIM)}
-    running = [subprocess.Popen([sys.executable, "-c", SEND_MANY], env=environment) for _ in range(4)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", SEND_MANY], env=environment) for _ in range(4)
+    ]
     assert [process.wait(60) for process in running] == [0] * 4
     assert len(records(raw)) == 200
 
@@ -186,7 +207,9 @@ def test_a_crash_is_logged_and_goes_on(raw: Path, capsys: pytest.CaptureFixture[
 
 def test_waiting_for_a_signal() -> None:
     seen: list[int] = []
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # or it could come before the wait
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGTERM}
+    )  # or it could come before the wait
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
     collect_agent.wait_for_signal(lambda signum, _: seen.append(signum))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -21,7 +21,9 @@ MOST_DOMAINS = 64
 MOST_ENTRIES = 10_000
 _MOST_FAULTS = 20
 _MOST_OF_DOMAIN = 170
-_DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_DOMAIN = re.compile(
+    r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+)
 
 
 @dataclass(frozen=True)

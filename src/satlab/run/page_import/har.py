@@ -13,7 +13,15 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.run.page_import.found import MOST_BYTES, MOST_ENTRIES, MOST_READ, Found, Item, domain, loaded_as
+from satlab.run.page_import.found import (
+    MOST_BYTES,
+    MOST_ENTRIES,
+    MOST_READ,
+    Found,
+    Item,
+    domain,
+    loaded_as,
+)
 
 VERSIONS = ("1.1", "1.2")
 _SHORTER = "export one page load, without content"
@@ -54,7 +62,10 @@ def read(file: Path) -> Found:
             kind = item.loaded_as if found.items else "document"
             found.items.append(Item(kind, item.size_bytes, item.domain, item.is_compressed))
     if not found.items and not found.faults:
-        raise ConfigError(f"{file}: no entry is an HTML document that was answered", hint="record the page's load anew")
+        raise ConfigError(
+            f"{file}: no entry is an HTML document that was answered",
+            hint="record the page's load anew",
+        )
     return found
 
 
@@ -81,15 +92,23 @@ def _entries(file: Path) -> list[Any]:
     try:
         document = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: not JSON: {str(error)[:100]}", hint="export it as HAR again") from error
+        raise ConfigError(
+            f"{file}: not JSON: {str(error)[:100]}", hint="export it as HAR again"
+        ) from error
     log = document.get("log") if isinstance(document, dict) else None
     entries = log.get("entries") if isinstance(log, dict) else None
     if not isinstance(log, dict) or not isinstance(entries, list):
-        raise ConfigError(f"{file}: not a HAR file: log.entries is not a list", hint="export it as HAR again")
+        raise ConfigError(
+            f"{file}: not a HAR file: log.entries is not a list", hint="export it as HAR again"
+        )
     if log.get("version") not in VERSIONS:
-        raise ConfigError(f"{file}: log.version is not {' or '.join(VERSIONS)}", hint="export it as HAR 1.2")
+        raise ConfigError(
+            f"{file}: log.version is not {' or '.join(VERSIONS)}", hint="export it as HAR 1.2"
+        )
     if len(entries) > MOST_ENTRIES:
-        raise ConfigError(f"{file}: {len(entries)} entries, at most {MOST_ENTRIES} are read", hint=_SHORTER)
+        raise ConfigError(
+            f"{file}: {len(entries)} entries, at most {MOST_ENTRIES} are read", hint=_SHORTER
+        )
     return entries
 
 
@@ -101,9 +120,15 @@ def _item(entry: object) -> tuple[str, Item]:
     request, response = _mapping(entry, "request"), _mapping(entry, "response")
     content = _mapping(response, "content", "response.content")
     url, name = _url(request.get("url"))
-    method, status, mime = request.get("method"), response.get("status"), content.get("mimeType", "")
+    method, status, mime = (
+        request.get("method"),
+        response.get("status"),
+        content.get("mimeType", ""),
+    )
     if not isinstance(method, str) or type(status) is not int or not isinstance(mime, str):
-        raise _RefusedError("method, status or MIME type is missing or of another type", "export it as HAR again")
+        raise _RefusedError(
+            "method, status or MIME type is missing or of another type", "export it as HAR again"
+        )
     if content.get("encoding") == "base64":
         _check_base64(content.get("text"))
     body, whole = _size(response, "bodySize"), _size(content, "size")
@@ -129,7 +154,9 @@ def _url(url: object) -> tuple[str, str]:
     if isinstance(url, str) and url.startswith("data:"):
         raise _LeftOutError("of the scheme data")
     if not isinstance(url, str) or len(url) > _MOST_OF_URL:
-        raise _RefusedError(f"request.url is missing, not a text, or longer than {_MOST_OF_URL} characters")
+        raise _RefusedError(
+            f"request.url is missing, not a text, or longer than {_MOST_OF_URL} characters"
+        )
     try:
         parts = urlsplit(url)
         name, port = parts.hostname, parts.port
@@ -138,18 +165,24 @@ def _url(url: object) -> tuple[str, str]:
     if parts.scheme in _NO_REQUEST:
         raise _LeftOutError(f"of the scheme {parts.scheme}")
     if parts.scheme not in ("http", "https"):
-        raise _RefusedError(f"request.url has the scheme {parts.scheme[:20]!r}, must be http or https")
+        raise _RefusedError(
+            f"request.url has the scheme {parts.scheme[:20]!r}, must be http or https"
+        )
     known = domain(f"p{port}.{name}" if port not in (None, 80, 443) else name)
     if known is None or any(part == ".." for part in unquote(parts.path).split("/")):
         what = "a domain that cannot be used" if known is None else "'..' in its path"
-        raise _RefusedError(f"request.url has {what}", "remove the entry, or record with a domain name")
+        raise _RefusedError(
+            f"request.url has {what}", "remove the entry, or record with a domain name"
+        )
     return url.partition("#")[0], known
 
 
 def _size(holder: Mapping[str, Any], key: str) -> int:
     size = holder.get(key, -1)
     if type(size) is not int or not -1 <= size <= MOST_BYTES:
-        raise _RefusedError(f"{key} is not an integer from -1 to {MOST_BYTES}", "correct it, or remove the entry")
+        raise _RefusedError(
+            f"{key} is not an integer from -1 to {MOST_BYTES}", "correct it, or remove the entry"
+        )
     return size
 
 

@@ -30,7 +30,9 @@ class _References(HTMLParser):
         """Take the URL of an element that loads an object."""
         values = {key: value or "" for key, value in attrs}
         if tag == "link":
-            kinds = [_LINKED[word] for word in values.get("rel", "").lower().split() if word in _LINKED]
+            kinds = [
+                _LINKED[word] for word in values.get("rel", "").lower().split() if word in _LINKED
+            ]
             self._add(kinds[0] if kinds else "", values.get("href", ""))
         elif tag in ("script", "img", "iframe"):
             self._add(tag, values.get("src", ""))
@@ -50,8 +52,16 @@ def read(folder: Path, document: PurePosixPath) -> Found:
     top = Path(os.path.realpath(folder))
     size = _size_of(top, document)
     if isinstance(size, str) or size is None or size > _MOST_OF_DOCUMENT:
-        why = size if isinstance(size, str) else "no such file" if size is None else "has more than 4 MiB"
-        raise ConfigError(f"{folder / document}: {why}", hint="name the document by --document, below the folder")
+        why = (
+            size
+            if isinstance(size, str)
+            else "no such file"
+            if size is None
+            else "has more than 4 MiB"
+        )
+        raise ConfigError(
+            f"{folder / document}: {why}", hint="name the document by --document, below the folder"
+        )
     references = _References()
     text = (top / document).read_text(encoding="utf-8", errors="replace")
     references.feed(text)
@@ -66,7 +76,12 @@ def read(folder: Path, document: PurePosixPath) -> Found:
 
 
 def _take(
-    found: Found, seen: set[PurePosixPath], top: Path, document: PurePosixPath, place: str, loads: tuple[str, str]
+    found: Found,
+    seen: set[PurePosixPath],
+    top: Path,
+    document: PurePosixPath,
+    place: str,
+    loads: tuple[str, str],
 ) -> None:
     """Add one reference of the document to what was found."""
     kind, url = loads
@@ -93,7 +108,9 @@ def _take(
         seen.add(path)
         size, name = _size_of(top, path), _domain(path)
         if isinstance(size, str) or name is None:
-            reason = size if isinstance(size, str) else "lies in a folder whose name is not a domain"
+            reason = (
+                size if isinstance(size, str) else "lies in a folder whose name is not a domain"
+            )
             found.faults.append(Fault(place, reason, "remove it from the document"))
         elif not size:
             found.left_out["empty, or not in the folder"] += 1
@@ -112,7 +129,9 @@ def _domain(path: PurePosixPath) -> str | None:
 def _path(reference: str, document: PurePosixPath) -> PurePosixPath | None:
     """Return the path below the folder that a reference of the document names, or None if it leaves the folder."""
     is_from_top = reference.startswith("/")
-    parts = list(document.parts[: 1 if _is_below(document) else 0] if is_from_top else document.parent.parts)
+    parts = list(
+        document.parts[: 1 if _is_below(document) else 0] if is_from_top else document.parent.parts
+    )
     for part in reference.split("/"):
         if part == "..":
             if not parts:
@@ -136,4 +155,6 @@ def _size_of(top: Path, path: PurePosixPath) -> int | str | None:
         return "is a link, or lies behind one"
     if not stat.S_ISREG(status.st_mode):
         return "is not a plain file"
-    return status.st_size if status.st_size <= MOST_BYTES else f"has more than {MOST_BYTES >> 20} MiB"
+    return (
+        status.st_size if status.st_size <= MOST_BYTES else f"has more than {MOST_BYTES >> 20} MiB"
+    )

@@ -21,20 +21,31 @@ SECRET = "s3cr3t-0f-a-s3ss10n"  # noqa: S105 - of nobody
 INDEX = PurePosixPath("index.html")
 
 
-def entry(url: str, mime: str, size: int, *, whole: int | None = None, **changes: Any) -> dict[str, Any]:
+def entry(
+    url: str, mime: str, size: int, *, whole: int | None = None, **changes: Any
+) -> dict[str, Any]:
     """Return an entry as a browser writes it, with secrets in all places that may have some."""
     made: dict[str, Any] = {
         "pageref": "page_1",
         "startedDateTime": "2026-01-01T00:00:00Z",
         "request": {
-            "method": "GET", "url": url, "cookies": [{"name": "id", "value": SECRET}],
-            "headers": [{"name": "Authorization", "value": SECRET}], "queryString": [{"name": "t", "value": SECRET}],
+            "method": "GET",
+            "url": url,
+            "cookies": [{"name": "id", "value": SECRET}],
+            "headers": [{"name": "Authorization", "value": SECRET}],
+            "queryString": [{"name": "t", "value": SECRET}],
         },
         "response": {
-            "status": 200, "bodySize": size, "headers": [{"name": "Set-Cookie", "value": SECRET}],
-            "content": {"size": size if whole is None else whole, "mimeType": mime, "text": f"<b>{SECRET}</b>"},
+            "status": 200,
+            "bodySize": size,
+            "headers": [{"name": "Set-Cookie", "value": SECRET}],
+            "content": {
+                "size": size if whole is None else whole,
+                "mimeType": mime,
+                "text": f"<b>{SECRET}</b>",
+            },
         },
-    }  # fmt: skip
+    }
     made["response"].update(changes)
     return made
 
@@ -42,9 +53,19 @@ def entry(url: str, mime: str, size: int, *, whole: int | None = None, **changes
 def entries() -> list[dict[str, Any]]:
     return [
         entry("http://example.com/", "text/html", 0, status=301),
-        entry(f"https://www.example.com/{SECRET}?token={SECRET}", "text/html; charset=utf-8", 9_000, whole=40_000),
+        entry(
+            f"https://www.example.com/{SECRET}?token={SECRET}",
+            "text/html; charset=utf-8",
+            9_000,
+            whole=40_000,
+        ),
         entry("https://static.example.com/a.css", "text/css", 12_000),
-        entry(f"https://static.example.com/a.js?key={SECRET}", "application/javascript", 30_000, whole=90_000),
+        entry(
+            f"https://static.example.com/a.js?key={SECRET}",
+            "application/javascript",
+            30_000,
+            whole=90_000,
+        ),
         entry("https://static.example.com/a.css", "text/css", 12_000),
         entry("https://images.example.com/1.webp", "image/webp", 50_000),
         entry("https://fonts.example.net:8443/f.woff2", "font/woff2", 20_000),
@@ -85,7 +106,9 @@ def test_a_har_becomes_a_page_of_its_types_sizes_domains_and_order(tmp_path: Pat
         "enlarged to the least size of their type: 1",
     )
     built = web_target.build(page, tmp_path / "built")
-    assert [(built.site / o.path).stat().st_size for o in page.objects] == [o.size_bytes for o in page.objects]
+    assert [(built.site / o.path).stat().st_size for o in page.objects] == [
+        o.size_bytes for o in page.objects
+    ]
     assert not list(tmp_path.glob(".import-*"))
 
 
@@ -103,7 +126,9 @@ def test_t48_secrets_of_a_har_are_not_copied(tmp_path: Path) -> None:
     web_target.build(imported.page, tmp_path / "built")
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path != source]
     assert len(files) == 2 + 1 + len(imported.page.objects)
-    assert not [path for path in files if SECRET.encode() in path.read_bytes() or SECRET in str(path)]
+    assert not [
+        path for path in files if SECRET.encode() in path.read_bytes() or SECRET in str(path)
+    ]
     assert SECRET not in "".join(imported.notes)
 
 
@@ -120,11 +145,17 @@ def change(number: int, *keys: str, value: Any) -> Callable[[list[dict[str, Any]
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (change(3, "request", "url", value="https://a.example/../../etc/passwd"), "'..' in its path"),
+        (
+            change(3, "request", "url", value="https://a.example/../../etc/passwd"),
+            "'..' in its path",
+        ),
         (change(3, "request", "url", value="https://a.example/%2e%2e/x"), "'..' in its path"),
         (change(3, "request", "url", value=f"javascript:alert('{SECRET}')"), "scheme 'javascript'"),
         (change(3, "request", "url", value="file:///etc/passwd"), "scheme 'file'"),
-        (change(3, "request", "url", value="chrome-extension://abc/x.js"), "scheme 'chrome-extension'"),
+        (
+            change(3, "request", "url", value="chrome-extension://abc/x.js"),
+            "scheme 'chrome-extension'",
+        ),
         (change(3, "request", "url", value="https://[::1/"), "not a URL"),
         (change(3, "request", "url", value='https://a"><script>.example/'), "domain"),
         (change(3, "request", "url", value=f"https://{'a' * 64}.example/"), "domain"),
@@ -138,11 +169,26 @@ def change(number: int, *keys: str, value: Any) -> Callable[[list[dict[str, Any]
         (change(3, "response", "bodySize", value=1e3), "bodySize is not an integer"),
         (change(3, "response", "content", "size", value=True), "size is not an integer"),
         (change(3, "response", "status", value="200"), "of another type"),
-        (change(3, "response", "content", value={"size": 9, "mimeType": "image/png", "encoding": "base64",
-                                                 "text": f"!{SECRET}!"}), "not base64"),
-        (change(3, "response", "content", value={"size": 9, "encoding": "base64", "text": 7}), "not base64"),
+        (
+            change(
+                3,
+                "response",
+                "content",
+                value={
+                    "size": 9,
+                    "mimeType": "image/png",
+                    "encoding": "base64",
+                    "text": f"!{SECRET}!",
+                },
+            ),
+            "not base64",
+        ),
+        (
+            change(3, "response", "content", value={"size": 9, "encoding": "base64", "text": 7}),
+            "not base64",
+        ),
     ],
-)  # fmt: skip
+)
 def test_t48_a_hostile_entry_is_refused_by_its_number(
     tmp_path: Path, damage: Callable[[list[dict[str, Any]]], None], reason: str
 ) -> None:
@@ -201,38 +247,71 @@ def test_t48_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     ("listed", "what"),
     [
         ([entry(f"https://a.example/{n}", "image/png", 2_000) for n in range(250)], "251 objects"),
-        ([entry(f"https://a.example/{n}", "image/png", found.MOST_BYTES) for n in range(2)], "bytes"),
+        (
+            [entry(f"https://a.example/{n}", "image/png", found.MOST_BYTES) for n in range(2)],
+            "bytes",
+        ),
         ([entry(f"https://a{n}.example/", "image/png", 2_000) for n in range(64)], "65 domains"),
     ],
 )
-def test_t48_a_page_that_is_too_large_is_refused(tmp_path: Path, listed: list[Any], what: str) -> None:
+def test_t48_a_page_that_is_too_large_is_refused(
+    tmp_path: Path, listed: list[Any], what: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         writing.run(
-            har_file(tmp_path, [entry("https://z.example/", "text/html", 9_000), *listed]), "x", INDEX, tmp_path
+            har_file(tmp_path, [entry("https://z.example/", "text/html", 9_000), *listed]),
+            "x",
+            INDEX,
+            tmp_path,
         )
     assert what in caught.value.faults[0].reason
 
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=30),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=30),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 PLACES = [
-    ("pageref",), ("request",), ("request", "url"), ("request", "method"), ("response",), ("response", "status"),
-    ("response", "bodySize"), ("response", "_transferSize"), ("response", "content"), ("response", "content", "size"),
-    ("response", "content", "mimeType"), ("response", "content", "encoding"), ("response", "content", "text"),
-]  # fmt: skip
+    ("pageref",),
+    ("request",),
+    ("request", "url"),
+    ("request", "method"),
+    ("response",),
+    ("response", "status"),
+    ("response", "bodySize"),
+    ("response", "_transferSize"),
+    ("response", "content"),
+    ("response", "content", "size"),
+    ("response", "content", "mimeType"),
+    ("response", "content", "encoding"),
+    ("response", "content", "text"),
+]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(1, 10), st.sampled_from(PLACES), ANYTHING), min_size=1, max_size=3))
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 10), st.sampled_from(PLACES), ANYTHING), min_size=1, max_size=3
+    )
+)
 def test_t48_whatever_an_entry_has_the_import_ends_with_a_page_or_a_message(
     tmp_path: Path, damages: list[tuple[int, tuple[str, ...], Any]]
 ) -> None:
     listed = entries()
     for number, keys, value in damages:
-        if not any(other != keys and number == one and keys[: len(other)] == other for one, other, _ in damages):
+        if not any(
+            other != keys and number == one and keys[: len(other)] == other
+            for one, other, _ in damages
+        ):
             change(number, *keys, value=value)(listed)
     try:
         found_page = har.read(har_file(tmp_path, listed))
@@ -263,12 +342,24 @@ def test_the_folder_of_a_site_becomes_a_page(tmp_path: Path) -> None:
 <script src="../cdn.example.com/a.js?v={SECRET}"></script><script>let {SECRET!r};</script>
 <img src="/b.png"><img src="b.png"><img src="data:image/png;base64,AAAA"><img src="https://other.example/c.png">
 <img src="missing.png"><iframe src="frame.html"></iframe>"""
-    files = {"www.example.com__a.css": 5_000, "cdn.example.com__a.js": 7_000, "www.example.com__b.png": 8_000}
-    top = site(tmp_path, document, **files, **{"www.example.com__frame.html": 900, "www.example.com__other.png": 9})
+    files = {
+        "www.example.com__a.css": 5_000,
+        "cdn.example.com__a.js": 7_000,
+        "www.example.com__b.png": 8_000,
+    }
+    top = site(
+        tmp_path,
+        document,
+        **files,
+        **{"www.example.com__frame.html": 900, "www.example.com__other.png": 9},
+    )
     imported = writing.run(top, "folder", WGET, tmp_path)
     assert [(o.loaded_as, o.size_bytes, o.host) for o in imported.page.objects[1:]] == [
-        ("stylesheet", 5_000, ""), ("script", 7_000, "cdn.example.com"), ("img", 8_000, ""), ("iframe", 900, ""),
-    ]  # fmt: skip
+        ("stylesheet", 5_000, ""),
+        ("script", 7_000, "cdn.example.com"),
+        ("img", 8_000, ""),
+        ("iframe", 900, ""),
+    ]
     assert imported.notes[:4] == (
         "left out: 1 data in the document",
         "left out: 1 empty, or not in the folder",
@@ -276,7 +367,12 @@ def test_the_folder_of_a_site_becomes_a_page(tmp_path: Path) -> None:
         "left out: 1 of another site, not in the folder",
     )
     web_target.build(imported.page, tmp_path / "built")
-    made = [path for name in ("folder", "built") for path in (tmp_path / name).rglob("*") if path.is_file()]
+    made = [
+        path
+        for name in ("folder", "built")
+        for path in (tmp_path / name).rglob("*")
+        if path.is_file()
+    ]
     assert not [path for path in made if SECRET.encode() in path.read_bytes()]
 
 
@@ -295,8 +391,12 @@ def test_the_folder_of_a_site_becomes_a_page(tmp_path: Path) -> None:
         ("http://[", "not a URL"),
     ],
 )
-def test_t48_a_hostile_reference_is_refused_by_its_number(tmp_path: Path, reference: str, reason: str) -> None:
-    top = site(tmp_path, f'<img src="b.png"><img src="{reference}">', **{"www.example.com__b.png": 5_000})
+def test_t48_a_hostile_reference_is_refused_by_its_number(
+    tmp_path: Path, reference: str, reason: str
+) -> None:
+    top = site(
+        tmp_path, f'<img src="b.png"><img src="{reference}">', **{"www.example.com__b.png": 5_000}
+    )
     here = top / "www.example.com"
     (here / "linked.png").symlink_to("/etc/passwd")
     (here / "linked").symlink_to("../cdn.example.com")
@@ -312,7 +412,9 @@ def test_t48_a_hostile_reference_is_refused_by_its_number(tmp_path: Path, refere
     assert fault.remedy
 
 
-@pytest.mark.parametrize("document", ["/etc/passwd", "../page.har", "www.example.com", "nothing.html"])
+@pytest.mark.parametrize(
+    "document", ["/etc/passwd", "../page.har", "www.example.com", "nothing.html"]
+)
 def test_t48_the_document_lies_in_the_folder(tmp_path: Path, document: str) -> None:
     har_file(tmp_path, [])
     with pytest.raises(ConfigError):
@@ -325,14 +427,20 @@ def test_t48_the_name_of_a_page_is_checked(tmp_path: Path, name: str) -> None:
         writing.run(har_file(tmp_path, entries()), name, INDEX, tmp_path)
 
 
-def test_the_command_prints_how_to_load_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_how_to_load_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pages").mkdir()
     monkeypatch.setattr(writing.run, "__defaults__", (tmp_path / "pages",))
-    done = CliRunner().invoke(app, ["page", "import", str(har_file(tmp_path, entries())), "--name", "example"])
+    done = CliRunner().invoke(
+        app, ["page", "import", str(har_file(tmp_path, entries())), "--name", "example"]
+    )
     assert done.exit_code == 0, done.output
     assert "example: 7 objects, " in done.stdout
     assert "--set page=example" in done.stdout
-    refused = CliRunner().invoke(app, ["page", "import", str(har_file(tmp_path, [None])), "--name", "other"])
+    refused = CliRunner().invoke(
+        app, ["page", "import", str(har_file(tmp_path, [None])), "--name", "other"]
+    )
     assert refused.exit_code == 2
     assert "entry 1: request is missing" in refused.output
 

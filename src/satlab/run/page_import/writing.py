@@ -33,14 +33,19 @@ def run(source: Path, name: str, document: PurePosixPath, targets: Path = WEB_TA
     """
     web_target.check_name(name)
     if (targets / name).exists():
-        raise ConfigError(f"page {name}: is there already", hint=f"choose another name, or remove {targets / name}")
+        raise ConfigError(
+            f"page {name}: is there already",
+            hint=f"choose another name, or remove {targets / name}",
+        )
     found = site.read(source, document) if source.is_dir() else har.read(source)
     found.faults += _limits(found, source)
     found.refuse(source)
     objects, notes = _objects(found, f"{name}.satlab.test")
     kind = "folder of a site" if source.is_dir() else "HAR file"
     texts = {
-        "page.yml": page_files.page_yml(name, f"Imported page {name}", f"imported from a {kind}: {_TAKEN}", objects),
+        "page.yml": page_files.page_yml(
+            name, f"Imported page {name}", f"imported from a {kind}: {_TAKEN}", objects
+        ),
         "manifest.csv": page_files.manifest_csv(objects),
     }
     with _folder(targets) as scratch:
@@ -63,7 +68,9 @@ def _folder(targets: Path) -> Iterator[Path]:
         scratch = Path(tempfile.mkdtemp(prefix=".import-", dir=targets))
         yield scratch
     except OSError as error:
-        raise HostError(f"{targets}: {error.strerror}", "run as a user who can write there") from error
+        raise HostError(
+            f"{targets}: {error.strerror}", "run as a user who can write there"
+        ) from error
     finally:
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -71,9 +78,16 @@ def _folder(targets: Path) -> Iterator[Path]:
 
 def _limits(found: Found, source: Path) -> list[Fault]:
     """Return in what the page is too large."""
-    size, domains = sum(item.size_bytes for item in found.items), len({item.domain for item in found.items})
+    size, domains = (
+        sum(item.size_bytes for item in found.items),
+        len({item.domain for item in found.items}),
+    )
     objects = len(found.items)
-    measured = ((objects, MOST_OBJECTS, "objects"), (size, MOST_BYTES, "bytes"), (domains, MOST_DOMAINS, "domains"))
+    measured = (
+        (objects, MOST_OBJECTS, "objects"),
+        (size, MOST_BYTES, "bytes"),
+        (domains, MOST_DOMAINS, "domains"),
+    )
     return [
         Fault(str(source), f"has {value} {what}, a page has at most {most}", "remove entries")
         for value, most, what in measured
@@ -86,17 +100,25 @@ def _objects(found: Found, host: str) -> tuple[list[WebObject], list[str]]:
     own = found.items[0].domain
     objects = [
         page_files.made(
-            order, item.loaded_as, item.size_bytes,
-            host="" if item.domain == own else item.domain, is_compressed=item.is_compressed,
+            order,
+            item.loaded_as,
+            item.size_bytes,
+            host="" if item.domain == own else item.domain,
+            is_compressed=item.is_compressed,
         )
         for order, item in enumerate(found.items, start=1)
-    ]  # fmt: skip
+    ]
     notes = [f"left out: {count} {reason}" for reason, count in sorted(found.left_out.items())]
     least = page_files.least_document(objects, host)
     if objects[0].size_bytes < least:
         objects[0] = page_files.made(1, "document", least)
-        notes.append(f"the document has {least} bytes in place of {found.items[0].size_bytes}: it names all objects")
-    enlarged = sum(o.size_bytes != item.size_bytes for o, item in zip(objects[1:], found.items[1:], strict=True))
+        notes.append(
+            f"the document has {least} bytes in place of {found.items[0].size_bytes}: it names all objects"
+        )
+    enlarged = sum(
+        o.size_bytes != item.size_bytes
+        for o, item in zip(objects[1:], found.items[1:], strict=True)
+    )
     if enlarged:
         notes.append(f"enlarged to the least size of their type: {enlarged}")
     return objects, notes

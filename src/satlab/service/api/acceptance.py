@@ -42,17 +42,34 @@ FUNCTIONS: dict[str, dict[str, type]] = {
     "reboot": {"entity_name": str},
     "status_job_instance": {"instance_id": int, "update": bool},
     "restart_job_instance": {"instance_id": int, "arguments": dict},
-    "if": {"condition": dict, "openbach_functions_true_ids": list, "openbach_functions_false_ids": list},
-    "while": {"condition": dict, "openbach_functions_while_ids": list, "openbach_functions_end_ids": list},
+    "if": {
+        "condition": dict,
+        "openbach_functions_true_ids": list,
+        "openbach_functions_false_ids": list,
+    },
+    "while": {
+        "condition": dict,
+        "openbach_functions_while_ids": list,
+        "openbach_functions_end_ids": list,
+    },
     "assign_collector": {"address": str, "collector": str},
-    "install_agent": {"address": str, "collector": str, "username": str, "password": str, "name": str},
+    "install_agent": {
+        "address": str,
+        "collector": str,
+        "username": str,
+        "password": str,
+        "name": str,
+    },
     "uninstall_agent": {"address": str},
     "list_job_instances": {},
     "set_log_severity_job": {},
     "set_statistics_policy_job": {},
 }
 """Accepted functions with their required arguments."""
-_NOT_NULL = {"start_scenario_instance": ("arguments",), "restart_job_instance": ("date", "interval")}
+_NOT_NULL = {
+    "start_scenario_instance": ("arguments",),
+    "restart_job_instance": ("date", "interval"),
+}
 """Columns that OpenBACH's database requires, although its check does not."""
 
 
@@ -64,7 +81,9 @@ class RefusalError(Exception):
         self.body: dict[str, Any] = {"error": error, "offending_entry": entry, **more}
 
 
-def check(document: Document, jobs: Mapping[str, Descriptor], values: Mapping[str, str] | None = None) -> None:
+def check(
+    document: Document, jobs: Mapping[str, Descriptor], values: Mapping[str, str] | None = None
+) -> None:
     """Check a scenario; with `values` (at launch) also the values of its placeholders. Raises RefusalError."""
     _Check(document, jobs, values).run()
 
@@ -121,7 +140,9 @@ class _Check:
             self._value("float", wait["time"], entry)
         self._arguments(names[0], function[names[0]], entry)
         if number in seen:
-            raise RefusalError('duplicate key value violates unique constraint "openbach_function_id"', entry)
+            raise RefusalError(
+                'duplicate key value violates unique constraint "openbach_function_id"', entry
+            )
         seen.add(number)
 
     def _on_fail(self, function: Document, place: str) -> None:
@@ -142,7 +163,9 @@ class _Check:
             _is(given[key], kind, f"{entry}.{key}")
         for column in _NOT_NULL.get(name, ()):
             if given.get(column) is None:
-                raise RefusalError(f'null value in column "{column}" violates not-null constraint', entry)
+                raise RefusalError(
+                    f'null value in column "{column}" violates not-null constraint', entry
+                )
         if name in ("if", "while") and _has_literal(given["condition"]):
             # OpenBACH cannot store an operand of the type `value`; this is what it says.
             raise RefusalError("'property' object is not callable", entry)
@@ -170,19 +193,27 @@ class _Check:
     def _level(self, level: Level, given: Document, place: str) -> None:
         """Check one level of a job's arguments. As in OpenBACH, the place does not contain the subcommand."""
         known = level.arguments
-        choices: dict[str, Level] = {choice.name: choice for group in level.subcommand for choice in group.choices}
+        choices: dict[str, Level] = {
+            choice.name: choice for group in level.subcommand for choice in group.choices
+        }
         for group in level.subcommand:
             chosen = [choice.name for choice in group.choices if choice.name in given]
             if not chosen and not group.optional:
-                raise RefusalError("Missing subcommand for required group", f"{place}.{group.group_name}")
+                raise RefusalError(
+                    "Missing subcommand for required group", f"{place}.{group.group_name}"
+                )
             if len(chosen) > 1:
-                raise RefusalError("Several subcommands provided for the group", f"{place}.{group.group_name}")
+                raise RefusalError(
+                    "Several subcommands provided for the group", f"{place}.{group.group_name}"
+                )
         for name, value in given.items():
             if name in choices:
                 _is(value, dict, f"{place}.{name}")
                 self._level(choices[name], value, place)
             elif name not in known:
-                raise RefusalError("The configured job does not accept the given argument", f"{place}.{name}")
+                raise RefusalError(
+                    "The configured job does not accept the given argument", f"{place}.{name}"
+                )
             else:
                 self._values(known[name], value, f"{place}.{name}")
         for argument in level.required:
@@ -207,7 +238,9 @@ class _Check:
             template = Template(value)
             if template.get_identifiers() and self.values is None:
                 return
-            missing = [name for name in template.get_identifiers() if name not in (self.values or {})]
+            missing = [
+                name for name in template.get_identifiers() if name not in (self.values or {})
+            ]
             if missing:
                 message = f"value contains a placeholder ('{missing[0]}') that is not found in provided parameters"
                 raise RefusalError(repr_list(message), entry)
@@ -216,7 +249,9 @@ class _Check:
         is_scalar = isinstance(value, str | int | float)
         is_text = kind == "str" and is_scalar
         if not is_scalar or (not is_text and convert(kind, value, Node(value, "", faults)) is None):
-            message = f"value has an invalid type '{type(value).__name__}' should be '{_TYPES[kind]}'"
+            message = (
+                f"value has an invalid type '{type(value).__name__}' should be '{_TYPES[kind]}'"
+            )
             raise RefusalError(repr_list(message), entry)
 
     def _note_names(self, value: Any) -> None:
@@ -261,7 +296,9 @@ def _normal_function(function: Document) -> Document:
     wait = {key: value for key, value in function.get("wait", {}).items() if value}
     shown = {"id": function["id"], "label": function.get("label", str(function["id"])), name: body}
     return (
-        shown | ({"wait": wait} if wait else {}) | ({"on_fail": function["on_fail"]} if "on_fail" in function else {})
+        shown
+        | ({"wait": wait} if wait else {})
+        | ({"on_fail": function["on_fail"]} if "on_fail" in function else {})
     )
 
 

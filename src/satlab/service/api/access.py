@@ -56,7 +56,9 @@ def log_in(request: Request, response: Response, user: User) -> None:
     """Open a session and set its cookie: for the browser's session, same-site requests only, hidden from scripts."""
     context = context_of(request)
     token = context.accounts.open_session(user.login)
-    response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="strict", secure=context.settings.secure)
+    response.set_cookie(
+        COOKIE, token, path="/", httponly=True, samesite="strict", secure=context.settings.secure
+    )
 
 
 def log_out(request: Request, response: Response) -> None:
@@ -82,7 +84,11 @@ def project_of(context: Context, user: User, name: str, what: str = "Project") -
 def may_see(context: Context, user: User, instance: Instance) -> bool:
     """Return whether an account may use the instance's project or, if there is none, has launched the instance."""
     project = context.catalog.project(instance.project)
-    return may_use(user, project) if project else user.role is Role.ADMIN or user.login == instance.user
+    return (
+        may_use(user, project)
+        if project
+        else user.role is Role.ADMIN or user.login == instance.user
+    )
 
 
 def scenario_instance(context: Context, user: User, number: int) -> Instance:

@@ -35,7 +35,10 @@ def answer(state: Path, request: dict[str, Any]) -> str:
         if accounts.has_password():
             return ""
         if request["public"]:
-            raise ConfigError("--public: there is no account", hint="create one: satlab serve --set-password LOGIN")
+            raise ConfigError(
+                "--public: there is no account",
+                hint="create one: satlab serve --set-password LOGIN",
+            )
         return accounts.first_token()
     finally:
         store.close()

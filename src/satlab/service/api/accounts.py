@@ -91,7 +91,9 @@ class Accounts:
         if self.find(login) is not None:
             raise TakenError(f"the login {login} exists")
         if len(self._store.rows("SELECT 1 FROM users WHERE NOT active")) >= MAX_PENDING:
-            raise PendingError("too many accounts wait for approval", "an administrator approves or removes them")
+            raise PendingError(
+                "too many accounts wait for approval", "an administrator approves or removes them"
+            )
 
     def put(self, user: User, password: str | None = None) -> None:
         """Create or change an account. A new password ends its sessions.
@@ -111,7 +113,9 @@ class Accounts:
                 (user.login, user.role.name, int(user.active), *names),
             )
             if hashed is not None:
-                connection.execute("UPDATE users SET password = ? WHERE login = ?", (hashed, user.login))
+                connection.execute(
+                    "UPDATE users SET password = ? WHERE login = ?", (hashed, user.login)
+                )
             if hashed is not None or not user.active:
                 connection.execute("DELETE FROM sessions WHERE login = ?", (user.login,))
 
@@ -138,7 +142,9 @@ class Accounts:
             user = User(FIRST_LOGIN, Role.ADMIN)
             self.put(user)
             return user
-        row = self._store.row("SELECT * FROM users WHERE login = ? AND active AND password != ''", login)
+        row = self._store.row(
+            "SELECT * FROM users WHERE login = ? AND active AND password != ''", login
+        )
         is_right = matches(password, row["password"] if row else None)
         return _user(row) if row and is_right else None
 
@@ -163,7 +169,9 @@ class Accounts:
 
 def _check(user: User, password: str | None) -> None:
     if not _LOGIN.fullmatch(user.login):
-        raise ConfigError(f"the login {user.login[:64]!r} is invalid", hint="1 to 64 letters, digits, _ . @ -")
+        raise ConfigError(
+            f"the login {user.login[:64]!r} is invalid", hint="1 to 64 letters, digits, _ . @ -"
+        )
     if max(map(len, (user.first_name, user.last_name, user.email))) > MAX_NAME:
         raise ConfigError(f"a name or e-mail address has at most {MAX_NAME} characters")
     if password is not None and not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:

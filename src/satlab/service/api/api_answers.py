@@ -38,7 +38,11 @@ def date(unix_s: float | None) -> str | None:
     """Format a time, given in s since the epoch, as ISO 8601 in UTC with ms."""
     if unix_s is None:
         return None
-    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(unix_s, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def accepted() -> Response:

@@ -57,7 +57,12 @@ def create_app(
     `runs_queue`: a thread runs the queue; otherwise the caller calls `Queue.step`. `pages` adds the web pages.
     """
     app = FastAPI(
-        title="satlab", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan
+        title="satlab",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=_lifespan,
     )
     context = make_context(settings, store, helper, topology.load(paths.LAB_FILE), clock)
     app.state.context, app.state.runs_queue = context, runs_queue
@@ -65,7 +70,16 @@ def create_app(
     app.include_router(description.router)
     app.include_router(metrics.router)
     for prefix in PREFIXES:
-        for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
+        for routes in (
+            login,
+            projects,
+            scenarios,
+            instances,
+            agents,
+            jobs,
+            job_instances,
+            statistics,
+        ):
             app.include_router(routes.router, prefix=prefix)
     pages(app)
     app.add_exception_handler(ApiError, _api_error)
@@ -120,11 +134,16 @@ async def _busy(_: Request, error: Exception) -> Response:
 async def _no_storage(request: Request, error: Exception) -> Response:
     """Answer that the database cannot be written, for example on a full disk."""
     _LOG.error("%s %s: %s", request.method, request.url.path, error)
-    return JSONResponse({"error": f"The server cannot write its database: {error}"}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return JSONResponse(
+        {"error": f"The server cannot write its database: {error}"}, HTTPStatus.SERVICE_UNAVAILABLE
+    )
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     """Answer without details; the traceback is in the server's log."""
     _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
-    body = {"message": "Unexpected exception appeared", "error": "internal error, see the server's log"}
+    body = {
+        "message": "Unexpected exception appeared",
+        "error": "internal error, see the server's log",
+    }
     return JSONResponse(body, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -41,7 +41,9 @@ class Catalog:
 
     def projects(self) -> list[Project]:
         """Return every project, sorted by name."""
-        return [self._project(row) for row in self.store.rows("SELECT * FROM projects ORDER BY name")]
+        return [
+            self._project(row) for row in self.store.rows("SELECT * FROM projects ORDER BY name")
+        ]
 
     def project(self, name: str) -> Project | None:
         row = self.store.row("SELECT * FROM projects WHERE name = ?", name)
@@ -84,7 +86,9 @@ class Catalog:
 
     def versions(self, project: str, name: str) -> list[tuple[int, float]]:
         """Return number and time (s since the epoch) of every version of a scenario, the oldest first."""
-        sql = "SELECT version, created FROM scenarios WHERE project = ? AND name = ? ORDER BY version"
+        sql = (
+            "SELECT version, created FROM scenarios WHERE project = ? AND name = ? ORDER BY version"
+        )
         return [(row["version"], row["created"]) for row in self.store.rows(sql, project, name)]
 
     def add_version(self, project: str, name: str, document: Document) -> int:

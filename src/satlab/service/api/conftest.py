@@ -51,7 +51,9 @@ class FakeHelper:
 
     def end(self, run_id: str, exit_status: int, **progress: Any) -> None:
         """End a run."""
-        self.runs[run_id] = RunStatus(phase="ended", exit_status=exit_status, progress=progress or None)
+        self.runs[run_id] = RunStatus(
+            phase="ended", exit_status=exit_status, progress=progress or None
+        )
 
     def _check(self) -> None:
         if self.gone:
@@ -108,7 +110,9 @@ def client_of(app: FastAPI, login: str = "") -> TestClient:
     """Return a client that is logged in; without `login`, an anonymous one."""
     client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
     if login:
-        assert client.post("/login/", json={"login": login, "password": PASSWORD}).status_code == 200
+        assert (
+            client.post("/login/", json={"login": login, "password": PASSWORD}).status_code == 200
+        )
     return client
 
 

@@ -37,7 +37,11 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         self.peer = peer_network(self.client[0] if self.client else "")
         self._wait_for_request()
-        others = [each for each in self.connections if isinstance(each, LimitedProtocol) and each is not self]
+        others = [
+            each
+            for each in self.connections
+            if isinstance(each, LimitedProtocol) and each is not self
+        ]
         of_peer = [each for each in others if each.peer == self.peer]
         if (len(of_peer) >= MAX_PER_PEER and not _close_oldest(of_peer)) or (
             len(self.connections) >= MAX_CONNECTIONS and not _close_oldest(others)

@@ -76,7 +76,9 @@ async def body_of(request: Request) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ApiError(HTTPStatus.BAD_REQUEST, "API error: data should be sent as JSON in the request body")
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, "API error: data should be sent as JSON in the request body"
+        )
     return value
 
 

@@ -29,8 +29,19 @@ MAX_COLUMNS = 1000
 _CHUNK = 1 << 16
 _MAX_MS = 253402300800000  # year 10000, the end of Python's dates
 _META = (
-    *("@agent_name", "@job_instance_id", "@job_instance_start_date", "@job_instance_stop_date", "@job_name"),
-    *("@owner_scenario_instance_id", "@scenario_instance_id", "@scenario_start_date", "@scenario_stop_date"),
+    *(
+        "@agent_name",
+        "@job_instance_id",
+        "@job_instance_start_date",
+        "@job_instance_stop_date",
+        "@job_name",
+    ),
+    *(
+        "@owner_scenario_instance_id",
+        "@scenario_instance_id",
+        "@scenario_start_date",
+        "@scenario_stop_date",
+    ),
     *("@stored_file", "@suffix"),
 )
 
@@ -54,8 +65,17 @@ def _is_record(record: Any) -> bool:
     meta = record.get("_metadata") if isinstance(record, dict) else None
     if not isinstance(meta, dict):
         return False
-    kinds = {"job_name": str, "job_instance_id": int, "scenario_instance_id": int, "is_file": bool, "time": int}
-    is_known = all(isinstance(meta.get(key), kind) for key, kind in kinds.items()) and 0 <= meta["time"] < _MAX_MS
+    kinds = {
+        "job_name": str,
+        "job_instance_id": int,
+        "scenario_instance_id": int,
+        "is_file": bool,
+        "time": int,
+    }
+    is_known = (
+        all(isinstance(meta.get(key), kind) for key, kind in kinds.items())
+        and 0 <= meta["time"] < _MAX_MS
+    )
     return is_known and isinstance(meta.get("suffix", ""), str)
 
 
@@ -104,8 +124,16 @@ def _rows(context: Context, instance: Instance, *, has_statistics: bool) -> Iter
     }
     jobs = {job["id"]: row for job, row in _jobs(instance)}
     if not has_statistics:
-        owners = {f["job"]["id"]: node["id"] for node in scenario_tree(instance) for f in node["functions"] if f["job"]}
-        yield from ({**row, **scenarios[owners[number]], "@stored_file": "false"} for number, row in jobs.items())
+        owners = {
+            f["job"]["id"]: node["id"]
+            for node in scenario_tree(instance)
+            for f in node["functions"]
+            if f["job"]
+        }
+        yield from (
+            {**row, **scenarios[owners[number]], "@stored_file": "false"}
+            for number, row in jobs.items()
+        )
         return
     for record in records(context, instance):
         meta = record["_metadata"]
@@ -135,16 +163,26 @@ def _jobs(instance: Instance) -> Iterator[tuple[Record, Record]]:
 
 def _guarded(value: Any) -> Any:
     """Quote text that a spreadsheet would read as a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+        else value
+    )
 
 
-def archive(context: Context, instance: Instance, requested: Iterable[tuple[str, str]]) -> Iterator[bytes]:
+def archive(
+    context: Context, instance: Instance, requested: Iterable[tuple[str, str]]
+) -> Iterator[bytes]:
     """Return a .tar.gz in pieces: the CSV, and an archive for each stored file, named as OpenBACH 2.7.0 does.
 
     `requested`: pairs of job and statistic whose files are included. Raises ApiError: 413 if the files have more than
     `Settings.archive_bytes` in all.
     """
-    files = [each for job, statistic in sorted(set(requested)) for each in _stored(context, instance, job, statistic)]
+    files = [
+        each
+        for job, statistic in sorted(set(requested))
+        for each in _stored(context, instance, job, statistic)
+    ]
     size, most = sum(path.stat().st_size for _, path in files), context.settings.archive_bytes
     if size > most:
         what = f"The stored files have {size} bytes, an archive has at most {most}: request fewer statistics"
@@ -185,7 +223,9 @@ def _archive(members: Iterable[tuple[str, IO[bytes]]]) -> Iterator[bytes]:
     yield buffer.getvalue()
 
 
-def _members(context: Context, instance: Instance, files: list[tuple[str, Path]]) -> Iterator[tuple[str, IO[bytes]]]:
+def _members(
+    context: Context, instance: Instance, files: list[tuple[str, Path]]
+) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield name and content of the members, each in a temporary file that is closed before the next one."""
     with tempfile.TemporaryFile() as text:
         text.writelines(line.encode() for line in csv_lines(context, instance))
@@ -207,7 +247,9 @@ def _tar_member(name: str, content: IO[bytes]) -> Iterator[bytes]:
     yield bytes(-entry.size % tarfile.BLOCKSIZE)
 
 
-def _stored(context: Context, instance: Instance, job: str, statistic: str) -> Iterator[tuple[str, Path]]:
+def _stored(
+    context: Context, instance: Instance, job: str, statistic: str
+) -> Iterator[tuple[str, Path]]:
     """Yield member name and path of stored files: only regular files in the run's own folder.
 
     The name is `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz`.

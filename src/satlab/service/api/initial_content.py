@@ -17,7 +17,9 @@ def fill(context: Context) -> None:
             if (folder / "files" / f"{folder.name}.yml").is_file():
                 context.inventory.add_job(folder.name, folder)
         if not context.catalog.projects():
-            entities = (Entity(name, "", address) for address, name in context.inventory.agents.items())
+            entities = (
+                Entity(name, "", address) for address, name in context.inventory.agents.items()
+            )
             context.catalog.put_project(Project(PROJECT, "The embedded lab", (), tuple(entities)))
         if context.catalog.project(PROJECT) is None:
             return

@@ -38,7 +38,9 @@ def short(instance: Instance, number: int | None = None) -> dict[str, Any]:
         "scenario_instance_id": node["id"],
         "status": node["status"],
         "start_date": date(node["start_unix_s"]),
-        "sub_scenario_instance_ids": [f["scenario"]["id"] for f in node["functions"] if f["scenario"]],
+        "sub_scenario_instance_ids": [
+            f["scenario"]["id"] for f in node["functions"] if f["scenario"]
+        ],
     }
 
 
@@ -57,7 +59,11 @@ def job(context: Context, instance: Instance, number: int) -> dict[str, Any] | N
             if function["job"] and function["job"]["id"] == number:
                 return _job(context, instance, node, function)
     has_run = (instance.progress or {}).get("instance") is not None
-    return None if has_run or instance.kind != "job" or instance.fault else _waiting_job(context, instance)
+    return (
+        None
+        if has_run or instance.kind != "job" or instance.fault
+        else _waiting_job(context, instance)
+    )
 
 
 def _node(instance: Instance, number: int | None) -> Progress:
@@ -65,11 +71,25 @@ def _node(instance: Instance, number: int | None) -> Progress:
     requested = instance.id if number is None else number
     for node in scenario_tree(instance):
         if node["id"] == requested:
-            own = {"status": instance.status, "reason": instance.reason, "stop_unix_s": instance.stopped}
-            return {**node, "start_unix_s": instance.launched, **own} if requested == instance.id else node
+            own = {
+                "status": instance.status,
+                "reason": instance.reason,
+                "stop_unix_s": instance.stopped,
+            }
+            return (
+                {**node, "start_unix_s": instance.launched, **own}
+                if requested == instance.id
+                else node
+            )
     document = instance.request.documents[instance.scenario]
     functions = [
-        {"id": each["id"], "status": FunctionStatus.SCHEDULED, "launch_unix_s": None, "job": None, "scenario": None}
+        {
+            "id": each["id"],
+            "status": FunctionStatus.SCHEDULED,
+            "launch_unix_s": None,
+            "job": None,
+            "scenario": None,
+        }
         for each in document["openbach_functions"]
     ]
     return {
@@ -87,9 +107,12 @@ def _node(instance: Instance, number: int | None) -> Progress:
 def _full(context: Context, instance: Instance, node: Progress) -> dict[str, Any]:
     below = [function["scenario"]["id"] for function in node["functions"] if function["scenario"]]
     texts = {
-        each["id"]: each for each in normalised(instance.request.documents[node["scenario"]])["openbach_functions"]
+        each["id"]: each
+        for each in normalised(instance.request.documents[node["scenario"]])["openbach_functions"]
     }
-    ordered = sorted(node["functions"], key=lambda f: (f["launch_unix_s"] is None, f["launch_unix_s"] or 0.0))
+    ordered = sorted(
+        node["functions"], key=lambda f: (f["launch_unix_s"] is None, f["launch_unix_s"] or 0.0)
+    )
     return {
         "project_name": instance.project,
         "scenario_name": node["scenario"],
@@ -100,7 +123,9 @@ def _full(context: Context, instance: Instance, node: Progress) -> dict[str, Any
         "start_date": date(node["start_unix_s"]),
         "stop_date": date(node["stop_unix_s"]),
         "arguments": [{"name": name, "value": value} for name, value in node["arguments"].items()],
-        "openbach_functions": [_function(context, instance, node, each, texts[each["id"]]) for each in ordered],
+        "openbach_functions": [
+            _function(context, instance, node, each, texts[each["id"]]) for each in ordered
+        ],
         "reason": node["reason"],
         "run_id": instance.run_id,
         "user": instance.user,
@@ -119,10 +144,14 @@ def _function(
     return shown
 
 
-def _job(context: Context, instance: Instance, node: Progress, function: Progress) -> dict[str, Any]:
+def _job(
+    context: Context, instance: Instance, node: Progress, function: Progress
+) -> dict[str, Any]:
     progress = function["job"]
     document = normalised(instance.request.documents[node["scenario"]])
-    start = next(f["start_job_instance"] for f in document["openbach_functions"] if f["id"] == function["id"])
+    start = next(
+        f["start_job_instance"] for f in document["openbach_functions"] if f["id"] == function["id"]
+    )
     stop = date(progress["stop_unix_s"]) or NOT_YET
     return {
         **_place(context, instance, progress["entity"]),
@@ -139,7 +168,9 @@ def _job(context: Context, instance: Instance, node: Progress, function: Progres
 
 def _waiting_job(context: Context, instance: Instance) -> dict[str, Any]:
     """Return a job without a scenario that has not run."""
-    start = normalised(instance.request.documents[instance.scenario])["openbach_functions"][0]["start_job_instance"]
+    start = normalised(instance.request.documents[instance.scenario])["openbach_functions"][0][
+        "start_job_instance"
+    ]
     return {
         **_place(context, instance, start["entity_name"]),
         "name": instance.scenario,

@@ -20,7 +20,9 @@ class Inventory:
     `further`: folder of jobs that the operator has named; those with the name of an uploaded or shipped one are hidden.
     """
 
-    def __init__(self, store: Store, topology: Topology, uploaded: Path, further: Path | None = None) -> None:
+    def __init__(
+        self, store: Store, topology: Topology, uploaded: Path, further: Path | None = None
+    ) -> None:
         self._store, self._uploaded, self._further = store, uploaded, further
         self.agents = {node.address: name for name, node in topology.nodes.items()}
         self._addresses = {name: address for address, name in self.agents.items()}
@@ -28,7 +30,9 @@ class Inventory:
     def agent(self, address: str) -> dict[str, Any]:
         """Return an agent as OpenBACH does. Raises ApiError: 404."""
         self.check_agent(address)
-        row = self._store.row("SELECT project FROM entities WHERE agent = ? ORDER BY project LIMIT 1", address)
+        row = self._store.row(
+            "SELECT project FROM entities WHERE agent = ? ORDER BY project LIMIT 1", address
+        )
         return {
             "name": self.agents[address],
             "address": address,
@@ -64,19 +68,29 @@ class Inventory:
     def all_jobs(self) -> tuple[dict[str, Descriptor], dict[str, str]]:
         """Return the jobs that can run, and the names of the others with what is invalid in their files."""
         uploaded = self._uploaded.iterdir() if self._uploaded.is_dir() else ()
-        folders = {path.name: path for path in sorted(uploaded) if not path.name.startswith((".", "_"))}
+        folders = {
+            path.name: path for path in sorted(uploaded) if not path.name.startswith((".", "_"))
+        }
         added = {row["name"]: Path(row["folder"]) for row in self._store.rows("SELECT * FROM jobs")}
-        shipped = {name: folder for name, folder in added.items() if (folder / "files" / f"{name}.yml").is_file()}
+        shipped = {
+            name: folder
+            for name, folder in added.items()
+            if (folder / "files" / f"{name}.yml").is_file()
+        }
         valid: dict[str, Descriptor] = {}
         invalid: dict[str, str] = {}
-        further = {job.name: job for job in upstream.find_jobs(self._further)} if self._further else {}
+        further = (
+            {job.name: job for job in upstream.find_jobs(self._further)} if self._further else {}
+        )
         for name, folder in sorted((further | folders | shipped).items()):
             try:
                 valid[name] = _load(folder, (folder / "files" / f"{name}.yml").stat().st_mtime_ns)
             except OSError as error:
                 invalid[name] = f"files/{name}.yml: {error.strerror}"
             except ConfigError as error:
-                invalid[name] = "; ".join(str(fault).replace(f"{folder}/", "") for fault in error.faults)[:1000]
+                invalid[name] = "; ".join(
+                    str(fault).replace(f"{folder}/", "") for fault in error.faults
+                )[:1000]
         return valid, invalid
 
     def add_job(self, name: str, folder: Path) -> None:
@@ -87,7 +101,10 @@ class Inventory:
         self._store.write("DELETE FROM jobs WHERE name = ?", name)
 
     def is_installed(self, job: str, agent: str) -> bool:
-        return self._store.row("SELECT 1 FROM uninstalled WHERE job = ? AND agent = ?", job, agent) is None
+        return (
+            self._store.row("SELECT 1 FROM uninstalled WHERE job = ? AND agent = ?", job, agent)
+            is None
+        )
 
     def install(self, jobs: list[str], agents: list[str], *, installed: bool) -> None:
         """Install jobs on agents or uninstall them. Raises ApiError: 404, and then changes nothing."""

@@ -45,7 +45,10 @@ def scenario_instance(
     if name not in scenarios:
         raise not_found("Scenario", scenario_name=name, project_name=project.name)
     if constants:
-        scenarios[name] = {**scenarios[name], "constants": {**scenarios[name].get("constants", {}), **constants}}
+        scenarios[name] = {
+            **scenarios[name],
+            "constants": {**scenarios[name].get("constants", {}), **constants},
+        }
     values = {key: str(value) for key, value in arguments.items()}
     _check_arguments(project.name, scenarios[name], values)
     documents = _with_sub_scenarios(scenarios, name)
@@ -55,7 +58,13 @@ def scenario_instance(
     if uses_terminals(documents[name]):
         documents[name], further = _for_terminals(documents[name], link)
         entities = further | entities
-    request = {"scenario": name, "documents": documents, "arguments": values, "entities": entities, "link": link}
+    request = {
+        "scenario": name,
+        "documents": documents,
+        "arguments": values,
+        "entities": entities,
+        "link": link,
+    }
     return _queue(context, request, jobs, project.name, login, "scenario")
 
 
@@ -68,12 +77,16 @@ def _for_terminals(document: Document, link: RunLink) -> tuple[Document, dict[st
         topology = link.options().topology()
     except SatlabError as error:
         faults = [str(fault) for fault in getattr(error, "faults", ())]
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"This cannot run: {error}", faults=faults) from error
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, f"This cannot run: {error}", faults=faults
+        ) from error
     count = len(terminals.clients(topology))
     return (written_out(document, count) if count > 1 else document), terminals.entities(topology)
 
 
-def job_instance(context: Context, agent: str, job: str, arguments: Document, login: str) -> Instance:
+def job_instance(
+    context: Context, agent: str, job: str, arguments: Document, login: str
+) -> Instance:
     """Queue one job as a scenario that is not listed. Raises ApiError."""
     jobs = context.inventory.jobs()
     if job not in jobs:
@@ -81,12 +94,22 @@ def job_instance(context: Context, agent: str, job: str, arguments: Document, lo
     context.inventory.check_agent(agent)
     node = context.inventory.agents[agent]
     start = {"entity_name": node, job: arguments}
-    document = {"name": job, "openbach_functions": [{"id": 1, "label": job, "start_job_instance": start}]}
+    document = {
+        "name": job,
+        "openbach_functions": [{"id": 1, "label": job, "start_job_instance": start}],
+    }
     try:
         acceptance.check(document, jobs)
     except RefusalError as refusal:
-        raise ApiError(HTTPStatus.BAD_REQUEST, _WRONG, **{"error_message": refusal.body["error"]}) from refusal
-    request = {"scenario": job, "documents": {job: document}, "entities": {node: node}, "endless": True}
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, _WRONG, **{"error_message": refusal.body["error"]}
+        ) from refusal
+    request = {
+        "scenario": job,
+        "documents": {job: document},
+        "entities": {node: node},
+        "endless": True,
+    }
     return _queue(context, request, jobs, "", login, "job")
 
 
@@ -103,7 +126,9 @@ def _check_arguments(project: str, document: Document, values: Mapping[str, str]
             )
 
 
-def _check_values(document: Document, jobs: Mapping[str, Descriptor], values: Mapping[str, str]) -> None:
+def _check_values(
+    document: Document, jobs: Mapping[str, Descriptor], values: Mapping[str, str]
+) -> None:
     try:
         acceptance.check(document, jobs, {**document.get("constants", {}), **values})
     except RefusalError as refusal:
@@ -129,17 +154,26 @@ def _with_sub_scenarios(scenarios: Mapping[str, Document], name: str) -> dict[st
         current = pending.pop()
         if current in scenarios and current not in documents:
             documents[current] = scenarios[current]
-            pending += [start["scenario_name"] for start in _functions(scenarios[current], "start_scenario_instance")]
+            pending += [
+                start["scenario_name"]
+                for start in _functions(scenarios[current], "start_scenario_instance")
+            ]
     return documents
 
 
-def _entities(context: Context, project: Project, name: str, documents: Mapping[str, Document]) -> dict[str, str]:
+def _entities(
+    context: Context, project: Project, name: str, documents: Mapping[str, Document]
+) -> dict[str, str]:
     """Return the node of each entity that starts a job.
 
     Raises ApiError: 500 (as OpenBACH) for an unknown entity, 422 for one without an agent or with a job missing on it.
     """
     inventory, known = context.inventory, {entity.name: entity for entity in project.entities}
-    starts = [start for document in documents.values() for start in _functions(document, "start_job_instance")]
+    starts = [
+        start
+        for document in documents.values()
+        for start in _functions(document, "start_job_instance")
+    ]
     without_agent: list[str] = []
     missing: dict[str, dict[str, Any]] = {}
     nodes: dict[str, str] = {}
@@ -156,7 +190,9 @@ def _entities(context: Context, project: Project, name: str, documents: Mapping[
             continue
         nodes[entity.name] = inventory.agents[entity.agent]
         if not inventory.is_installed(job, entity.agent):
-            missing.setdefault(entity.name, {"agent": inventory.agent(entity.agent), "jobs": []})["jobs"].append(job)
+            missing.setdefault(entity.name, {"agent": inventory.agent(entity.agent), "jobs": []})[
+                "jobs"
+            ].append(job)
     if without_agent:
         what = f"Cannot start scenario {name}: some entities are missing an attached agent."
         raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, what, entities=sorted(set(without_agent)))
@@ -167,20 +203,31 @@ def _entities(context: Context, project: Project, name: str, documents: Mapping[
 
 
 def _queue(
-    context: Context, fields: Document, jobs: Mapping[str, Descriptor], project: str, login: str, kind: Kind
+    context: Context,
+    fields: Document,
+    jobs: Mapping[str, Descriptor],
+    project: str,
+    login: str,
+    kind: Kind,
 ) -> Instance:
     """Check a request as the runner will, and queue it with the number of instances that it can start."""
     try:
-        request = ScenarioRequest.model_validate({**fields, "first_scenario_id": 1, "first_job_id": 1})
+        request = ScenarioRequest.model_validate(
+            {**fields, "first_scenario_id": 1, "first_job_id": 1}
+        )
         _check_size(request, context.settings.launch_bytes)
         request.link.options().request()
         bound = _bind(request, jobs)
     except ValidationError as error:
-        places = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+        places = [
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
+        ]
         raise ApiError(HTTPStatus.BAD_REQUEST, "This cannot run", faults=places) from error
     except ConfigError as error:
         faults = [str(fault) for fault in error.faults]
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"This cannot run: {error}", faults=faults) from error
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, f"This cannot run: {error}", faults=faults
+        ) from error
     subs, count = _count_instances(bound)
     try:
         return context.queue.launch(LaunchRequest(project, login, request, subs, count, kind))
@@ -193,7 +240,9 @@ def _queue(
 def _check_size(request: ScenarioRequest, most: int) -> None:
     size = len(request.model_dump_json())
     if size > most:
-        raise ConfigError(f"the scenarios and arguments of a launch have at most {most} bytes, these have {size}")
+        raise ConfigError(
+            f"the scenarios and arguments of a launch have at most {most} bytes, these have {size}"
+        )
 
 
 def _bind(request: ScenarioRequest, jobs: Mapping[str, Descriptor]) -> BoundScenario:
@@ -205,10 +254,17 @@ def _bind(request: ScenarioRequest, jobs: Mapping[str, Descriptor]) -> BoundScen
         try:
             has_further = any(not job.files.is_relative_to(paths.JOBS) for job in jobs.values())
             warnings: list[Fault] | None = [] if has_further else None
-            loaded = scenario.load(path, jobs, request.entities, endless=request.endless, warnings=warnings)
+            loaded = scenario.load(
+                path, jobs, request.entities, endless=request.endless, warnings=warnings
+            )
             return scenario.bind(loaded, request.arguments)
-        except ConfigError as error:  # without the temporary folder, which means nothing to the client
-            faults = [Fault(*(text.replace(f"{folder}/", "") for text in astuple(fault))) for fault in error.faults]
+        except (
+            ConfigError
+        ) as error:  # without the temporary folder, which means nothing to the client
+            faults = [
+                Fault(*(text.replace(f"{folder}/", "") for text in astuple(fault)))
+                for fault in error.faults
+            ]
             raise ConfigError(str(error).replace(f"{folder}/", ""), faults) from error
 
 
@@ -221,5 +277,7 @@ def _count_instances(bound: BoundScenario) -> tuple[int, int]:
                 inside = _count_instances(below)
                 subs, count = subs + 1 + inside[0], count + inside[1]
             case StartJob():
-                count += 1 + (function.on_fail.retry if function.on_fail.policy is Policy.RETRY else 0)
+                count += 1 + (
+                    function.on_fail.retry if function.on_fail.policy is Policy.RETRY else 0
+                )
     return subs, count

@@ -73,7 +73,11 @@ class ListenAddress:
     def __str__(self) -> str:
         if self.path is not None:
             return str(self.path)
-        text = f"[{self.address}]" if self.address is not None and self.address.version == 6 else str(self.address)
+        text = (
+            f"[{self.address}]"
+            if self.address is not None and self.address.version == 6
+            else str(self.address)
+        )
         return f"{text}:{self.port}"
 
 
@@ -84,13 +88,18 @@ def check(request: ServeRequest) -> ListenAddress:
     place = _parse(request.listen)
     wrong = [name for name in request.allowed if not _HOST.fullmatch(name)]
     if wrong:
-        raise ConfigError(f"--allow-host {wrong[0]}: is not a host name", hint="for example lab.example:8080")
+        raise ConfigError(
+            f"--allow-host {wrong[0]}: is not a host name", hint="for example lab.example:8080"
+        )
     is_open = place.address is not None and not place.address.is_loopback
     if is_open and request.public is None:
         hint = "add --public NAME (the host name that clients use), --tls-cert and --tls-key; or listen on 127.0.0.1"
         raise ConfigError(f"--listen {request.listen}: is open to others", hint=hint)
     if request.public is not None and (request.certificate is None or request.key is None):
-        raise ConfigError("--public: passwords would cross the network in clear", hint="add --tls-cert and --tls-key")
+        raise ConfigError(
+            "--public: passwords would cross the network in clear",
+            hint="add --tls-cert and --tls-key",
+        )
     if (request.certificate is None) != (request.key is None):
         raise ConfigError("--tls-cert and --tls-key must be given together")
     return place
@@ -104,7 +113,9 @@ def _parse(text: str) -> ListenAddress:
     except ValueError:
         address = None
     if not colon or address is None or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"--listen {text}: invalid address and port", hint="for example 127.0.0.1:8000")
+        raise ConfigError(
+            f"--listen {text}: invalid address and port", hint="for example 127.0.0.1:8000"
+        )
     return ListenAddress(address, int(port), None)
 
 
@@ -117,14 +128,18 @@ def tls_files(request: ServeRequest) -> list[int]:
         return []
     try:
         if request.key.stat().st_mode & FOREIGN:
-            raise ConfigError(f"{request.key}: others may read or change the key", hint=f"chmod 600 {request.key}")
+            raise ConfigError(
+                f"{request.key}: others may read or change the key", hint=f"chmod 600 {request.key}"
+            )
         contents = request.certificate.read_bytes(), request.key.read_bytes()
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
             request.certificate, request.key, password=""
         )
     except ssl.SSLError as error:
         hint = "both are PEM: the chain, the server's own certificate first; the key without a passphrase"
-        raise ConfigError(f"{request.certificate}, {request.key}: {error.reason or error}", hint=hint) from error
+        raise ConfigError(
+            f"{request.certificate}, {request.key}: {error.reason or error}", hint=hint
+        ) from error
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}") from error
     return [_memory_file(content) for content in contents]
@@ -147,7 +162,10 @@ def token_digest(path: Path | None) -> str | None:
         raise ConfigError(f"{path}: others may read or change the token", hint=f"chmod 600 {path}")
     if not _TOKEN.fullmatch(text):
         hint = f"umask 077; openssl rand -hex 32 >{path}"
-        raise ConfigError(f"{path}: a token has {MIN_TOKEN} to {MAX_TOKEN} letters, digits, - . _ ~ + /", hint=hint)
+        raise ConfigError(
+            f"{path}: a token has {MIN_TOKEN} to {MAX_TOKEN} letters, digits, - . _ ~ + /",
+            hint=hint,
+        )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -178,7 +196,8 @@ def listening(place: ListenAddress) -> Iterator[socket.socket]:
                 place.path.chmod(0o666)  # accounts decide what a user may do
         except OSError as error:
             raise HostError(
-                f"{place}: {error.strerror}", "choose another --listen; ss -ltnp shows the program that uses it"
+                f"{place}: {error.strerror}",
+                "choose another --listen; ss -ltnp shows the program that uses it",
             ) from error
         listener.listen(128)
         try:

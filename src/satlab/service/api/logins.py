@@ -55,7 +55,12 @@ class Logins:
     """
 
     def __init__(self, accounts: Accounts, clock: Callable[[], float], tally: Tally) -> None:
-        self._accounts, self._clock, self._tally, self._lock = accounts, clock, tally, threading.Lock()
+        self._accounts, self._clock, self._tally, self._lock = (
+            accounts,
+            clock,
+            tally,
+            threading.Lock(),
+        )
         self._by_account, self._by_peer, self._requests = Throttle(), Throttle(tries=20), Throttle()
 
     def authenticate(self, login: str, password: str, address: str) -> User:
@@ -70,7 +75,9 @@ class Logins:
             wait_s = max(self._by_account.wait_s(now, account), self._by_peer.wait_s(now, peer))
             if wait_s:
                 self._tally.add("logins_refused", "limited")
-                raise ViewError(HTTPStatus.TOO_MANY_REQUESTS, f"Too many wrong logins, wait {wait_s:.0f} s")
+                raise ViewError(
+                    HTTPStatus.TOO_MANY_REQUESTS, f"Too many wrong logins, wait {wait_s:.0f} s"
+                )
             self._by_account.count(now, account)
             self._by_peer.count(now, peer)
         try:
@@ -80,7 +87,9 @@ class Logins:
             with self._lock:
                 self._by_account.withdraw(now, account)
                 self._by_peer.withdraw(now, peer)
-            raise ViewError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}, {error.hint}".capitalize()) from error
+            raise ViewError(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{error}, {error.hint}".capitalize()
+            ) from error
         if user is None:
             self._tally.add("logins_refused", "wrong")
             raise ViewError(HTTPStatus.UNAUTHORIZED, "Wrong Credentials")
@@ -94,5 +103,7 @@ class Logins:
         peer, now = peer_network(address), self._clock()
         with self._lock:
             if self._requests.wait_s(now, peer):
-                raise ViewError(HTTPStatus.TOO_MANY_REQUESTS, "Too many account requests, wait a minute")
+                raise ViewError(
+                    HTTPStatus.TOO_MANY_REQUESTS, "Too many account requests, wait a minute"
+                )
             self._requests.count(now, peer)

@@ -41,9 +41,7 @@ class Marks:
         text = note.strip()
         if len(text) > MAX_NOTE:
             raise ConfigError(f"a note has at most {MAX_NOTE} characters, this one has {len(text)}")
-        sql = (
-            "INSERT INTO marks (instance, note) VALUES (?, ?) ON CONFLICT (instance) DO UPDATE SET note = excluded.note"
-        )
+        sql = "INSERT INTO marks (instance, note) VALUES (?, ?) ON CONFLICT (instance) DO UPDATE SET note = excluded.note"
         self._store.write(sql, instance, text)
 
     def pin(self, instance: int) -> None:

@@ -113,16 +113,28 @@ class Queue:
     """`step` is called periodically. `clock` returns s since the epoch."""
 
     def __init__(
-        self, store: Store, helper: Helper, clock: Callable[[], float], most_queued: int, tally: Tally | None = None
+        self,
+        store: Store,
+        helper: Helper,
+        clock: Callable[[], float],
+        most_queued: int,
+        tally: Tally | None = None,
     ) -> None:
-        self._store, self._helper, self._clock, self._most_queued = store, helper, clock, most_queued
+        self._store, self._helper, self._clock, self._most_queued = (
+            store,
+            helper,
+            clock,
+            most_queued,
+        )
         self._tally, self._failure = tally or Tally(), ""
         self._began: float | None = None
 
     def launch(self, launch: LaunchRequest) -> Instance:
         """Append an instance to the queue. Raises QueueFullError, QueueFailedError."""
         if self._failure:
-            raise QueueFailedError(f"the queue cannot go on: {self._failure}", "try again later; see the server's log")
+            raise QueueFailedError(
+                f"the queue cannot go on: {self._failure}", "try again later; see the server's log"
+            )
         with self._store.transaction() as connection:
             (waiting,) = connection.execute(
                 "SELECT COUNT(*) FROM instances WHERE status = ?", (ScenarioStatus.SCHEDULING,)
@@ -136,13 +148,28 @@ class Queue:
             )
             number = self._store.reserve("scenario_instance", 1 + launch.subs)
             first_job = self._store.reserve("job_instance", launch.jobs)
-            request = launch.request.model_copy(update={"first_scenario_id": number, "first_job_id": first_job})
+            request = launch.request.model_copy(
+                update={"first_scenario_id": number, "first_job_id": first_job}
+            )
             connection.execute(
                 "INSERT INTO instances (id, subs, first_job, jobs, kind, project, scenario, user, request, status,"
                 " launched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(number, launch.subs, first_job, launch.jobs, launch.kind, launch.project, request.scenario),
-                    *(launch.user, request.model_dump_json(), ScenarioStatus.SCHEDULING, self._clock()),
+                    *(
+                        number,
+                        launch.subs,
+                        first_job,
+                        launch.jobs,
+                        launch.kind,
+                        launch.project,
+                        request.scenario,
+                    ),
+                    *(
+                        launch.user,
+                        request.model_dump_json(),
+                        ScenarioStatus.SCHEDULING,
+                        self._clock(),
+                    ),
                 ),
             )
             launched = self._get(number)
@@ -166,13 +193,17 @@ class Queue:
     def remove(self, number: int) -> bool:
         """Remove an instance that has ended; return False if it has not."""
         sql = "DELETE FROM instances WHERE id = ? AND status NOT IN (?, ?)"
-        return bool(self._store.write(sql, number, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING))
+        return bool(
+            self._store.write(sql, number, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)
+        )
 
     def find(self, number: int) -> Instance | None:
         """Return the instance of a scenario instance id: its own, or that of one of its sub-scenarios."""
         if abs(number) > MAX_ID:
             return None
-        row = self._store.row("SELECT * FROM instances WHERE id <= ? AND ? <= id + subs", number, number)
+        row = self._store.row(
+            "SELECT * FROM instances WHERE id <= ? AND ? <= id + subs", number, number
+        )
         return _instance(row) if row else None
 
     def find_job(self, number: int) -> Instance | None:
@@ -184,7 +215,11 @@ class Queue:
         return _instance(row) if row else None
 
     def instances(
-        self, project: str | None = None, scenario: str | None = None, offset: int = 0, limit: int = -1
+        self,
+        project: str | None = None,
+        scenario: str | None = None,
+        offset: int = 0,
+        limit: int = -1,
     ) -> list[Instance]:
         """Return scenario instances, the newest first; `limit` -1: no limit."""
         sql = (
@@ -196,12 +231,17 @@ class Queue:
     def live(self) -> list[Instance]:
         """Return the instances of both kinds that run or wait, the oldest first."""
         sql = "SELECT * FROM instances WHERE status IN (?, ?) ORDER BY id"
-        return [_instance(row) for row in self._store.rows(sql, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)]
+        return [
+            _instance(row)
+            for row in self._store.rows(sql, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)
+        ]
 
     def recover(self) -> None:
         """Mark the instances that ran under the last server as ended. The helper has removed their labs."""
         while (instance := self._oldest(ScenarioStatus.RUNNING)) is not None:
-            status = ScenarioStatus.STOPPED if instance.stop_requested else ScenarioStatus.FINISHED_KO
+            status = (
+                ScenarioStatus.STOPPED if instance.stop_requested else ScenarioStatus.FINISHED_KO
+            )
             self._end(instance, status, LOST, instance.progress)
 
     def step(self) -> None:
@@ -273,7 +313,9 @@ class Queue:
             if not instance.fault:
                 return instance
             change = "UPDATE instances SET status = ?, reason = ?, stopped = ? WHERE id = ?"
-            self._store.write(change, ScenarioStatus.FINISHED_KO, instance.fault, self._clock(), instance.id)
+            self._store.write(
+                change, ScenarioStatus.FINISHED_KO, instance.fault, self._clock(), instance.id
+            )
             self._tally.add("runs", OUTCOMES[ScenarioStatus.FINISHED_KO])
         return None
 
@@ -298,12 +340,18 @@ class Queue:
     def _store_status(self, instance: Instance, run_id: str) -> bool:
         run = self._helper.status(run_id)
         if run.phase == "ended":
-            self._end(instance, *_verdict(run, instance.stop_requested), run.progress or instance.progress)
+            self._end(
+                instance, *_verdict(run, instance.stop_requested), run.progress or instance.progress
+            )
         elif run.progress not in (None, instance.progress):
-            self._store.write("UPDATE instances SET progress = ? WHERE id = ?", dumps(run.progress), instance.id)
+            self._store.write(
+                "UPDATE instances SET progress = ? WHERE id = ?", dumps(run.progress), instance.id
+            )
         return run.phase == "ended"
 
-    def _end(self, instance: Instance, status: ScenarioStatus, reason: str, progress: Progress | None) -> None:
+    def _end(
+        self, instance: Instance, status: ScenarioStatus, reason: str, progress: Progress | None
+    ) -> None:
         sql = "UPDATE instances SET status = ?, reason = ?, stopped = ?, progress = ? WHERE id = ?"
         text = None if progress is None else dumps(_settled(progress))
         self._store.write(sql, status, reason, self._clock(), text, instance.id)

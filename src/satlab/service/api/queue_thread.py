@@ -41,5 +41,9 @@ class QueueThread:
                 return
             except BaseException as error:  # noqa: BLE001 - without this thread nothing runs, whatever ended it
                 self._queue.fail(error)
-                pause_s = POLL_S if time.monotonic() - started > STABLE_S else min(2 * pause_s, MAX_PAUSE_S)
+                pause_s = (
+                    POLL_S
+                    if time.monotonic() - started > STABLE_S
+                    else min(2 * pause_s, MAX_PAUSE_S)
+                )
                 self._stop.wait(pause_s)

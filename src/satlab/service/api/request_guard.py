@@ -53,7 +53,11 @@ class RequestGuard:
                 answered = True
                 self._tally.add("requests", f"{message['status'] // 100}xx")
                 present = {name.lower() for name, _ in message["headers"]}
-                extra = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
+                extra = [
+                    (n.encode(), v.encode())
+                    for n, v in HEADERS.items()
+                    if n.encode() not in present
+                ]
                 message["headers"] = [*message["headers"], *extra]
             await send(message)
 
@@ -73,7 +77,8 @@ class RequestGuard:
         """Check the headers of a request; return the largest size of its body, bytes."""
         if headers.get("host", "").lower() not in self._settings.hosts | self._settings.allowed:
             raise _RefusedError(
-                HTTPStatus.MISDIRECTED_REQUEST, "This server has another name: the header Host is not one of its own"
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "This server has another name: the header Host is not one of its own",
             )
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         uploads = kind == "multipart/form-data"
@@ -82,12 +87,15 @@ class RequestGuard:
             is_page = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
             if kind != "application/json" and not is_page and not uploads:
                 raise _RefusedError(
-                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The content type of a request must be application/json"
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                    "The content type of a request must be application/json",
                 )
         most = self._settings.upload_bytes if uploads else self._settings.body_bytes
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
-            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {most} bytes")
+            raise _RefusedError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {most} bytes"
+            )
         return most
 
     def _check_origin(self, headers: dict[str, str], *, is_json: bool) -> None:
@@ -97,7 +105,10 @@ class RequestGuard:
         own |= {f"{each}://{host}" for host in self._settings.allowed for each in ("http", "https")}
         origin = headers.get("origin")
         foreign = origin is not None and origin.lower() not in own
-        foreign = foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        foreign = foreign or headers.get("sec-fetch-site", "same-origin") not in (
+            "same-origin",
+            "none",
+        )
         if foreign or (origin is None and not is_json):
             raise _RefusedError(
                 HTTPStatus.FORBIDDEN,
@@ -117,7 +128,9 @@ class _Limited:
             async with asyncio.timeout_at(self._end):
                 message = await self._receive()
         except TimeoutError:
-            raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, "The body of the request takes too long") from None
+            raise _RefusedError(
+                HTTPStatus.REQUEST_TIMEOUT, "The body of the request takes too long"
+            ) from None
         if not message.get("more_body"):
             self._end = None  # later messages report that the client has gone
         self._left -= len(message.get("body", b""))

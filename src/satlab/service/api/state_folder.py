@@ -25,7 +25,9 @@ def locked(state: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise HostError(f"{state}: another satlab serve uses it", "stop that one, or choose another --state") from None
+        raise HostError(
+            f"{state}: another satlab serve uses it", "stop that one, or choose another --state"
+        ) from None
     try:
         yield
     finally:
@@ -42,7 +44,9 @@ def check_owner(state: Path) -> None:
     try:
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise HostError(f"{place}: {error.strerror}", "move it away, or choose another --state") from error
+        raise HostError(
+            f"{place}: {error.strerror}", "move it away, or choose another --state"
+        ) from error
     try:
         with os.scandir(handle) as entries:
             owners = {each.name: each.stat(follow_symlinks=False).st_uid for each in entries}
@@ -55,4 +59,6 @@ def check_owner(state: Path) -> None:
         if uid != privileges.API_UID:
             user = f"{privileges.API_UID}:{privileges.API_UID}"
             hint = f"stop satlab serve, then: chown -hR {user} {place}"
-            raise HostError(f"{place / name}: belongs to user {uid}, not to the service's own user", hint)
+            raise HostError(
+                f"{place / name}: belongs to user {uid}, not to the service's own user", hint
+            )

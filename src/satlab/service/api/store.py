@@ -68,7 +68,12 @@ class Store:
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._connection.row_factory = sqlite3.Row
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 5000"):
+            for pragma in (
+                "journal_mode = WAL",
+                "synchronous = FULL",
+                "foreign_keys = ON",
+                "busy_timeout = 5000",
+            ):
                 self._connection.execute(f"PRAGMA {pragma}")
             self._migrate(path)
         except sqlite3.Error as error:
@@ -79,9 +84,14 @@ class Store:
     def _migrate(self, path: Path) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version > len(_MIGRATIONS):
-            raise HostError(f"{path}: was written by a later satlab", "use that version, or choose another --state")
+            raise HostError(
+                f"{path}: was written by a later satlab",
+                "use that version, or choose another --state",
+            )
         for number, script in enumerate(_MIGRATIONS[version:], version + 1):
-            self._connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+            self._connection.executescript(
+                f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;"
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -95,7 +105,9 @@ class Store:
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # SQLite itself may have rolled back, on a full disk
+                if (
+                    self._connection.in_transaction
+                ):  # SQLite itself may have rolled back, on a full disk
                     self._connection.execute("ROLLBACK")
                 raise
 

@@ -10,7 +10,9 @@ def loads(data: bytes | str) -> Any:
     """Parse JSON. Raises ValueError, also for nesting that is too deep."""
     try:
         value = json.loads(data, parse_constant=_refuse, parse_float=_finite)
-        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate raises UnicodeEncodeError, a ValueError
+        json.dumps(
+            value, ensure_ascii=False
+        ).encode()  # a lone surrogate raises UnicodeEncodeError, a ValueError
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     return value

@@ -35,7 +35,9 @@ _POLL_MS = 200
 def set_password(state: Path, login: str, role: Role, password: str) -> None:
     """Create an account, or change its password and role. Raises ConfigError, HostError."""
     if os.geteuid() != 0:
-        raise HostError("accounts belong to the service's own user: this needs root", "run it as root")
+        raise HostError(
+            "accounts belong to the service's own user: this needs root", "run it as root"
+        )
     state = state.absolute()
     state.mkdir(mode=0o755, parents=True, exist_ok=True)
     state_folder.check_owner(state)
@@ -51,7 +53,9 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
     """Serve until `stop`. Raises ConfigError; HostError if the host is not able to, or the API process ends."""
     place = check(request)
     if os.geteuid() != 0:
-        raise HostError("satlab serve needs root: its helper makes network namespaces", "run it as root")
+        raise HostError(
+            "satlab serve needs root: its helper makes network namespaces", "run it as root"
+        )
     state = request.state.absolute()
     name_jobs(request)
     with state_folder.locked(state):
@@ -77,7 +81,9 @@ def greeting(request: ServeRequest, place: ListenAddress, token: str) -> list[st
     url = place.url(request.public, secure=request.certificate is not None)
     lines = [f"satlab serves {url or place}"]
     if token:
-        lines.append(f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}")
+        lines.append(
+            f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}"
+        )
         lines += [f"or open {url}login#token={token}"] if url else []
     return lines
 
@@ -92,7 +98,9 @@ def name_jobs(request: ServeRequest) -> None:
         os.environ[PRIVILEGES_VARIABLE] = str(request.privileges.resolve())
 
 
-def _answer(helper: Helper, requests: socket.socket, api: "subprocess.Popen[bytes]", stop: threading.Event) -> None:
+def _answer(
+    helper: Helper, requests: socket.socket, api: "subprocess.Popen[bytes]", stop: threading.Event
+) -> None:
     """Answer the API's requests until `stop`. Raises HostError when the API process has ended."""
     watched = select.poll()
     watched.register(requests, select.POLLIN)
@@ -101,4 +109,7 @@ def _answer(helper: Helper, requests: socket.socket, api: "subprocess.Popen[byte
             serve_one(requests, helper, privileges.API_UID)
         if (code := api.poll()) is not None:
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-            raise HostError(f"the API process ended {how}", "its error message is above; start satlab serve again")
+            raise HostError(
+                f"the API process ended {how}",
+                "its error message is above; start satlab serve again",
+            )

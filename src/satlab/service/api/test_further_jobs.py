@@ -35,7 +35,9 @@ def further(tmp_path: Path) -> Path:
 @pytest.fixture
 def admin(tmp_path: Path, further: Path) -> TestClient:
     settings = Settings(tmp_path / "state", frozenset({HOST}), further_jobs=further)
-    app: FastAPI = create_app(Store(settings.database), FakeHelper(), settings, runs_queue=False, pages=pages.mount)
+    app: FastAPI = create_app(
+        Store(settings.database), FakeHelper(), settings, runs_queue=False, pages=pages.mount
+    )
     app.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
     return client_of(app, "admin")
 
@@ -51,20 +53,26 @@ def test_a_job_in_the_list_form_is_shown_as_openbach_shows_jobs(admin: TestClien
 
 def test_an_upstream_scenario_is_saved_and_launched(admin: TestClient) -> None:
     document = {"name": "Service VPN test", **SCENARIOS["service_data_transfer"]}
-    assert admin.post("/project/satlab/scenario/", json=document).status_code == 200, "names may have spaces"
+    assert admin.post("/project/satlab/scenario/", json=document).status_code == 200, (
+        "names may have spaces"
+    )
     where = "/project/satlab/scenario/Service%20VPN%20test/scenario_instance/"
     answer = admin.post(where, json={"arguments": {"duration": "5"}})
     assert answer.status_code == 200, answer.json()
 
 
-def test_a_job_in_the_list_form_is_uploaded(admin: TestClient, further: Path, tmp_path: Path) -> None:
+def test_a_job_in_the_list_form_is_uploaded(
+    admin: TestClient, further: Path, tmp_path: Path
+) -> None:
     packed = io.BytesIO()
     folder = write_job(tmp_path / "up", "apache2", JOBS["apache2"])
     with tarfile.open(fileobj=packed, mode="w:gz") as content:
         for path in sorted(folder.rglob("*")):
             content.add(path, str(path.relative_to(folder)), recursive=False)
     files = {"file": ("x.tar.gz", packed.getvalue())}
-    answer = admin.post("/job/", data={"name": "apache2"}, files=files, headers={"origin": f"http://{HOST}"})
+    answer = admin.post(
+        "/job/", data={"name": "apache2"}, files=files, headers={"origin": f"http://{HOST}"}
+    )
     assert answer.status_code == 200, answer.json()
     shutil.rmtree(further)  # a folder that has gone takes its own jobs along, and no others
     assert admin.get("/job/apache2/").status_code == 200
@@ -81,7 +89,10 @@ def test_what_the_operator_names_is_checked_and_named_to_the_workers(
     privileges.write_text("fping: [net_raw]")
     request = ServeRequest("127.0.0.1:8000", None, tmp_path, jobs=further, privileges=privileges)
     supervisor.name_jobs(request)
-    assert (os.environ[JOBS_VARIABLE], os.environ[PRIVILEGES_VARIABLE]) == (str(further), str(privileges))
+    assert (os.environ[JOBS_VARIABLE], os.environ[PRIVILEGES_VARIABLE]) == (
+        str(further),
+        str(privileges),
+    )
     privileges.write_text("fping: [sys_admin]")
     with pytest.raises(ConfigError):
         supervisor.name_jobs(request)

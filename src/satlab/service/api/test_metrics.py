@@ -28,8 +28,14 @@ LINE = re.compile(r'[a-z][a-z0-9_]+(\{[a-z_]+="[^"\\]*"(,[a-z_]+="[^"\\]*")*\})?
 def sample(of: float = 1.0, modcod: str = "4") -> dict[str, object]:
     """A sample that has every figure of a direction, of terminals and of FIFOs."""
     fifo = {"fifo": "EF", **dict.fromkeys(prometheus.OF_FIFO, of)}
-    figures = {**dict.fromkeys(prometheus.HELP, of), "frames_by_modcod": {modcod: of}, "fifos": [fifo]}
-    figures["terminals"] = [{"terminal": 2, **dict.fromkeys(prometheus.OF_TERMINAL, of), "fifos": [fifo]}]
+    figures = {
+        **dict.fromkeys(prometheus.HELP, of),
+        "frames_by_modcod": {modcod: of},
+        "fifos": [fifo],
+    }
+    figures["terminals"] = [
+        {"terminal": 2, **dict.fromkeys(prometheus.OF_TERMINAL, of), "fifos": [fifo]}
+    ]
     return {"type": "sample", "t_unix_s": 1.8e9, "forward": figures, "return": None}
 
 
@@ -40,12 +46,16 @@ def write(path: Path, *samples: dict[str, object]) -> None:
 
 
 def value(text: str, series: str) -> float:
-    [found] = [line.rpartition(" ")[2] for line in text.splitlines() if line.rpartition(" ")[0] == series]
+    [found] = [
+        line.rpartition(" ")[2] for line in text.splitlines() if line.rpartition(" ")[0] == series
+    ]
     return float(found)
 
 
 def types(text: str) -> dict[str, str]:
-    return {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
+    return {
+        line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")
+    }
 
 
 def metrics_of(context: Context) -> Path:
@@ -56,7 +66,10 @@ def metrics_of(context: Context) -> Path:
 def test_p366_runs_are_counted_by_outcome_with_their_time(
     runner: TestClient, context: Context, helper: FakeHelper, clock: Clock
 ) -> None:
-    numbers = [runner.post(LAUNCH, json={"arguments": {"count": "3"}}).json()["scenario_instance_id"] for _ in range(4)]
+    numbers = [
+        runner.post(LAUNCH, json={"arguments": {"count": "3"}}).json()["scenario_instance_id"]
+        for _ in range(4)
+    ]
     context.queue.stop(numbers[3])
     for number, status in zip(numbers[:2], (0, 1), strict=True):
         context.queue.step()
@@ -68,14 +81,17 @@ def test_p366_runs_are_counted_by_outcome_with_their_time(
     text = runner.get("/metrics").text
     assert value(text, "satlab_serve_runs_launched_total") == 4
     by_outcome = {
-        each: value(text, f'satlab_serve_runs_total{{outcome="{each}"}}') for each in ("ok", "failed", "stopped")
+        each: value(text, f'satlab_serve_runs_total{{outcome="{each}"}}')
+        for each in ("ok", "failed", "stopped")
     }
     assert by_outcome == {"ok": 1, "failed": 1, "stopped": 1}
     assert value(text, 'satlab_serve_run_seconds_total{outcome="failed"}') == 30
     assert (value(text, "satlab_serve_queue_length"), value(text, "satlab_serve_running")) == (0, 1)
 
 
-def test_p366_refused_logins_and_answers_are_counted(viewer: TestClient, anonymous: TestClient) -> None:
+def test_p366_refused_logins_and_answers_are_counted(
+    viewer: TestClient, anonymous: TestClient
+) -> None:
     for _ in range(6):
         anonymous.post("/login/", json={"login": "nobody", "password": "x"})
     before = viewer.get("/metrics").text
@@ -109,8 +125,16 @@ def test_p367_counts_of_the_running_lab_only_grow(runner: TestClient, context: C
     write(metrics_of(context), sample(3, modcod="11"))
     second = runner.get("/metrics").text
     assert value(second, 'satlab_link_out_bytes_total{lab="serve",direction="forward"}') == 15
-    assert value(second, 'satlab_link_modcod_frames_total{lab="serve",direction="forward",modcod="4"}') == 12
-    assert value(second, 'satlab_link_modcod_frames_total{lab="serve",direction="forward",modcod="11"}') == 3
+    assert (
+        value(second, 'satlab_link_modcod_frames_total{lab="serve",direction="forward",modcod="4"}')
+        == 12
+    )
+    assert (
+        value(
+            second, 'satlab_link_modcod_frames_total{lab="serve",direction="forward",modcod="11"}'
+        )
+        == 3
+    )
     counters = {name for name, kind in types(second).items() if kind == "counter"}
     assert counters == {name for name in types(second) if name.endswith("_total")}
 
@@ -123,12 +147,22 @@ def test_p367_the_next_lab_starts_at_0_and_none_shows_nothing(
     context.queue.step()
     earlier = metrics_of(context)
     write(earlier, sample(100))
-    assert value(runner.get("/metrics").text, 'satlab_link_frames_total{lab="serve",direction="forward"}') == 100
+    assert (
+        value(
+            runner.get("/metrics").text, 'satlab_link_frames_total{lab="serve",direction="forward"}'
+        )
+        == 100
+    )
     helper.end(earlier.parents[1].name, 0)
     context.queue.step()
     assert "satlab_link" not in runner.get("/metrics").text
     write(metrics_of(context), sample(1))
-    assert value(runner.get("/metrics").text, 'satlab_link_frames_total{lab="serve",direction="forward"}') == 1
+    assert (
+        value(
+            runner.get("/metrics").text, 'satlab_link_frames_total{lab="serve",direction="forward"}'
+        )
+        == 1
+    )
 
 
 def test_p367_the_text_follows_the_format(runner: TestClient, context: Context) -> None:
@@ -161,7 +195,11 @@ def test_p368_the_dashboard_asks_for_what_there_is(runner: TestClient, context: 
             rated = re.findall(r"rate\((satlab_\w+)\[", target["expr"])
             assert {types(text)[name] for name in rated} <= {"counter"}
             assert {types(text)[name] for name in set(names) - set(rated)} <= {"gauge"}
-            labels = set(re.findall(r'(\w+)="', "\n".join(line for line in lines if line.startswith(tuple(names)))))
+            labels = set(
+                re.findall(
+                    r'(\w+)="', "\n".join(line for line in lines if line.startswith(tuple(names)))
+                )
+            )
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
 
 
@@ -187,33 +225,53 @@ def test_t01_metrics_are_for_accounts_and_the_bearer_of_the_token(
 ) -> None:
     assert viewer.get("/metrics").status_code == 200
     assert anonymous.get("/metrics").status_code == 403
-    assert anonymous.get("/metrics", headers=bearer(TOKEN)).status_code == 401  # the service has no token
+    assert (
+        anonymous.get("/metrics", headers=bearer(TOKEN)).status_code == 401
+    )  # the service has no token
     assert with_token.get("/metrics", headers=bearer(TOKEN)).status_code == 200
     for wrong in ("", TOKEN[:-1], TOKEN + "0", "é", "null", "None"):
-        answer = with_token.get("/metrics", headers={b"authorization": f"Bearer {wrong}".encode("latin-1")})
+        answer = with_token.get(
+            "/metrics", headers={b"authorization": f"Bearer {wrong}".encode("latin-1")}
+        )
         assert answer.status_code == 401 and "satlab_serve" not in answer.text
-    assert with_token.get("/metrics", headers={"authorization": f"Basic {TOKEN}"}).status_code == 401
+    assert (
+        with_token.get("/metrics", headers={"authorization": f"Basic {TOKEN}"}).status_code == 401
+    )
     assert with_token.get(f"/metrics?token={TOKEN}").status_code == 403
-    assert with_token.get("/metrics", headers=bearer(TOKEN) | {"host": "evil.example"}).status_code == 421
+    assert (
+        with_token.get("/metrics", headers=bearer(TOKEN) | {"host": "evil.example"}).status_code
+        == 421
+    )
     text = with_token.get("/metrics", headers=bearer(TOKEN)).text
     assert value(text, 'satlab_serve_logins_refused_total{reason="token"}') == 7
 
 
 @pytest.mark.parametrize(
-    "path", ["/project/satlab/", "/openapi.json", "/scenario_instance/1/", "/login/users/", "/ui/runs"]
+    "path",
+    ["/project/satlab/", "/openapi.json", "/scenario_instance/1/", "/login/users/", "/ui/runs"],
 )
 def test_t01_the_token_opens_metrics_alone(with_token: TestClient, path: str) -> None:
     for headers in (bearer(TOKEN), {"cookie": f"{access.COOKIE}={TOKEN}"}):
-        assert with_token.get(path, headers=headers, follow_redirects=False).status_code in (303, 403, 404)
+        assert with_token.get(path, headers=headers, follow_redirects=False).status_code in (
+            303,
+            403,
+            404,
+        )
 
 
-def test_t01_metrics_name_no_account_project_scenario_or_run(runner: TestClient, context: Context) -> None:
+def test_t01_metrics_name_no_account_project_scenario_or_run(
+    runner: TestClient, context: Context
+) -> None:
     runner.post(LAUNCH, json={"arguments": {"count": "3"}})
     context.queue.step()
     write(metrics_of(context), sample())
     text = runner.get("/metrics").text
     run_id = metrics_of(context).parents[1].name
-    assert not [word for word in ("ping", "runner", "admin", run_id, str(context.settings.state)) if word in text]
+    assert not [
+        word
+        for word in ("ping", "runner", "admin", run_id, str(context.settings.state))
+        if word in text
+    ]
 
 
 def test_t01_a_token_is_private_and_long(tmp_path: Path) -> None:

@@ -29,7 +29,11 @@ from satlab.service.helper.verbs import HelperError, RunStatus, ScenarioRequest
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
 SCENARIO_REQUEST = ScenarioRequest(
-    scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
+    scenario="nothing",
+    documents={"nothing": DOCUMENT},
+    entities={},
+    first_scenario_id=1,
+    first_job_id=1,
 )
 
 
@@ -60,7 +64,9 @@ class Server:
         self.started += sorted(set(self.helper.runs) - before)
 
     def running(self) -> str | None:
-        return next((run_id for run_id, run in self.helper.runs.items() if run.phase == "running"), None)
+        return next(
+            (run_id for run_id, run in self.helper.runs.items() if run.phase == "running"), None
+        )
 
     def everything(self) -> list[Instance]:
         return sorted(self.queue.instances(), key=lambda instance: instance.id)
@@ -83,7 +89,9 @@ def test_one_runs_at_a_time_in_the_order_of_the_launches(server: Server) -> None
     assert [each.status for each in server.everything()] == ["Finished Ok"] * 3
 
 
-def test_t30_ended_instances_are_forgotten_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t30_ended_instances_are_forgotten_in_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queue, "MOST_ENDED", 3)
     waiting = server.queue.launch(launch()).id
     for _ in range(5):
@@ -129,10 +137,15 @@ def test_a_refused_start_fails_that_instance_alone(server: Server) -> None:
     server.step()
     server.helper.refuse = ""
     server.step()
-    assert [(each.status, each.reason) for each in server.everything()] == [("Finished Ko", "no"), ("Running", "")]
+    assert [(each.status, each.reason) for each in server.everything()] == [
+        ("Finished Ko", "no"),
+        ("Running", ""),
+    ]
 
 
-def test_t20_a_start_that_goes_wrong_fails_that_instance_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t20_a_start_that_goes_wrong_fails_that_instance_alone(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(2):
         server.queue.launch(launch())
 
@@ -153,7 +166,9 @@ def test_t20_a_run_that_cannot_be_followed_is_stopped_and_fails_alone(server: Se
     for _ in range(2):
         server.queue.launch(launch())
     server.step()
-    server.helper.runs[str(server.running())] = RunStatus(phase="running", progress={"not": float("nan")})
+    server.helper.runs[str(server.running())] = RunStatus(
+        phase="running", progress={"not": float("nan")}
+    )
     server.step()
     server.step()
     first, second = server.everything()
@@ -163,7 +178,9 @@ def test_t20_a_run_that_cannot_be_followed_is_stopped_and_fails_alone(server: Se
 
 def test_t20_an_order_that_cannot_be_read_fails_alone(server: Server) -> None:
     first, second = (server.queue.launch(launch()).id for _ in range(2))
-    server.store.write("UPDATE instances SET request = ? WHERE id = ?", '{"of": "another version"}', first)
+    server.store.write(
+        "UPDATE instances SET request = ? WHERE id = ?", '{"of": "another version"}', first
+    )
     server.step()
     row = server.store.row("SELECT status, reason FROM instances WHERE id = ?", first)
     assert row is not None
@@ -173,7 +190,9 @@ def test_t20_an_order_that_cannot_be_read_fails_alone(server: Server) -> None:
     assert server.running()
 
 
-def test_t20_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(server: Server) -> None:
+def test_t20_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(
+    server: Server,
+) -> None:
     server.queue.launch(launch())
     server.store._connection.execute("PRAGMA query_only = ON")
     pauses = [POLL_S]
@@ -182,7 +201,10 @@ def test_t20_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(s
     assert pauses[1] == 2 * POLL_S
     assert server.queue.step_or_back_off(pauses[-1]) == MAX_PAUSE_S
     assert not server.helper.runs
-    with pytest.raises(QueueFailedError, match="the database cannot be written: attempt to write a readonly database"):
+    with pytest.raises(
+        QueueFailedError,
+        match="the database cannot be written: attempt to write a readonly database",
+    ):
         server.queue.launch(launch())
     server.store._connection.execute("PRAGMA query_only = OFF")
     assert server.queue.step_or_back_off(pauses[-1]) == POLL_S
@@ -193,7 +215,9 @@ def test_t20_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(s
 def test_a_failed_commit_leaves_no_transaction_open(server: Server) -> None:
     """The next one would join it, and never be written."""
     server.store.write("CREATE TABLE one (id INTEGER PRIMARY KEY) STRICT")
-    server.store.write("CREATE TABLE two (id INTEGER REFERENCES one DEFERRABLE INITIALLY DEFERRED) STRICT")
+    server.store.write(
+        "CREATE TABLE two (id INTEGER REFERENCES one DEFERRABLE INITIALLY DEFERRED) STRICT"
+    )
     with pytest.raises(sqlite3.IntegrityError):
         server.store.write("INSERT INTO two VALUES (1)")
     server.store.write("INSERT INTO one VALUES (7)")
@@ -245,8 +269,13 @@ def test_a_running_run_is_reported_as_ended_after_a_kill(server: Server) -> None
     server.queue.launch(launch())
     server.step()
     job = {"id": 1, "entity": "client", "status": "Running"}
-    node = {"status": "Running", "functions": [{"status": "Finished", "job": job}, {"status": "Running", "job": None}]}
-    server.helper.runs[str(server.running())] = RunStatus(phase="running", progress={"instance": node})
+    node = {
+        "status": "Running",
+        "functions": [{"status": "Finished", "job": job}, {"status": "Running", "job": None}],
+    }
+    server.helper.runs[str(server.running())] = RunStatus(
+        phase="running", progress={"instance": node}
+    )
     server.step()
     server.boot()
     (found,) = server.everything()
@@ -274,7 +303,9 @@ def test_run_ids_are_never_given_twice(server: Server, monkeypatch: pytest.Monke
 def test_200_launches_survive_kills(seed: int) -> None:
     """Launches, steps, stops, ends and kills in any order: each launch is there, and ran at most once."""
     chance = random.Random(seed)  # noqa: S311 - a seed repeats a failure
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:  # a disk would wait for every one of its writes
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm"
+    ) as memory:  # a disk would wait for every one of its writes
         live_and_die(chance, Server(Path(memory) / "queue.sqlite"))
 
 

@@ -15,7 +15,12 @@ from starlette.testclient import TestClient
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
 from satlab.service.api.context import Context
 
-PROJECT = {"name": "lab", "description": "Ours", "owners": ["runner"], "entity": [{"name": "c", "agent": None}]}
+PROJECT = {
+    "name": "lab",
+    "description": "Ours",
+    "owners": ["runner"],
+    "entity": [{"name": "c", "agent": None}],
+}
 
 
 def refused(answer: Any, status: int, key: str = "error") -> str:
@@ -37,7 +42,9 @@ def test_login_says_who(anonymous: TestClient) -> None:
     wrong = anonymous.post("/login/", json={"login": "admin", "password": "wrong"})
     assert (wrong.status_code, wrong.json()) == (401, {"msg": "Wrong Credentials"})
     refused(anonymous.post("/login/", json={"login": "admin"}), 400, "msg")
-    good = anonymous.post("/openbach/login/", json={"login": "admin", "password": PASSWORD, "vault_password": None})
+    good = anonymous.post(
+        "/openbach/login/", json={"login": "admin", "password": PASSWORD, "vault_password": None}
+    )
     assert good.json()["is_admin"]
     refused(anonymous.post("/login/", json={"login": "admin", "password": PASSWORD}), 409, "msg")
     assert anonymous.request("DELETE", "/login/", json={}).status_code == 204
@@ -45,7 +52,13 @@ def test_login_says_who(anonymous: TestClient) -> None:
 
 
 def test_an_account_is_asked_for_and_approved(anonymous: TestClient, admin: TestClient) -> None:
-    new = {"login": "new", "password": "long enough", "email": "", "first_name": "N", "last_name": "W"}
+    new = {
+        "login": "new",
+        "password": "long enough",
+        "email": "",
+        "first_name": "N",
+        "last_name": "W",
+    }
     assert anonymous.post("/login/", json={"action": "create", **new}).status_code == 204
     refused(anonymous.post("/login/", json={"action": "create", **new}), 409)
     assert anonymous.post("/login/", json=new).status_code == 401
@@ -55,9 +68,18 @@ def test_an_account_is_asked_for_and_approved(anonymous: TestClient, admin: Test
     refused(anonymous.put("/login/users/", json=approve), 403)
     refused(admin.put("/login/users/", json={}), 400, "msg")
     refused(admin.put("/login/users/", json={"permissions": [{"login": "nobody"}]}), 404)
-    refused(admin.put("/login/users/", json={"permissions": [{"login": "admin", "admin": False}]}), 403)
-    assert admin.request("DELETE", "/login/users/", json={"usernames": ["new", "admin"]}).status_code == 204
-    assert [user["username"] for user in admin.get("/login/users/").json()] == ["admin", "runner", "viewer"]
+    refused(
+        admin.put("/login/users/", json={"permissions": [{"login": "admin", "admin": False}]}), 403
+    )
+    assert (
+        admin.request("DELETE", "/login/users/", json={"usernames": ["new", "admin"]}).status_code
+        == 204
+    )
+    assert [user["username"] for user in admin.get("/login/users/").json()] == [
+        "admin",
+        "runner",
+        "viewer",
+    ]
 
 
 def test_p350_the_api_describes_its_routes_to_those_who_have_an_account(
@@ -73,7 +95,12 @@ def test_p350_the_api_describes_its_routes_to_those_who_have_an_account(
 
 
 def test_a_profile_is_one_s_own(runner: TestClient, anonymous: TestClient) -> None:
-    assert runner.put("/login/", json={"login": "runner", "first_name": "R", "last_name": ""}).json()["name"] == "R"
+    assert (
+        runner.put("/login/", json={"login": "runner", "first_name": "R", "last_name": ""}).json()[
+            "name"
+        ]
+        == "R"
+    )
     refused(runner.put("/login/", json={"login": "admin"}), 403)
     refused(anonymous.put("/login/", json={"login": "runner"}), 403)
     refused(runner.put("/login/", json={"login": "runner", "password": "short"}), 400, "msg")
@@ -85,15 +112,28 @@ def test_bodies_that_are_no_json(runner: TestClient) -> None:
     for content in (b"{", b"[]", b"\xff", b"[" * 100_000):
         answer = runner.post("/project/", content=content, headers=headers)
         assert (answer.status_code, answer.json()) == (400, {"error": expected})
-    assert refused(runner.post("/project/", content=b"", headers=headers), 400, "msg") == "Missing parameter: name"
+    assert (
+        refused(runner.post("/project/", content=b"", headers=headers), 400, "msg")
+        == "Missing parameter: name"
+    )
 
 
 # --- projects -------------------------------------------------------------------------------------------------------
 
 
-def test_a_project_with_owners_is_theirs(runner: TestClient, viewer: TestClient, admin: TestClient) -> None:
+def test_a_project_with_owners_is_theirs(
+    runner: TestClient, viewer: TestClient, admin: TestClient
+) -> None:
     made = runner.post("/project/?ignore_topology", json=PROJECT).json()
-    assert set(made) >= {"name", "description", "owners", "entity", "scenario", "network", "hidden_network"}
+    assert set(made) >= {
+        "name",
+        "description",
+        "owners",
+        "entity",
+        "scenario",
+        "network",
+        "hidden_network",
+    }
     assert made["entity"] == [{"name": "c", "description": "", "agent": None, "networks": []}]
     assert [each["name"] for each in viewer.get("/project/").json()] == ["satlab"]
     for path in ("", "scenario/", "entity/", "scenario_instance/"):
@@ -126,7 +166,11 @@ def test_entities(runner: TestClient) -> None:
     assert "probe" in [each["name"] for each in made["entity"]]
     refused(runner.post("/project/satlab/entity/", json=entity), 409)
     refused(
-        runner.post("/project/satlab/entity/", json={**entity, "name": "x", "agent": {"address": "192.0.2.1"}}), 404
+        runner.post(
+            "/project/satlab/entity/",
+            json={**entity, "name": "x", "agent": {"address": "192.0.2.1"}},
+        ),
+        404,
     )
     found = runner.get("/project/satlab/entity/probe/").json()
     assert found["agent"]["name"] == "server"
@@ -141,7 +185,11 @@ def test_entities(runner: TestClient) -> None:
 
 def test_agents_are_the_nodes(viewer: TestClient, admin: TestClient) -> None:
     (client,) = [agent for agent in viewer.get("/agent/").json() if agent["name"] == "client"]
-    assert (client["address"], client["status"], client["available"]) == ("198.18.1.2", "Available", True)
+    assert (client["address"], client["status"], client["available"]) == (
+        "198.18.1.2",
+        "Available",
+        True,
+    )
     assert viewer.get("/agent/198.18.1.2/").json() == client
     refused(viewer.get("/agent/192.0.2.1/"), 404)
     new = {"name": "x", "address": "192.0.2.1", "collector_ip": "127.0.0.1"}
@@ -158,13 +206,21 @@ def test_jobs(viewer: TestClient, admin: TestClient) -> None:
     ping = found["satlab_ping"]
     assert set(ping) == {"general", "platform_configuration", "arguments", "statistics"}
     assert ping["arguments"]["required"][0] | {"description": ""} == {
-        **{"name": "destination_ip", "type": "ip", "count": "1", "description": "", "password": False}
+        **{
+            "name": "destination_ip",
+            "type": "ip",
+            "count": "1",
+            "description": "",
+            "password": False,
+        }
     }
     groups = found["satlab_iperf3"]["arguments"]["subcommands"]
     assert [choice["name"] for choice in groups[0]["choices"]] == ["server", "client"]
     assert viewer.get("/job/satlab_ping/?type=keywords").json()["keywords"]
     assert len(viewer.get("/job/satlab_ping/?type=agents").json()["installed_on"]) >= 5
-    assert [j["general"]["name"] for j in viewer.get("/job/?string_to_search=ping&ratio=90").json()] == ["satlab_ping"]
+    assert [
+        j["general"]["name"] for j in viewer.get("/job/?string_to_search=ping&ratio=90").json()
+    ] == ["satlab_ping"]
     on = viewer.get("/job/?address=198.18.1.2").json()
     assert "satlab_ping" in [job["name"] for job in on["installed_jobs"]]
     for answer in (viewer.get("/job/nothing/"), viewer.get("/job/?address=192.0.2.1")):
@@ -174,7 +230,9 @@ def test_jobs(viewer: TestClient, admin: TestClient) -> None:
         "The configuration file of the Job is not present"
     )
     refused(admin.post("/job/", json={}), 400, "msg")
-    refused(admin.post("/job/", json={"action": "install", "names": ["nothing"], "addresses": []}), 404)
+    refused(
+        admin.post("/job/", json={"action": "install", "names": ["nothing"], "addresses": []}), 404
+    )
     assert admin.request("DELETE", "/job/satlab_ping/", json={}).status_code == 204
     refused(viewer.get("/job/satlab_ping/"), 404)
     assert admin.post("/job/", json={"name": "satlab_ping", "path": "/anything"}).status_code == 200
@@ -208,28 +266,52 @@ def test_a_scenario_of_each_terminal_has_its_jobs_and_entities(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
     def launch(name: str, **body: Any) -> int:
-        number: int = runner.post(f"/project/satlab/scenario/{name}/scenario_instance/", json=body).json()[
-            "scenario_instance_id"
-        ]
+        number: int = runner.post(
+            f"/project/satlab/scenario/{name}/scenario_instance/", json=body
+        ).json()["scenario_instance_id"]
         return number
 
     first = launch("fairness", arguments={"duration": "5"}, link={"terminals": 3})
     second = launch("ping", arguments={"count": "2"})
     context.queue.step()
     ((run_id, request),) = helper.requests.items()
-    starts = [each["start_job_instance"] for each in request.documents["fairness"]["openbach_functions"]
-              if "start_job_instance" in each]  # fmt: skip
+    starts = [
+        each["start_job_instance"]
+        for each in request.documents["fairness"]["openbach_functions"]
+        if "start_job_instance" in each
+    ]
     entities = [start["entity_name"] for start in starts]
     assert entities.count("server") == 6
     assert {name: request.entities[name] for name in entities} == {name: name for name in entities}
     assert set(entities) == {"server", "client", "client-2", "client-3"}
     found = [context.queue.find(number) for number in (first, second)]
-    assert found[0] and found[1] and found[1].first_job == found[0].first_job + 12, "no number is given twice"
+    assert found[0] and found[1] and found[1].first_job == found[0].first_job + 12, (
+        "no number is given twice"
+    )
     last = request.documents["fairness"]["openbach_functions"][5]
-    job = {"id": found[0].first_job, "job": "satlab_iperf3", "entity": "client-3", "arguments": [], "reason": ""}
+    job = {
+        "id": found[0].first_job,
+        "job": "satlab_iperf3",
+        "entity": "client-3",
+        "arguments": [],
+        "reason": "",
+    }
     job |= {"status": "Running", "start_unix_s": 1.8e9, "stop_unix_s": None}
-    function = {"id": last["id"], "label": "", "status": "Running", "reason": "", "launch_unix_s": 1.8e9, "job": job}
-    node = {"id": first, "owner_id": first, "scenario": "fairness", "arguments": {"duration": "5"}, "reason": ""}
+    function = {
+        "id": last["id"],
+        "label": "",
+        "status": "Running",
+        "reason": "",
+        "launch_unix_s": 1.8e9,
+        "job": job,
+    }
+    node = {
+        "id": first,
+        "owner_id": first,
+        "scenario": "fairness",
+        "arguments": {"duration": "5"},
+        "reason": "",
+    }
     node |= {
         "status": "Running",
         "start_unix_s": 1.8e9,
@@ -243,8 +325,18 @@ def test_a_scenario_of_each_terminal_has_its_jobs_and_entities(
 
 
 def stat(job: int, **values: Any) -> dict[str, Any]:
-    meta = {"time": 1_800_000_000_000 + job, "is_file": False, "job_name": "satlab_ping", "agent_name": "client"}
-    meta |= {"job_instance_id": job, "scenario_instance_id": 1, "owner_scenario_instance_id": 1, "flag": 1}
+    meta = {
+        "time": 1_800_000_000_000 + job,
+        "is_file": False,
+        "job_name": "satlab_ping",
+        "agent_name": "client",
+    }
+    meta |= {
+        "job_instance_id": job,
+        "scenario_instance_id": 1,
+        "owner_scenario_instance_id": 1,
+        "flag": 1,
+    }
     return {**values, "_metadata": meta}
 
 
@@ -252,14 +344,41 @@ def stat(job: int, **values: Any) -> dict[str, Any]:
 def ended(runner: TestClient, context: Context, helper: FakeHelper) -> Path:
     """Return the `raw` folder of an instance that has ended."""
     where = "/project/satlab/scenario/ping/scenario_instance/"
-    assert runner.post(where, json={"arguments": {"count": "2"}}).json() == {"scenario_instance_id": 1}
+    assert runner.post(where, json={"arguments": {"count": "2"}}).json() == {
+        "scenario_instance_id": 1
+    }
     context.queue.step()
     (run_id,) = helper.runs
-    job = {"id": 1, "job": "satlab_ping", "entity": "client", "arguments": [], "status": "Not Running", "reason": ""}
+    job = {
+        "id": 1,
+        "job": "satlab_ping",
+        "entity": "client",
+        "arguments": [],
+        "status": "Not Running",
+        "reason": "",
+    }
     job |= {"start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2}
-    function = {"id": 1, "label": "ping", "status": "Finished", "reason": "", "launch_unix_s": 1.8e9, "scenario": None}
-    node = {"id": 1, "owner_id": 1, "scenario": "ping", "arguments": {"count": "2"}, "status": "Finished Ok"}
-    node |= {"reason": "", "start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2, "functions": [{**function, "job": job}]}
+    function = {
+        "id": 1,
+        "label": "ping",
+        "status": "Finished",
+        "reason": "",
+        "launch_unix_s": 1.8e9,
+        "scenario": None,
+    }
+    node = {
+        "id": 1,
+        "owner_id": 1,
+        "scenario": "ping",
+        "arguments": {"count": "2"},
+        "status": "Finished Ok",
+    }
+    node |= {
+        "reason": "",
+        "start_unix_s": 1.8e9,
+        "stop_unix_s": 1.8e9 + 2,
+        "functions": [{**function, "job": job}],
+    }
     raw = context.settings.runs / run_id / "raw"
     (raw / "files" / "satlab_ping-1").mkdir(parents=True)
     helper.end(run_id, 0, instance=node)
@@ -298,7 +417,12 @@ def test_t12_records_that_are_none_are_left_out(ended: Path, viewer: TestClient)
 
 
 def test_t14_text_is_neither_formula_nor_markup(ended: Path, viewer: TestClient) -> None:
-    write(ended, stat(1, title="=HYPERLINK(0)", other="@SUM(1)", more="-2+cmd|'/C calc'!A0", page="<script>"))
+    write(
+        ended,
+        stat(
+            1, title="=HYPERLINK(0)", other="@SUM(1)", more="-2+cmd|'/C calc'!A0", page="<script>"
+        ),
+    )
     (row,) = rows(viewer)
     assert (row["title"], row["other"], row["page"]) == ("'=HYPERLINK(0)", "'@SUM(1)", "<script>")
     assert row["more"] == "'-2+cmd|'/C calc'!A0"
@@ -316,8 +440,14 @@ def test_statistics_of_a_job(ended: Path, viewer: TestClient) -> None:
         "rtt_ms": [1.0, 2.0, 3.0, 3.0],
         "time": [1] * 4,
     }
-    assert viewer.get("/statistic/1/?name=rtt_ms&histogram=2").json() == {"counts": [1, 3], "buckets": [1.5, 2.5]}
-    assert viewer.get("/statistic/1/?name=rtt_ms&comparative").json() == {"mean": 2.25, "variance": 0.6875}
+    assert viewer.get("/statistic/1/?name=rtt_ms&histogram=2").json() == {
+        "counts": [1, 3],
+        "buckets": [1.5, 2.5],
+    }
+    assert viewer.get("/statistic/1/?name=rtt_ms&comparative").json() == {
+        "mean": 2.25,
+        "variance": 0.6875,
+    }
     assert viewer.get("/statistic/1/?name=nothing").json() == []
     assert viewer.get("/statistics/satlab/").json() == {"satlab_ping": ["rtt_ms"]}
     refused(viewer.get("/statistic/9/"), 404)
@@ -325,15 +455,22 @@ def test_statistics_of_a_job(ended: Path, viewer: TestClient) -> None:
     refused(viewer.get("/statistic/1/?name=x&histogram=0"), 400, "msg")
 
 
-def test_t04_the_archive_holds_files_of_the_run_alone(ended: Path, viewer: TestClient, tmp_path: Path) -> None:
+def test_t04_the_archive_holds_files_of_the_run_alone(
+    ended: Path, viewer: TestClient, tmp_path: Path
+) -> None:
     (ended / "files" / "satlab_ping-1" / "ping.json").write_text("{}")
     (ended / "files" / "link.json").symlink_to("/etc/passwd")
-    stored = [stat(1, ping_json=place) for place in ("files/satlab_ping-1/ping.json", "../../secret", "/etc/passwd")]
+    stored = [
+        stat(1, ping_json=place)
+        for place in ("files/satlab_ping-1/ping.json", "../../secret", "/etc/passwd")
+    ]
     stored.append(stat(1, ping_json="files/link.json"))
     for record in stored:
         record["_metadata"]["is_file"] = True
     write(ended, *stored)
-    assert viewer.get("/scenario_instance/1/?files_count").json() == {"satlab_ping": {"ping_json": 4}}
+    assert viewer.get("/scenario_instance/1/?files_count").json() == {
+        "satlab_ping": {"ping_json": 4}
+    }
     data = viewer.get("/scenario_instance/1/archive/?satlab_ping=ping_json").content
     with tarfile.open(fileobj=io.BytesIO(data)) as outer:
         text, packed = outer.getnames()
@@ -351,7 +488,11 @@ def test_t04_the_archive_holds_files_of_the_run_alone(ended: Path, viewer: TestC
 def test_a_job_instance_shows_lists_of_values(ended: Path, viewer: TestClient) -> None:
     del ended
     shown = viewer.get("/job_instance/1/").json()["arguments"]
-    assert shown == {"destination_ip": ["$server_ip"], "count": ["2"], "interval": ["$interval"]}  # no constants there
+    assert shown == {
+        "destination_ip": ["$server_ip"],
+        "count": ["2"],
+        "interval": ["$interval"],
+    }  # no constants there
     (function,) = viewer.get("/scenario_instance/1/").json()["openbach_functions"]
     assert function["job"]["arguments"] == shown
     assert function["start_job_instance"]["satlab_ping"]["count"] == [["$count"]]
@@ -361,8 +502,10 @@ def test_an_empty_suffix_selects_records_without_one(ended: Path, viewer: TestCl
     with_suffix = stat(1, rtt_ms=2.0)
     with_suffix["_metadata"]["suffix"] = "x"
     write(ended, stat(1, rtt_ms=1.0), with_suffix)
-    found = {suffix: viewer.get(f"/statistic/1/?name=rtt_ms{suffix}").json()["rtt_ms"] for suffix in
-             ("", "&suffix=", "&suffix=x")}  # fmt: skip
+    found = {
+        suffix: viewer.get(f"/statistic/1/?name=rtt_ms{suffix}").json()["rtt_ms"]
+        for suffix in ("", "&suffix=", "&suffix=x")
+    }
     assert found == {"": [1.0, 2.0], "&suffix=": [1.0], "&suffix=x": [2.0]}
 
 

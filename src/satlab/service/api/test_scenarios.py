@@ -25,7 +25,14 @@ GOOD: Document = {
     "arguments": {"duration": "Seconds"},
     "constants": {"server_ip": "198.18.4.2"},
     "openbach_functions": [
-        {"id": 1, "start_job_instance": {"entity_name": "server", "offset": 0, "satlab_iperf3": {"server": {}}}},
+        {
+            "id": 1,
+            "start_job_instance": {
+                "entity_name": "server",
+                "offset": 0,
+                "satlab_iperf3": {"server": {}},
+            },
+        },
         {
             "id": 2,
             "label": "client",
@@ -33,7 +40,10 @@ GOOD: Document = {
             "on_fail": {"policy": "Fail"},
             "start_job_instance": {
                 "entity_name": "client",
-                "satlab_iperf3": {"port": 5201, "client": {"server_ip": "$server_ip", "duration_s": "$duration"}},
+                "satlab_iperf3": {
+                    "port": 5201,
+                    "client": {"server_ip": "$server_ip", "duration_s": "$duration"},
+                },
             },
         },
         {"id": 3, "wait": {"finished_ids": [2]}, "stop_job_instance": {"openbach_function_id": 1}},
@@ -66,7 +76,12 @@ LITERAL_IF = {
         "condition": {
             "type": "=",
             "left_operand": {"type": "value", "value": 1},
-            "right_operand": {"type": "database", "name": "agent", "key": "198.18.1.2", "attribute": "name"},
+            "right_operand": {
+                "type": "database",
+                "name": "agent",
+                "key": "198.18.1.2",
+                "attribute": "name",
+            },
         },
     },
     "openbach_functions_true_ids": [],
@@ -74,7 +89,11 @@ LITERAL_IF = {
 }
 REFUSED: list[tuple[Document, str, str]] = [
     (changed("arguments", to=UNUSED), "An argument is unused", "arguments.more"),
-    (changed("constants", to={"server_ip": "1", "more": "1"}), "An argument is unused", "arguments.more"),
+    (
+        changed("constants", to={"server_ip": "1", "more": "1"}),
+        "An argument is unused",
+        "arguments.more",
+    ),
     (
         changed(*JOB, "port", to="$port"),
         "This argument is used as a placeholder value but is not defined",
@@ -104,7 +123,11 @@ REFUSED: list[tuple[Document, str, str]] = [
         "Too much OpenBACH functions configured: reboot, while",
         "openbach_functions.2",
     ),
-    (changed(F, 2, to={"id": 3, "dance": {}}), "Unknown OpenBACH Function", "openbach_functions.2.dance"),
+    (
+        changed(F, 2, to={"id": 3, "dance": {}}),
+        "Unknown OpenBACH Function",
+        "openbach_functions.2.dance",
+    ),
     (
         changed(F, 1, "wait", "launched_ids", to=[9]),
         "The referenced openbach function does not exist",
@@ -115,14 +138,26 @@ REFUSED: list[tuple[Document, str, str]] = [
         "The referenced openbach function does not exist",
         "openbach_functions.2.wait.launched_ids.0",
     ),
-    (changed(F, 2, "wait", "finished_ids", to=["2"]), "Type error", "openbach_functions.2.wait.finished_ids.0"),
+    (
+        changed(F, 2, "wait", "finished_ids", to=["2"]),
+        "Type error",
+        "openbach_functions.2.wait.finished_ids.0",
+    ),
     (
         changed(F, 1, "wait", "time", to="soon"),
         "[\"value has an invalid type 'str' should be 'float'\"]",
         "openbach_functions.1.start_job_instance",
     ),
-    (changed(F, 1, "on_fail", "policy", to="Panic"), "Unknown failure policy 'Panic'", "openbach_functions.1.on_fail"),
-    (changed(F, 1, "on_fail", to={"policy": "Retry"}), "Missing entry", "openbach_functions.1.on_fail.retry"),
+    (
+        changed(F, 1, "on_fail", "policy", to="Panic"),
+        "Unknown failure policy 'Panic'",
+        "openbach_functions.1.on_fail",
+    ),
+    (
+        changed(F, 1, "on_fail", to={"policy": "Retry"}),
+        "Missing entry",
+        "openbach_functions.1.on_fail.retry",
+    ),
     (
         changed(F, 1, "on_fail", to={"policy": "retry", "retry": "$duration"}),
         "Type error",
@@ -153,11 +188,27 @@ REFUSED: list[tuple[Document, str, str]] = [
         "The configured job does not accept the given argument",
         f"{AT_JOB}.colour",
     ),
-    (changed(*JOB, "client", "server_ip", drop=True), "Missing required argument", f"{AT_JOB}.server_ip"),
+    (
+        changed(*JOB, "client", "server_ip", drop=True),
+        "Missing required argument",
+        f"{AT_JOB}.server_ip",
+    ),
     (changed(*JOB, "client", drop=True), "Missing subcommand for required group", f"{AT_JOB}.mode"),
-    (changed(*JOB, "server", to={}), "Several subcommands provided for the group", f"{AT_JOB}.mode"),
-    (changed(*JOB, "port", to="http"), "[\"value has an invalid type 'str' should be 'int'\"]", f"{AT_JOB}.port"),
-    (changed(*JOB, "port", to="$$5"), "[\"value has an invalid type 'str' should be 'int'\"]", f"{AT_JOB}.port"),
+    (
+        changed(*JOB, "server", to={}),
+        "Several subcommands provided for the group",
+        f"{AT_JOB}.mode",
+    ),
+    (
+        changed(*JOB, "port", to="http"),
+        "[\"value has an invalid type 'str' should be 'int'\"]",
+        f"{AT_JOB}.port",
+    ),
+    (
+        changed(*JOB, "port", to="$$5"),
+        "[\"value has an invalid type 'str' should be 'int'\"]",
+        f"{AT_JOB}.port",
+    ),
     (
         changed(*JOB, "port", to=[1, None]),
         "An array of value contains gaps for the given argument",
@@ -175,13 +226,30 @@ REFUSED: list[tuple[Document, str, str]] = [
     ),
     (
         changed(
-            F, 2, to={"id": 3, "restart_job_instance": {"instance_id": 1, "arguments": {}, "date": None, "interval": 1}}
+            F,
+            2,
+            to={
+                "id": 3,
+                "restart_job_instance": {
+                    "instance_id": 1,
+                    "arguments": {},
+                    "date": None,
+                    "interval": 1,
+                },
+            },
         ),
         'null value in column "date" violates not-null constraint',
         "openbach_functions.2.restart_job_instance",
     ),
     (
-        changed(F, 2, to={"id": 3, "push_file": {"entity_name": "server", "local_path": "a", "remote_path": ["b"]}}),
+        changed(
+            F,
+            2,
+            to={
+                "id": 3,
+                "push_file": {"entity_name": "server", "local_path": "a", "remote_path": ["b"]},
+            },
+        ),
         "Type error",
         "openbach_functions.2.push_file.local_path",
     ),
@@ -209,7 +277,9 @@ def test_what_openbach_refuses_is_refused_in_its_words(
 
 
 def test_a_type_error_says_what_it_met(runner: TestClient) -> None:
-    answer = runner.post(SCENARIOS, json=changed("constants", "server_ip", to=5)).json()["error_message"]
+    answer = runner.post(SCENARIOS, json=changed("constants", "server_ip", to=5)).json()[
+        "error_message"
+    ]
     assert (answer["offending_value"], answer["expected_type"]) == (5, "<class 'str'>")
 
 
@@ -219,7 +289,10 @@ def test_names_on_post_and_put(runner: TestClient) -> None:
     }
     assert runner.post(SCENARIOS, json=GOOD).status_code == 200
     again = runner.post(SCENARIOS, json=GOOD)
-    assert (again.status_code, again.json()["error"]) == (409, "Trying to create an existing Scenario.")
+    assert (again.status_code, again.json()["error"]) == (
+        409,
+        "Trying to create an existing Scenario.",
+    )
     for document, error in (
         (changed("name", drop=True), "does not contain the Scenario name."),
         (changed("name", to="other"), "does not match with the name of the scenario."),
@@ -229,8 +302,13 @@ def test_names_on_post_and_put(runner: TestClient) -> None:
         assert answer.json()["error"].endswith(error)
     for method, path in (("GET", "nothing/"), ("PUT", "nothing/"), ("DELETE", "nothing/")):
         answer = runner.request(method, SCENARIOS + path, json={"name": "nothing"})
-        assert (answer.status_code, answer.json()["error"]) == (404, "The requested Scenario is not in the database")
-    answer = runner.put(f"{SCENARIOS}transfer/", json=changed(F, 2, to={"id": 3, "openbach_function": {}}))
+        assert (answer.status_code, answer.json()["error"]) == (
+            404,
+            "The requested Scenario is not in the database",
+        )
+    answer = runner.put(
+        f"{SCENARIOS}transfer/", json=changed(F, 2, to={"id": 3, "openbach_function": {}})
+    )
     assert (answer.status_code, set(answer.json())) == (500, {"message", "error"})
 
 
@@ -254,12 +332,18 @@ def test_a_scenario_is_returned_normalised_and_can_be_saved_as_such(runner: Test
     assert [version["version"] for version in versions] == [1, 2]
 
 
-def test_t30_the_latest_versions_are_kept(runner: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t30_the_latest_versions_are_kept(
+    runner: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(catalog, "MOST_VERSIONS", 3)
     saved = runner.post(SCENARIOS, json=GOOD).json()
     for _ in range(4):
         assert runner.put(f"{SCENARIOS}transfer/", json=saved).status_code == 200
-    assert [each["version"] for each in runner.get(f"{SCENARIOS}transfer/versions/").json()] == [3, 4, 5]
+    assert [each["version"] for each in runner.get(f"{SCENARIOS}transfer/versions/").json()] == [
+        3,
+        4,
+        5,
+    ]
     assert runner.get(f"{SCENARIOS}transfer/").json() == saved
 
 
@@ -277,11 +361,28 @@ JSON = st.recursive(
     | st.integers(-9, 9)
     | st.text(max_size=3)
     | st.sampled_from(["$duration", "entity_name"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
-PLACES = [("arguments",), ("constants",), (F,), (F, 0), (F, 1), (F, 1, "wait"), (F, 1, "on_fail"), JOB[:3], JOB]
-PLACES += [(*JOB, "client"), (*JOB, "port"), (F, 1, "wait", "launched_ids"), (F, 2, "stop_job_instance")]
+PLACES = [
+    ("arguments",),
+    ("constants",),
+    (F,),
+    (F, 0),
+    (F, 1),
+    (F, 1, "wait"),
+    (F, 1, "on_fail"),
+    JOB[:3],
+    JOB,
+]
+PLACES += [
+    (*JOB, "client"),
+    (*JOB, "port"),
+    (F, 1, "wait", "launched_ids"),
+    (F, 2, "stop_job_instance"),
+]
 
 
 @settings(max_examples=200, deadline=None)
@@ -336,17 +437,25 @@ def test_a_value_that_is_missing_or_wrong(
 ) -> None:
     answer = saved.post(INSTANCES, json={"arguments": arguments})
     assert answer.status_code == 400
-    body = {"error": WRONG, "openbach_function_name": "start job instance", "error_message": f'["{expected}"]'}
+    body = {
+        "error": WRONG,
+        "openbach_function_name": "start job instance",
+        "error_message": f'["{expected}"]',
+    }
     assert answer.json() == body
     no_ghost(context)
 
 
-def test_a_job_that_is_not_installed(saved: TestClient, admin: TestClient, context: Context) -> None:
+def test_a_job_that_is_not_installed(
+    saved: TestClient, admin: TestClient, context: Context
+) -> None:
     off = {"action": "uninstall", "names": ["satlab_iperf3"], "addresses": ["198.18.1.2"]}
     assert admin.post("/job/", json=off).status_code == 202
     answer = saved.post(INSTANCES, json={"arguments": {"duration": "5"}})
     assert answer.status_code == 422
-    assert answer.json()["error"] == "Cannot start scenario transfer: some jobs are missing on agents."
+    assert (
+        answer.json()["error"] == "Cannot start scenario transfer: some jobs are missing on agents."
+    )
     assert answer.json()["entities"]["client"]["jobs"] == ["satlab_iperf3"]
     assert answer.json()["entities"]["client"]["agent"]["address"] == "198.18.1.2"
     no_ghost(context)
@@ -354,9 +463,13 @@ def test_a_job_that_is_not_installed(saved: TestClient, admin: TestClient, conte
     assert saved.post(INSTANCES, json={"arguments": {"duration": "5"}}).status_code == 200
 
 
-def test_an_entity_without_an_agent_and_one_that_is_not_there(saved: TestClient, context: Context) -> None:
+def test_an_entity_without_an_agent_and_one_that_is_not_there(
+    saved: TestClient, context: Context
+) -> None:
     launch = {"arguments": {"duration": "5"}}
-    saved.put("/project/satlab/entity/client/", json={"name": "client", "description": "", "agent": None})
+    saved.put(
+        "/project/satlab/entity/client/", json={"name": "client", "description": "", "agent": None}
+    )
     answer = saved.post(INSTANCES, json=launch)
     assert answer.status_code == 422
     assert answer.json() == {
@@ -373,17 +486,25 @@ def test_an_entity_without_an_agent_and_one_that_is_not_there(saved: TestClient,
     no_ghost(context)
 
 
-ENDLESS: Document = {"condition": {}, "openbach_functions_while_ids": [], "openbach_functions_end_ids": []}
+ENDLESS: Document = {
+    "condition": {},
+    "openbach_functions_while_ids": [],
+    "openbach_functions_end_ids": [],
+}
 HANGS = [
     changed(F, 1, "wait", "finished_ids", to=[2]),
     changed(F, 0, "on_fail", to={"policy": "Ignore"}),
     changed(F, 2, to={"id": 3, "while": ENDLESS}),
-    changed(F, 2, to={"id": 3, "start_scenario_instance": {"scenario_name": "nowhere", "arguments": {}}}),
+    changed(
+        F, 2, to={"id": 3, "start_scenario_instance": {"scenario_name": "nowhere", "arguments": {}}}
+    ),
 ]
 
 
 @pytest.mark.parametrize("document", HANGS)
-def test_what_would_hang_is_refused_at_launch(runner: TestClient, context: Context, document: Document) -> None:
+def test_what_would_hang_is_refused_at_launch(
+    runner: TestClient, context: Context, document: Document
+) -> None:
     assert runner.post(SCENARIOS, json=document).status_code == 200
     answer = runner.post(INSTANCES, json={"arguments": {"duration": "5"}})
     assert answer.status_code == 400
@@ -408,8 +529,12 @@ def test_a_link_that_is_none(saved: TestClient, context: Context, link: Document
     no_ghost(context)
 
 
-def test_a_launch_waits_runs_and_ends(saved: TestClient, context: Context, helper: FakeHelper) -> None:
-    number = saved.post(INSTANCES, json={"arguments": {"duration": "5"}, "date": None}).json()["scenario_instance_id"]
+def test_a_launch_waits_runs_and_ends(
+    saved: TestClient, context: Context, helper: FakeHelper
+) -> None:
+    number = saved.post(INSTANCES, json={"arguments": {"duration": "5"}, "date": None}).json()[
+        "scenario_instance_id"
+    ]
     at = f"/scenario_instance/{number}/"
     assert saved.get(at).json()["status"] == "Scheduling"
     assert [f["status"] for f in saved.get(at).json()[F]] == ["Scheduled"] * 3

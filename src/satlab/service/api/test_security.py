@@ -23,7 +23,9 @@ from satlab.service.api.settings import Settings
 CREDENTIALS = {"login": "admin", "password": PASSWORD}
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost", "localhost:80", "127.0.0.1:8000.evil.example", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost", "localhost:80", "127.0.0.1:8000.evil.example", ""]
+)
 def test_t01_another_host_is_refused(anonymous: TestClient, host: str) -> None:
     assert anonymous.get("/version/").status_code == 200
     assert anonymous.get("/version/", headers={"host": host}).status_code == 421
@@ -46,7 +48,9 @@ def test_t01_a_proxy_before_the_service_is_called_by_the_names_that_were_allowed
 
 
 @pytest.mark.parametrize("name", ["host", "origin", "content-type", "content-length"])
-def test_t01_a_header_that_programs_read_differently_stands_once(admin: TestClient, name: str) -> None:
+def test_t01_a_header_that_programs_read_differently_stands_once(
+    admin: TestClient, name: str
+) -> None:
     body = b'{"login": "admin"}'
     good = {"host": HOST, "origin": f"http://{HOST}", "content-type": "application/json"}
     good["content-length"] = str(len(body))
@@ -69,10 +73,17 @@ def test_t01_a_header_that_programs_read_differently_stands_once(admin: TestClie
 def test_t01_other_origins_change_nothing(admin: TestClient, headers: dict[str, str]) -> None:
     answer = admin.put("/login/", json={"login": "admin"}, headers=headers)
     assert answer.status_code == 403
-    assert admin.put("/login/", json={"login": "admin"}, headers={"origin": f"http://{HOST}"}).status_code == 200
+    assert (
+        admin.put(
+            "/login/", json={"login": "admin"}, headers={"origin": f"http://{HOST}"}
+        ).status_code
+        == 200
+    )
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
+)
 def test_t01_what_a_form_can_send_is_refused(admin: TestClient, kind: str | None) -> None:
     headers = {"content-type": kind} if kind else {}
     answer = admin.put("/login/", content=b'{"login": "admin"}', headers=headers)
@@ -82,7 +93,10 @@ def test_t01_what_a_form_can_send_is_refused(admin: TestClient, kind: str | None
 def test_t01_no_answer_allows_another_origin(admin: TestClient) -> None:
     for answer in (
         admin.get("/login/", headers={"origin": "http://evil.example"}),
-        admin.options("/login/", headers={"origin": "http://evil.example", "access-control-request-method": "POST"}),
+        admin.options(
+            "/login/",
+            headers={"origin": "http://evil.example", "access-control-request-method": "POST"},
+        ),
     ):
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -127,7 +141,9 @@ def test_t01_a_deactivated_account_has_no_session_and_no_login(
     context.accounts.put(User("viewer", Role.VIEWER, active=False))
     assert viewer.get("/login/").json()["username"] is None
     assert context.accounts.session(token) is None
-    assert anonymous.post("/login/", json={"login": "viewer", "password": PASSWORD}).status_code == 401
+    assert (
+        anonymous.post("/login/", json={"login": "viewer", "password": PASSWORD}).status_code == 401
+    )
     # A session that began at the same moment counts for nothing, and what ended does not come back.
     late = context.accounts.open_session("viewer")
     assert context.accounts.session(late) is None
@@ -177,12 +193,20 @@ def writing_routes(app: FastAPI) -> list[tuple[str, str]]:
                 yield from walk(route.original_router.routes, prefix + route.include_context.prefix)
             elif isinstance(route, APIRoute):
                 path = prefix + re.sub(r"{[^}]*}", "1", route.path)
-                yield from ((method, path) for method in sorted((route.methods or set()) - {"GET", "HEAD"}))
+                yield from (
+                    (method, path) for method in sorted((route.methods or set()) - {"GET", "HEAD"})
+                )
 
-    return [(method, path) for method, path in walk(app.routes) if path.removeprefix("/openbach") not in OWN]
+    return [
+        (method, path)
+        for method, path in walk(app.routes)
+        if path.removeprefix("/openbach") not in OWN
+    ]
 
 
-def test_t01_a_viewer_writes_nowhere(app: FastAPI, viewer: TestClient, anonymous: TestClient) -> None:
+def test_t01_a_viewer_writes_nowhere(
+    app: FastAPI, viewer: TestClient, anonymous: TestClient
+) -> None:
     routes = writing_routes(app)
     assert len(routes) >= 4
     for method, path in routes:

@@ -51,7 +51,9 @@ def test_t01_a_public_service_needs_accounts(tmp_path: Path) -> None:
         supervisor.run(options, ProgressLog(quiet=True), threading.Event())
 
 
-@pytest.mark.parametrize("listen", ["", "8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "host:1"])
+@pytest.mark.parametrize(
+    "listen", ["", "8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "host:1"]
+)
 def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
     with pytest.raises(ConfigError, match="invalid address and port"):
         check(request(tmp_path, listen))
@@ -64,10 +66,14 @@ def test_t01_hosts_that_are_answered(tmp_path: Path) -> None:
     assert another.hosts(None, secure=False)[-1] == "127.0.0.77:8000"
     public = check(request(tmp_path, "0.0.0.0:443", "Lab.Example", tls=True))
     assert public.hosts("Lab.Example", secure=True) == ["lab.example:443", "lab.example"]
-    assert check(ServeRequest("", tmp_path / "s", tmp_path)).hosts(None, secure=False) == ["localhost"]
+    assert check(ServeRequest("", tmp_path / "s", tmp_path)).hosts(None, secure=False) == [
+        "localhost"
+    ]
 
 
-@pytest.mark.parametrize("name", ["", "http://lab.example", "lab.example:0", "-x", "a b", "lab.example/", "*"])
+@pytest.mark.parametrize(
+    "name", ["", "http://lab.example", "lab.example:0", "-x", "a b", "lab.example/", "*"]
+)
 def test_t01_names_of_a_proxy_are_host_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="is not a host name"):
         check(dataclasses.replace(request(tmp_path), allowed=(name,)))
@@ -122,16 +128,23 @@ def test_t01_a_key_of_others_is_refused(tmp_path: Path, pki_folder: Pki, mode: i
 def test_t01_certificate_and_key_must_fit(tmp_path: Path, pki_folder: Pki) -> None:
     key = serialization.load_pem_private_key(pki_folder.server_key.read_bytes(), None)
     sealed = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
     )
     (tmp_path / "sealed").write_bytes(sealed)
     (tmp_path / "sealed").chmod(0o640)
     wrong = {pki_folder.ca_cert: pki_folder.server_key, pki_folder.server_cert: tmp_path / "sealed"}
-    wrong |= {tmp_path / "none": pki_folder.server_key, pki_folder.server_key: pki_folder.server_key}
+    wrong |= {
+        tmp_path / "none": pki_folder.server_key,
+        pki_folder.server_key: pki_folder.server_key,
+    }
     for certificate, file in wrong.items():
         with pytest.raises(ConfigError, match=re.escape(str(certificate))):
             tls_files(ServeRequest("", None, tmp_path, None, certificate, file))
-    for handle in tls_files(ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)):
+    for handle in tls_files(
+        ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
+    ):
         os.close(handle)
 
 
@@ -152,4 +165,6 @@ def test_the_first_log_in_is_a_link(listen: str, public: str | None, url: str) -
     assert lines[-1] == f"or open {url}login#token=TOKEN-of_18"
     assert supervisor.greeting(request, place, "") == lines[:1]
     socket = ServeRequest("", Path("/run/satlab.sock"), Path("state"))
-    assert not any("open" in line for line in supervisor.greeting(socket, check(socket), "TOKEN-of_18"))
+    assert not any(
+        "open" in line for line in supervisor.greeting(socket, check(socket), "TOKEN-of_18")
+    )

@@ -18,7 +18,9 @@ from satlab.service.api.conftest import HOST
 from satlab.service.api.context import Context
 from tests.archives import archive, descriptor
 
-DESCRIPTOR = descriptor(b"optional: [{name: word, type: str, count: 1, flag: -w, description: A word}]")
+DESCRIPTOR = descriptor(
+    b"optional: [{name: word, type: str, count: 1, flag: -w, description: A word}]"
+)
 GOOD = {"files/extra.yml": DESCRIPTOR, "files/extra.py": b"print()"}
 
 
@@ -34,7 +36,9 @@ def bomb() -> bytes:
 
 def pax(count: int, size: int) -> bytes:
     """Return an archive whose only member has so many extended headers of so many bytes, one before the other."""
-    record = tarfile.TarInfo._create_pax_generic_header({"comment": "x" * size}, tarfile.XHDTYPE, "utf-8")  # type: ignore[attr-defined]
+    record = tarfile.TarInfo._create_pax_generic_header(
+        {"comment": "x" * size}, tarfile.XHDTYPE, "utf-8"
+    )  # type: ignore[attr-defined]
     return gzip.compress(record * count + tarfile.TarInfo("x").tobuf() + b"\0" * 1024)
 
 
@@ -77,9 +81,13 @@ def test_t30_headers_of_an_archive_are_limited_before_they_are_read(tmp_path: Pa
     assert time.monotonic() - before < 10
 
 
-def send(client: TestClient, name: str, content: bytes, origin: str | None = f"http://{HOST}") -> int:
+def send(
+    client: TestClient, name: str, content: bytes, origin: str | None = f"http://{HOST}"
+) -> int:
     headers = {"origin": origin} if origin else {}
-    answer = client.post("/job/", data={"name": name}, files={"file": ("x.tar.gz", content)}, headers=headers)
+    answer = client.post(
+        "/job/", data={"name": name}, files={"file": ("x.tar.gz", content)}, headers=headers
+    )
     return answer.status_code
 
 
@@ -90,7 +98,9 @@ def test_t04_a_job_is_uploaded_and_known(admin: TestClient, context: Context) ->
     assert admin.get("/job/extra/?type=help").json() == {"job_name": "extra", "help": "More"}
 
 
-@pytest.mark.parametrize("name", ["../extra", "..", ".extra", "a/b", "x" * 65, "\u0435xtra", "a\0b", ""])
+@pytest.mark.parametrize(
+    "name", ["../extra", "..", ".extra", "a/b", "x" * 65, "\u0435xtra", "a\0b", ""]
+)
 def test_t04_names_of_jobs_are_checked(admin: TestClient, context: Context, name: str) -> None:
     assert send(admin, name, archive(GOOD)) == 400
     assert not context.settings.jobs.exists()
@@ -100,7 +110,9 @@ def test_t04_a_shipped_job_cannot_be_replaced(admin: TestClient) -> None:
     assert send(admin, "satlab_ping", archive(GOOD)) == 409
 
 
-def test_t01_uploads_need_the_origin_of_our_own_pages(admin: TestClient, runner: TestClient, app: FastAPI) -> None:
+def test_t01_uploads_need_the_origin_of_our_own_pages(
+    admin: TestClient, runner: TestClient, app: FastAPI
+) -> None:
     del app
     assert send(admin, "extra", archive(GOOD), "http://evil.example") == 403
     assert send(admin, "extra", archive(GOOD), None) == 403
@@ -129,12 +141,17 @@ def test_t21_a_refused_upload_leaves_the_earlier_version(
     assert admin.get("/job/extra/").json()["general"]["description"] == "More"
 
 
-def test_t21_a_new_version_takes_the_place_of_the_earlier_one(admin: TestClient, context: Context) -> None:
+def test_t21_a_new_version_takes_the_place_of_the_earlier_one(
+    admin: TestClient, context: Context
+) -> None:
     assert send(admin, "extra", archive({**GOOD, "files/old.py": b""})) == 200
     newer = DESCRIPTOR.replace(b"description: More", b"description: Newer")
     assert send(admin, "extra", archive({**GOOD, "files/extra.yml": newer})) == 200
     assert [path.name for path in context.settings.jobs.iterdir()] == ["extra"]
-    assert {path.name for path in (context.settings.jobs / "extra" / "files").iterdir()} == {"extra.yml", "extra.py"}
+    assert {path.name for path in (context.settings.jobs / "extra" / "files").iterdir()} == {
+        "extra.yml",
+        "extra.py",
+    }
     assert admin.get("/job/extra/").json()["general"]["description"] == "Newer"
 
 

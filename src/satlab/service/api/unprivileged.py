@@ -64,8 +64,16 @@ def _argv(visible: list[Path], module: str, argument: str) -> list[str]:
 
 
 def _environment(state: Path) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", paths.PROGRAMS_VARIABLE)}
-    return kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths.PYTHONPATH}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key in ("PATH", "LANG", paths.PROGRAMS_VARIABLE)
+    }
+    return kept | {
+        "HOME": str(state / "api"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": paths.PYTHONPATH,
+    }
 
 
 def set_up_accounts(state: Path, request: dict[str, Any]) -> str:

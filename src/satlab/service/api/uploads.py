@@ -81,7 +81,10 @@ def remove(target: Path) -> None:
 def _exchange(one: Path, other: Path) -> None:
     """Exchange two paths atomically. Raises OSError, also on file systems that cannot (NFS)."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+    if (
+        libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+        != 0
+    ):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(other))
 
@@ -97,7 +100,9 @@ def _limited_headers() -> type[tarfile.TarInfo]:
             made = super().frombuf(buf, encoding, errors)
             extensions = extensions + 1 if made.type in _EXTENSIONS else 0
             if extensions > MOST_EXTENSIONS or (extensions and made.size > EXTENSION_BYTES):
-                raise ConfigError("the archive has too many or too large headers", hint="send a plain .tar.gz")
+                raise ConfigError(
+                    "the archive has too many or too large headers", hint="send a plain .tar.gz"
+                )
             return made
 
     return Header
@@ -117,7 +122,10 @@ def _unpack(archive: IO[bytes], scratch: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(members.extractfile(member), path, executable=bool(member.mode & 0o100))
             else:
-                raise ConfigError(f"{member.name[:100]!r} is neither file nor folder", hint="links are not accepted")
+                raise ConfigError(
+                    f"{member.name[:100]!r} is neither file nor folder",
+                    hint="links are not accepted",
+                )
     if count == 0:
         raise ConfigError("the archive is empty")
 

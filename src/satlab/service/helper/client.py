@@ -44,7 +44,9 @@ class HelperClient:
     def _send(self, request: StartRequest | StopRequest | StatusRequest) -> Response:
         data = request.model_dump_json().encode() + b"\n"
         if len(data) > MAX_REQUEST:
-            raise RefusedError(f"the request has {len(data)} bytes, the root helper accepts {MAX_REQUEST}")
+            raise RefusedError(
+                f"the request has {len(data)} bytes, the root helper accepts {MAX_REQUEST}"
+            )
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(ANSWER_S)
@@ -52,9 +54,13 @@ class HelperClient:
                 connection.sendall(data)
                 line = read_line(connection)
         except OSError as error:
-            raise HelperError(f"the root helper does not answer: {error}", "start satlab serve again") from error
+            raise HelperError(
+                f"the root helper does not answer: {error}", "start satlab serve again"
+            ) from error
         if line is None:
-            raise HelperError("the root helper has closed the connection", "start satlab serve again")
+            raise HelperError(
+                "the root helper has closed the connection", "start satlab serve again"
+            )
         try:
             answer = Response.model_validate_json(line)
         except ValidationError as error:

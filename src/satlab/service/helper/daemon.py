@@ -85,7 +85,14 @@ class Helper:
             raise RefusedError(f"there was a run {run_id} before")
         self._prune()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SUDO_")}
-        argv = ["setpriv", "--pdeathsig=KILL", *self._worker, str(self._state), run_id, str(os.getpid())]
+        argv = [
+            "setpriv",
+            "--pdeathsig=KILL",
+            *self._worker,
+            str(self._state),
+            run_id,
+            str(os.getpid()),
+        ]
         with (self._state / "logs" / f"{run_id}.log").open("wb") as log:
             os.fchmod(log.fileno(), 0o644)  # the API shows it
             process = subprocess.Popen(
@@ -104,7 +111,12 @@ class Helper:
     def stop(self, run_id: str) -> None:
         """Send SIGTERM to a run, once: a second signal would interrupt its clean-up."""
         run = self._run
-        if run is not None and run.run_id == run_id and not run.stop_requested and run.process.poll() is None:
+        if (
+            run is not None
+            and run.run_id == run_id
+            and not run.stop_requested
+            and run.process.poll() is None
+        ):
             run.stop_requested = True
             run.process.send_signal(signal.SIGTERM)
 
@@ -117,7 +129,11 @@ class Helper:
             return RunStatus(phase="running", progress=progress)
         if run is not None:
             ownership.sweep()  # of a worker that was killed
-        return RunStatus(phase="ended", exit_status=code if code is not None and code >= 0 else None, progress=progress)
+        return RunStatus(
+            phase="ended",
+            exit_status=code if code is not None and code >= 0 else None,
+            progress=progress,
+        )
 
     def _progress(self, run_id: str) -> dict[str, Any] | None:
         """Return the progress document of a run, None if there is none that can be sent."""
@@ -127,7 +143,9 @@ class Helper:
             if len(data) > MAX_PROGRESS:
                 _LOG.warning("%s: the progress has more than %s bytes", run_id, MAX_PROGRESS)
                 return None
-            return RunStatus.model_validate_json(b'{"phase":"ended","progress":' + data + b"}").progress
+            return RunStatus.model_validate_json(
+                b'{"phase":"ended","progress":' + data + b"}"
+            ).progress
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

@@ -42,7 +42,11 @@ from tests.polling import until
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
 SCENARIO_REQUEST = ScenarioRequest(
-    scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
+    scenario="nothing",
+    documents={"nothing": DOCUMENT},
+    entities={},
+    first_scenario_id=1,
+    first_job_id=1,
 )
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -57,7 +61,15 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
         "StopRequest": ["run_id", "verb"],
         "StatusRequest": ["run_id", "verb"],
         "ScenarioRequest": [
-            *("arguments", "deadline_s", "documents", "endless", "entities", "first_job_id", "first_scenario_id"),
+            *(
+                "arguments",
+                "deadline_s",
+                "documents",
+                "endless",
+                "entities",
+                "first_job_id",
+                "first_scenario_id",
+            ),
             *("link", "scenario"),
         ],
     }
@@ -82,7 +94,9 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
 
 def test_the_schema_is_that_of_the_verbs() -> None:
     schema = json.loads((paths.SCHEMAS / "rootd-request.schema.json").read_text())
-    assert {key: value for key, value in schema.items() if key not in ("$schema", "title")} == REQUEST.json_schema()
+    assert {
+        key: value for key, value in schema.items() if key not in ("$schema", "title")
+    } == REQUEST.json_schema()
 
 
 def request(**changes: Any) -> bytes:
@@ -133,12 +147,16 @@ def test_t02_the_link_names_no_file_and_is_otherwise_that_of_the_command_line() 
     local = set(LocalOptions.model_fields)
     assert {option.name for option in served} == LinkOptions.model_fields.keys() - local
     everywhere = [option for option in options_of(LinkOptions) if option.name not in local]
-    assert [(o.name, o.default, o.help) for o in served] == [(o.name, o.default, o.help) for o in everywhere]
+    assert [(o.name, o.default, o.help) for o in served] == [
+        (o.name, o.default, o.help) for o in everywhere
+    ]
     assert local == {"lenient", "timeline", "probes"}
 
 
 def test_a_link_means_the_same_on_both_sides() -> None:
-    assert read_request(request(link={"profile": "leo", "loss": 0.01, "queue": "100packets", "aqm": "codel"}))
+    assert read_request(
+        request(link={"profile": "leo", "loss": 0.01, "queue": "100packets", "aqm": "codel"})
+    )
     assert SCENARIO_REQUEST.link.options().request("r").seed == 1
 
 
@@ -146,7 +164,9 @@ def test_further_terminals_play_themselves(tmp_path: Path) -> None:
     link = RunLink(terminals=3)
     request = SCENARIO_REQUEST.model_copy(update={"link": link, "entities": {"client": "client"}})
     found = worker._run_request(request, "r", tmp_path / "state", tmp_path)
-    assert found.entities == {node: node for node in ("client", "client-2", "st-2", "client-3", "st-3")}
+    assert found.entities == {
+        node: node for node in ("client", "client-2", "st-2", "client-3", "st-3")
+    }
     assert found.link.terminals == 3
 
 
@@ -204,7 +224,9 @@ def test_t02_what_becomes_a_link_while_it_is_copied_is_not_followed(
             uploaded_jobs.copy(jobs, tmp_path / "copy")
     else:
         uploaded_jobs.copy(jobs, tmp_path / "copy")
-    assert not any(path.read_text() == "secret" for path in (tmp_path / "copy").rglob("*") if path.is_file())
+    assert not any(
+        path.read_text() == "secret" for path in (tmp_path / "copy").rglob("*") if path.is_file()
+    )
 
 
 def test_t02_special_large_and_deep_files_among_uploaded_jobs_are_refused(
@@ -304,13 +326,19 @@ def test_t15_old_run_folders_make_room(tmp_path: Path) -> None:
         helper.client.start("r1", SCENARIO_REQUEST)
     finally:
         helper.close()
-    assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["20260103-x", "20260104-x"]
+    assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == [
+        "20260103-x",
+        "20260104-x",
+    ]
 
 
 @ROOT_ONLY
 def test_t02_a_wrong_peer_is_not_answered(tmp_path: Path) -> None:
     helper = Helper(tmp_path, 10)
-    with daemon.listen(tmp_path / "h.sock", os.geteuid()) as listener, socket.socket(socket.AF_UNIX) as peer:
+    with (
+        daemon.listen(tmp_path / "h.sock", os.geteuid()) as listener,
+        socket.socket(socket.AF_UNIX) as peer,
+    ):
         peer.connect(str(tmp_path / "h.sock"))
         peer.sendall(b'{"verb":"status","run_id":"x"}\n')
         daemon.serve_one(listener, helper, os.geteuid() + 1)

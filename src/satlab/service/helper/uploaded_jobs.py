@@ -51,7 +51,10 @@ def _copy_file(path: Path, folder: int, target: Path, most_bytes: int) -> int:
         while chunk := source.read(_CHUNK_BYTES):
             size += len(chunk)
             if size > most_bytes:
-                raise ConfigError(f"the uploaded jobs have more than {MOST_BYTES} bytes", hint="remove some of them")
+                raise ConfigError(
+                    f"the uploaded jobs have more than {MOST_BYTES} bytes",
+                    hint="remove some of them",
+                )
             copied.write(chunk)
         os.fchmod(copied.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o755)
     return size

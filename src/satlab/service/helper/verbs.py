@@ -42,7 +42,9 @@ class RunLink(LabOptions, QueueOptions, LossOptions, PathOptions):
     """The link of a run: options that name no file. The profile is one that is shipped."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
-    loss_model: Annotated[str | None, Field(pattern=r"^(gilbert-elliott|bursts):[0-9.,e-]{1,64}$")] = None
+    loss_model: Annotated[
+        str | None, Field(pattern=r"^(gilbert-elliott|bursts):[0-9.,e-]{1,64}$")
+    ] = None
 
     def options(self) -> LinkOptions:
         """Return the options that `run` takes."""
@@ -112,7 +114,9 @@ def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
     try:
         return REQUEST.validate_json(line)
     except ValidationError as error:
-        places = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+        places = [
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
+        ]
         raise RefusedError(f"invalid request: {'; '.join(places)[:1000]}") from error
     except RecursionError as error:
         raise RefusedError("the request is nested too deeply") from error

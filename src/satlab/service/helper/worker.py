@@ -25,7 +25,9 @@ from satlab.service.helper.progress import ProgressFile
 from satlab.service.helper.verbs import ScenarioRequest
 
 
-def run_request(request: ScenarioRequest, run_id: str, state: Path, stop: threading.Event) -> ExitStatus:
+def run_request(
+    request: ScenarioRequest, run_id: str, state: Path, stop: threading.Event
+) -> ExitStatus:
     """Run a request and write its progress to `STATE/progress/RUN-ID.json`."""
     progress = ProgressFile(state / "progress" / f"{run_id}.json", run_id)
     progress.update()
@@ -51,7 +53,9 @@ def run_request(request: ScenarioRequest, run_id: str, state: Path, stop: thread
     return status
 
 
-def _execute(prepared: PreparedRun, run_id: str, progress: ProgressFile, stop: threading.Event) -> RunResult:
+def _execute(
+    prepared: PreparedRun, run_id: str, progress: ProgressFile, stop: threading.Event
+) -> RunResult:
     """Execute the run; while its scenario runs, the progress has what its nodes do."""
     with Sampling(run.lab_id(run_id), lambda found: progress.update(activity=found)) as sampling:
 
@@ -62,7 +66,9 @@ def _execute(prepared: PreparedRun, run_id: str, progress: ProgressFile, stop: t
         return run.execute(prepared, ProgressLog(), stop, watch)
 
 
-def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Path) -> run.RunRequest:
+def _run_request(
+    request: ScenarioRequest, run_id: str, state: Path, folder: Path
+) -> run.RunRequest:
     options = request.link.options()
     if not (paths.PROFILES / options.profile).is_dir():
         raise ConfigError(f"there is no profile {options.profile}")
@@ -96,7 +102,11 @@ def main() -> None:
     if os.getppid() != parent:  # the parent ended before --pdeathsig was set
         signal.raise_signal(signal.SIGKILL)
     os.umask(0o022)
-    sys.exit(run_request(ScenarioRequest.model_validate_json(sys.stdin.buffer.read()), run_id, state, stop))
+    sys.exit(
+        run_request(
+            ScenarioRequest.model_validate_json(sys.stdin.buffer.read()), run_id, state, stop
+        )
+    )
 
 
 if __name__ == "__main__":

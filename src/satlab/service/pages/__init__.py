@@ -19,7 +19,11 @@ from satlab.service.pages.run_list import KeyFigures
 
 def mount(app: FastAPI) -> None:
     """Add the pages to the application; `/` redirects to them."""
-    app.state.watcher, app.state.listeners, app.state.key_figures = Watcher(), Listeners(), KeyFigures()
+    app.state.watcher, app.state.listeners, app.state.key_figures = (
+        Watcher(),
+        Listeners(),
+        KeyFigures(),
+    )
     app.state.earlier_runs = EarlierRuns(app.state.context.queue)
     for routes in (list_routes, ui_routes, edit_routes):
         app.include_router(routes.router, prefix=PAGES)

@@ -42,7 +42,9 @@ def serve(plan: ApiPlan) -> None:
         other_runs=paths.ROOT / "runs",
         metrics_token_sha256=plan.metrics_token_sha256,
     )
-    app = create_app(Store(settings.database), HelperClient(plan.helper), settings, pages=pages.mount)
+    app = create_app(
+        Store(settings.database), HelperClient(plan.helper), settings, pages=pages.mount
+    )
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -81,14 +81,22 @@ def chart(
         return TOP + (1 - (value / y_step - low) / (high - low)) * (HEIGHT - TOP - BOTTOM)
 
     lines = tuple(
-        Line(name, number, " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points), *_last_and_most(points, unit))
+        Line(
+            name,
+            number,
+            " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points),
+            *_last_and_most(points, unit),
+        )
         for number, (name, points) in numbered
     )
     return Chart(
         title,
         unit,
         lines,
-        tuple(Tick(x(n * x_step), f"{n * x_step:g}") for n in range(math.floor(until / x_step + 1e-9) + 1)),
+        tuple(
+            Tick(x(n * x_step), f"{n * x_step:g}")
+            for n in range(math.floor(until / x_step + 1e-9) + 1)
+        ),
         tuple(Tick(y(n * y_step), f"{n * y_step:g}") for n in range(low, high + 1)),
     )
 

@@ -23,7 +23,16 @@ _METRICS = {
     **{metric: (title, "ms", 1.0) for metric, title in PAGE_METRICS.items()},
 }
 """What is compared: title, unit, factor of the unit. Page metrics: each load is a sample, else each run."""
-_LABELS = ("transport", "congestion_control", "direction", "protocol", "pep", "codec", "entity", "page")
+_LABELS = (
+    "transport",
+    "congestion_control",
+    "direction",
+    "protocol",
+    "pep",
+    "codec",
+    "entity",
+    "page",
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,9 @@ def groups(runs: Sequence[Compared]) -> tuple[Group, ...]:
     differing = _differing([dict(members[0].settings) for members in found.values()])
     return tuple(
         Group(number, _name(members, values), tuple(run.key for run in members))
-        for number, (members, values) in enumerate(zip(found.values(), differing, strict=True), start=1)
+        for number, (members, values) in enumerate(
+            zip(found.values(), differing, strict=True), start=1
+        )
     )
 
 
@@ -88,7 +99,9 @@ def _name(members: Sequence[Compared], differing: Mapping[str, str]) -> str:
     """Return the name of a group; that of one run has its scenario already."""
     is_one = len(members) == 1
     runs = members[0].name if is_one else f"{len(members)} runs"
-    values = ", ".join(f"{name}={text}" for name, text in differing.items() if not (is_one and name == "scenario"))
+    values = ", ".join(
+        f"{name}={text}" for name, text in differing.items() if not (is_one and name == "scenario")
+    )
     return f"{runs}: {values}" if values else runs
 
 
@@ -97,8 +110,16 @@ def _differing(tables: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
     A file ("scenario file") counts where its name ("scenario") is the same.
     """
-    names = [name for name in dict.fromkeys(name for one in tables for name in one) if _differ(tables, name)]
-    names = [name for name in names if not (name.endswith(" file") and name.removesuffix(" file") in names)]
+    names = [
+        name
+        for name in dict.fromkeys(name for one in tables for name in one)
+        if _differ(tables, name)
+    ]
+    names = [
+        name
+        for name in names
+        if not (name.endswith(" file") and name.removesuffix(" file") in names)
+    ]
     if "scenario" in names:
         names = [name for name in names if all(name in one for one in tables)]
     return [{name: one[name] for name in names if name in one} for one in tables]
@@ -122,7 +143,11 @@ def _values(rows: Sequence[Row]) -> dict[tuple[str, str], list[float]]:
     """Return samples by (metric, labels); a censored one is infinite, a failed one is left out."""
     values: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        if row.metric not in _METRICS or row.t_s is not None or row.labels.get("source") == "calibration":
+        if (
+            row.metric not in _METRICS
+            or row.t_s is not None
+            or row.labels.get("source") == "calibration"
+        ):
             continue
         is_load = "load" in row.labels
         if is_load != (row.metric in PAGE_METRICS) or row.labels.get("stat", "median") != "median":
@@ -135,23 +160,32 @@ def _values(rows: Sequence[Row]) -> dict[tuple[str, str], list[float]]:
 
 def _labels(row: Row) -> str:
     texts = [
-        PROTOCOLS.get(row.labels[name], row.labels[name]) for name in _LABELS if row.labels.get(name, "none") != "none"
+        PROTOCOLS.get(row.labels[name], row.labels[name])
+        for name in _LABELS
+        if row.labels.get(name, "none") != "none"
     ]
     return " ".join(text for text in texts if text)
 
 
-def _merged(tables: Sequence[Mapping[tuple[str, str], list[float]]]) -> dict[tuple[str, str], tuple[float, ...]]:
+def _merged(
+    tables: Sequence[Mapping[tuple[str, str], list[float]]],
+) -> dict[tuple[str, str], tuple[float, ...]]:
     names = dict.fromkeys(name for table in tables for name in table)
-    return {name: tuple(value for table in tables for value in table.get(name, ())) for name in names}
+    return {
+        name: tuple(value for table in tables for value in table.get(name, ())) for name in names
+    }
 
 
 def _figure(
-    name: tuple[str, str], tables: Sequence[Mapping[tuple[str, str], tuple[float, ...]]], found: Sequence[Group]
+    name: tuple[str, str],
+    tables: Sequence[Mapping[tuple[str, str], tuple[float, ...]]],
+    found: Sequence[Group],
 ) -> Figure:
     title, unit, factor = _METRICS[name[0]]
     base = _scaled(tables[0].get(name, ()), factor)
     lines = [
-        _delta(group, _scaled(table.get(name, ()), factor), base) for group, table in zip(found, tables, strict=True)
+        _delta(group, _scaled(table.get(name, ()), factor), base)
+        for group, table in zip(found, tables, strict=True)
     ]
     if name[0] in PAGE_METRICS:
         lines = [
@@ -164,7 +198,10 @@ def _figure(
 def _percentiles(samples: Sequence[float]) -> str:
     if len(samples) < pages.MIN_FOR_PERCENTILES:
         return ""
-    return ", ".join(f"p{share} {_number(pages.percentile(sorted(samples), share))}" for share in pages.PERCENTILES)
+    return ", ".join(
+        f"p{share} {_number(pages.percentile(sorted(samples), share))}"
+        for share in pages.PERCENTILES
+    )
 
 
 def _scaled(samples: Sequence[float], factor: float) -> tuple[float, ...]:
@@ -182,10 +219,14 @@ def _delta(group: Group, samples: tuple[float, ...], base: tuple[float, ...]) ->
     reference = median(sorted(base))
     difference = _difference(middle, reference)
     if min(len(samples), len(base)) < MIN_RUNS:
-        return Delta(group, _number(middle), count, difference, f"needs {MIN_RUNS} samples of each", "")
+        return Delta(
+            group, _number(middle), count, difference, f"needs {MIN_RUNS} samples of each", ""
+        )
     low, high = _interval(samples, base)
     state = "up" if low > 0 else "down" if high < 0 else ""
-    return Delta(group, _number(middle), count, difference, f"{_signed(low)} to {_signed(high)}", state)
+    return Delta(
+        group, _number(middle), count, difference, f"{_signed(low)} to {_signed(high)}", state
+    )
 
 
 @lru_cache(maxsize=2000)

@@ -23,7 +23,9 @@ router = APIRouter(route_class=Page, include_in_schema=False)
 
 
 @router.get("/scenarios/{project}/{name}/edit")
-def edit(request: Request, project: str, name: str, user: Runner, context: RequestContext) -> Response:
+def edit(
+    request: Request, project: str, name: str, user: Runner, context: RequestContext
+) -> Response:
     """Show a scenario as text that can be changed."""
     known = context.catalog.scenarios(access.project_of(context, user, project, "Scenario").name)
     if name not in known:
@@ -33,7 +35,9 @@ def edit(request: Request, project: str, name: str, user: Runner, context: Reque
 
 
 @router.post("/scenarios/{project}/{name}/edit")
-def save(request: Request, project: str, name: str, user: Runner, context: RequestContext, filled: Filled) -> Response:
+def save(
+    request: Request, project: str, name: str, user: Runner, context: RequestContext, filled: Filled
+) -> Response:
     """Store a new version of a scenario or, under another name, a new one; or show what is wrong with it."""
     text = filled.get("document", "")
     stored, fault, status = _store(project, name, user, text, context)
@@ -46,7 +50,11 @@ async def file_of(request: Request, context: RequestContext) -> bytes:
     """Read the file of a form, at most one byte more than a request of the API may have."""
     async with request.form(max_files=1, max_fields=4) as form:
         file = form.get("file")
-        return await file.read(context.settings.body_bytes + 1) if isinstance(file, UploadFile) else b""
+        return (
+            await file.read(context.settings.body_bytes + 1)
+            if isinstance(file, UploadFile)
+            else b""
+        )
 
 
 @router.get("/upload/{project}")
@@ -58,17 +66,31 @@ def choose(request: Request, project: str, user: Runner, context: RequestContext
 
 @router.post("/upload/{project}")
 def upload(
-    request: Request, project: str, user: Runner, context: RequestContext, data: Annotated[bytes, Depends(file_of)]
+    request: Request,
+    project: str,
+    user: Runner,
+    context: RequestContext,
+    data: Annotated[bytes, Depends(file_of)],
 ) -> Response:
     """Store the scenario of a file as a new one, or show what is wrong with it."""
     if len(data) > context.settings.body_bytes:
-        stored, fault, status = "", f"it has more than {context.settings.body_bytes} bytes", HTTPStatus.BAD_REQUEST
+        stored, fault, status = (
+            "",
+            f"it has more than {context.settings.body_bytes} bytes",
+            HTTPStatus.BAD_REQUEST,
+        )
     else:
         stored, fault, status = _store(project, "", user, data, context)
-    return _to(project, stored) if stored else render(request, "upload.html", status, project=project, fault=fault)
+    return (
+        _to(project, stored)
+        if stored
+        else render(request, "upload.html", status, project=project, fault=fault)
+    )
 
 
-def _store(project: str, name: str, user: User, text: str | bytes, context: Context) -> tuple[str, str, HTTPStatus]:
+def _store(
+    project: str, name: str, user: User, text: str | bytes, context: Context
+) -> tuple[str, str, HTTPStatus]:
     """Store a scenario as a version of `name`, or as a new one; return its name, or '', what is wrong and a status."""
     try:
         document = strict_json.loads(text)

@@ -43,7 +43,9 @@ async def messages(content: Content, listeners: Listeners) -> AsyncIterator[str]
         yield event(text)
         if is_final:
             return
-        await asyncio.sleep(listeners.period_s)  # there is nothing to wait for: files and the queue are polled
+        await asyncio.sleep(
+            listeners.period_s
+        )  # there is nothing to wait for: files and the queue are polled
 
 
 class Events(StreamingResponse):
@@ -55,7 +57,9 @@ class Events(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._listeners.count >= self._listeners.most:
-            refusal = PlainTextResponse("Too many listeners; poll.\n", HTTPStatus.SERVICE_UNAVAILABLE)
+            refusal = PlainTextResponse(
+                "Too many listeners; poll.\n", HTTPStatus.SERVICE_UNAVAILABLE
+            )
             await refusal(scope, receive, send)
             return
         self._listeners.count += 1

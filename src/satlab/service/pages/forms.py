@@ -30,7 +30,14 @@ _NO, _YES = "no", "yes"
 _KINDS: dict[str, Kind] = {"int": "integer", "float": "number"}
 _UNIT = re.compile(r"\bin (s|ms|seconds|milliseconds|bytes|MB|bit/s)\b")
 _WORDS = {
-    **{"cc": "congestion control", "iw": "initial window", "ack": "ACK", "ip": "IP", "pep": "PEP", "rtt": "RTT"},
+    **{
+        "cc": "congestion control",
+        "iw": "initial window",
+        "ack": "ACK",
+        "ip": "IP",
+        "pep": "PEP",
+        "rtt": "RTT",
+    },
     **{"st": "ST", "gw": "GW", "tcp": "TCP", "udp": "UDP"},
 }
 """Words of names that are shortened or capitalized."""
@@ -82,7 +89,12 @@ class FormRequest:
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
-def form_of(scenario: Document, others: Mapping[str, Document], jobs: Mapping[str, Descriptor], profiles: Path) -> Form:
+def form_of(
+    scenario: Document,
+    others: Mapping[str, Document],
+    jobs: Mapping[str, Descriptor],
+    profiles: Path,
+) -> Form:
     """Make the form of a scenario; `others` are the scenarios that it may start, by name."""
     uses: dict[str, list[Argument]] = {}
     for name, use in _uses(scenario, others, jobs, MAX_DEPTH):
@@ -90,7 +102,10 @@ def form_of(scenario: Document, others: Mapping[str, Document], jobs: Mapping[st
     arguments, constants = (_texts(scenario.get(key)) for key in ("arguments", "constants"))
     usual = shipped.defaults(str(scenario.get("name", "")), arguments)
     return Form(
-        tuple(_field("argument", n, text, usual.get(n, ""), uses.get(n, [])) for n, text in arguments.items()),
+        tuple(
+            _field("argument", n, text, usual.get(n, ""), uses.get(n, []))
+            for n, text in arguments.items()
+        ),
         _link_fields(profiles),
         tuple(_field("constant", n, "", value, uses.get(n, [])) for n, value in constants.items()),
     )
@@ -108,11 +123,19 @@ def read(form: Form, given: Mapping[str, str]) -> FormRequest:
         if text and each.choices and text not in each.choices:
             faults[each.id] = f"Choose one of {', '.join(each.choices)}"
         elif text and not _is(each.kind, text):
-            faults[each.id] = "This is not a whole number" if each.kind == "integer" else "This is not a number"
-        elif text and (beyond := [fault for use in each.bounds if (fault := out_of_bounds(use, text))]):
+            faults[each.id] = (
+                "This is not a whole number" if each.kind == "integer" else "This is not a number"
+            )
+        elif text and (
+            beyond := [fault for use in each.bounds if (fault := out_of_bounds(use, text))]
+        ):
             faults[each.id] = f"This is not possible: {beyond[0]}"
     arguments = {f.name: given.get(f.id, "").strip() for f in form.arguments}
-    constants = {f.name: text for f in form.constants if (text := given.get(f.id, "").strip()) not in ("", f.value)}
+    constants = {
+        f.name: text
+        for f in form.constants
+        if (text := given.get(f.id, "").strip()) not in ("", f.value)
+    }
     link = _read_link(form, given, faults)
     return FormRequest(arguments, constants, link, faults)
 
@@ -149,11 +172,19 @@ def _texts(value: object) -> dict[str, str]:
 
 def _field(group: str, name: str, text: str, value: str, uses: list[Argument]) -> Field:
     said = text or next((use.description for use in uses if use.description), "")
-    units = [found[1] for where in (text, *(use.description for use in uses)) if (found := _UNIT.search(where))]
+    units = [
+        found[1]
+        for where in (text, *(use.description for use in uses))
+        if (found := _UNIT.search(where))
+    ]
     types = {use.type for use in uses}
     kinds = {_KINDS.get(each, "text") for each in types}
     offered = [[str(choice) for choice in use.choices] for use in uses if use.choices]
-    choices = tuple(choice for choice in offered[0] if all(choice in other for other in offered)) if offered else ()
+    choices = (
+        tuple(choice for choice in offered[0] if all(choice in other for other in offered))
+        if offered
+        else ()
+    )
     unit = _UNITS.get(units[0], units[0]) if units else ""
     return Field(
         name=name,
@@ -195,7 +226,12 @@ def _uses(
             given = started.get("arguments")
             below = list(_uses(others[started["scenario_name"]], others, jobs, depth - 1))
             for inner, value in given.items() if isinstance(given, dict) else ():
-                yield from ((name, use) for name in _placeholders(value) for known, use in below if known == inner)
+                yield from (
+                    (name, use)
+                    for name in _placeholders(value)
+                    for known, use in below
+                    if known == inner
+                )
 
 
 def _of_level(level: Level, values: object) -> Iterator[tuple[str, Argument]]:
@@ -204,7 +240,9 @@ def _of_level(level: Level, values: object) -> Iterator[tuple[str, Argument]]:
         if name in choices:
             yield from _of_level(choices[name], value)
         elif name in level.arguments:
-            yield from ((placeholder, level.arguments[name]) for placeholder in _placeholders(value))
+            yield from (
+                (placeholder, level.arguments[name]) for placeholder in _placeholders(value)
+            )
 
 
 def _placeholders(value: object) -> Iterator[str]:
@@ -235,7 +273,12 @@ def _link_fields(profiles: Path) -> tuple[Field, ...]:
 
 def _link_field(option: Option, profiles: tuple[str, ...]) -> Field:
     kinds = get_args(option.kind) or (option.kind,)
-    words = tuple(word for kind in (option.kind, *kinds) if get_origin(kind) is Literal for word in get_args(kind))
+    words = tuple(
+        word
+        for kind in (option.kind, *kinds)
+        if get_origin(kind) is Literal
+        for word in get_args(kind)
+    )
     return Field(
         name=option.name,
         label=option.help.label,

@@ -31,7 +31,16 @@ router = APIRouter(route_class=Page, include_in_schema=False)
 
 MAX_SHOWN = 50
 MAX_COMPARED = 20
-STATUSES = ("Finished Ok", "Finished Ko", "Running", "Scheduling", "Stopped", "ok", "failed", "interrupted")
+STATUSES = (
+    "Finished Ok",
+    "Finished Ko",
+    "Running",
+    "Scheduling",
+    "Stopped",
+    "ok",
+    "failed",
+    "interrupted",
+)
 """States of instances, then those of runs of the command line."""
 
 Number = Annotated[int, Query(ge=1, le=100000)]
@@ -43,7 +52,12 @@ _MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 @router.get("/runs")
 def listed(
-    request: Request, user: Viewer, context: RequestContext, page: Number = 1, q: Text = "", status: Text = ""
+    request: Request,
+    user: Viewer,
+    context: RequestContext,
+    page: Number = 1,
+    q: Text = "",
+    status: Text = "",
 ) -> Response:
     """List runs: pinned ones first, then the newest."""
     visible = run_list.all_runs(context, user)
@@ -141,7 +155,9 @@ def other(request: Request, run_id: str, user: Viewer, context: RequestContext) 
 @router.get("/folders/{run_id}/logs/{name}")
 def other_log(run_id: str, name: str, user: Viewer, context: RequestContext) -> Response:
     """Return a log of a run of the command line as a file."""
-    return run_logs.attachment(run_logs.files(context, _other(context, user, run_id).folder, None), name)
+    return run_logs.attachment(
+        run_logs.files(context, _other(context, user, run_id).folder, None), name
+    )
 
 
 @router.get("/folders/{run_id}/report")
@@ -176,7 +192,9 @@ def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = Non
             export_records(tables, path, has_series=kind == "parquet")
             content = path.read_bytes()
     except (collect.RunFolderError, HostError, OSError) as error:
-        raise ApiError(HTTPStatus.CONFLICT, "The records of at least one of these runs cannot be read") from error
+        raise ApiError(
+            HTTPStatus.CONFLICT, "The records of at least one of these runs cannot be read"
+        ) from error
     name = f"records-{'-'.join(run or [])}"[:100]
     return Response(content, media_type=_MEDIA[kind], headers=_attachment(f"{name}.{kind}"))
 
@@ -186,7 +204,9 @@ def archive(user: Viewer, context: RequestContext, run: Keys = None) -> Response
     """Return the folder of a run as .tar.gz."""
     ((_, folder),) = _chosen(context, user, (run or [])[:1], least=1)
     packed = export.folder_archive(context, folder.resolve())
-    return StreamingResponse(packed, media_type="application/gzip", headers=_attachment(f"{folder.name}.tar.gz"))
+    return StreamingResponse(
+        packed, media_type="application/gzip", headers=_attachment(f"{folder.name}.tar.gz")
+    )
 
 
 def _attachment(name: str) -> dict[str, str]:
@@ -196,7 +216,9 @@ def _attachment(name: str) -> dict[str, str]:
 # --- comparison -----------------------------------------------------------------------------------------------------
 
 
-def _chosen(context: Context, user: User, keys: list[str], least: int = 2) -> list[tuple[Listed, Path]]:
+def _chosen(
+    context: Context, user: User, keys: list[str], least: int = 2
+) -> list[tuple[Listed, Path]]:
     """Return runs and their folders by key. Raises ApiError: 400 for their number, 404, 403, 409 without results."""
     if not least <= len(set(keys)) <= MAX_COMPARED:
         raise ApiError(HTTPStatus.BAD_REQUEST, f"Choose {least} to {MAX_COMPARED} runs")
@@ -225,21 +247,35 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
     if view is not None:
         compared = [
             comparison.Compared(
-                found.key, f"{found.scenario} {found.number}", settings_of(found, read.manifest), read.rows
+                found.key,
+                f"{found.scenario} {found.number}",
+                settings_of(found, read.manifest),
+                read.rows,
             )
             for (found, _), read in zip(chosen, view.runs, strict=True)
         ]
         groups = comparison.groups(compared)
         charts = live_view.overlaid(_curves(request, chosen, groups))
-        values = {"groups": groups, "compared": comparison.figures(compared, groups), "charts": charts}
-    values |= {"query": urlencode([("run", found.key) for found, _ in chosen]), "bulk_columns": BULK_COLUMNS}
+        values = {
+            "groups": groups,
+            "compared": comparison.figures(compared, groups),
+            "charts": charts,
+        }
+    values |= {
+        "query": urlencode([("run", found.key) for found, _ in chosen]),
+        "bulk_columns": BULK_COLUMNS,
+    }
     return render(request, "compare.html", runs=[found for found, _ in chosen], view=view, **values)
 
 
 def settings_of(run: Listed, about: collect.Manifest) -> tuple[tuple[str, str], ...]:
     """Return what equal runs have in common: scenario, arguments, link without its seed, and the files of both."""
     values = {**run.arguments, **{name: text for name, text in run.link.items() if name != "seed"}}
-    constants = {} if run.instance is None else run.instance.request.documents[run.scenario].get("constants", {})
+    constants = (
+        {}
+        if run.instance is None
+        else run.instance.request.documents[run.scenario].get("constants", {})
+    )
     files = {"scenario file": about.scenario_sha256[:8], "profile file": about.profile_sha256[:8]}
     return (("scenario", run.scenario), *sorted({**constants, **values, **files}.items()))
 

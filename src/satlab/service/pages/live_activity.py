@@ -22,7 +22,18 @@ class Listing:
 
 
 _FLOWS = Listing(
-    ("Sender", "Source", "From", "To", "Algorithm", "cwnd (kB)", "RTT (ms)", "In flight (kB)", "Acknowledged (MB)"), 5
+    (
+        "Sender",
+        "Source",
+        "From",
+        "To",
+        "Algorithm",
+        "cwnd (kB)",
+        "RTT (ms)",
+        "In flight (kB)",
+        "Acknowledged (MB)",
+    ),
+    5,
 )
 _PROGRAMS = Listing(("Node", "Program", "Processes", "CPU (%)"), 2)
 
@@ -42,7 +53,9 @@ class Activity:
     def cpu(self, name: str) -> str:
         """Return the CPU time of a node of the picture in words; of several terminals their sum."""
         node = name.lower()
-        found = [value for key, value in self.nodes.items() if key == node or _is_further(key, node)]
+        found = [
+            value for key, value in self.nodes.items() if key == node or _is_further(key, node)
+        ]
         return f"CPU {sum(found):.0f} %" if found else ""
 
 
@@ -56,12 +69,18 @@ def of(progress: Progress | None, *, ended: bool) -> Activity:
         return NOTHING
     flows = tuple(
         (
-            flow["node"], flow["source"], flow["local"] or UNKNOWN, flow["peer"] or UNKNOWN,
-            flow["algorithm"] or UNKNOWN, f"{flow['cwnd_bytes'] / 1000:,.0f}", f"{flow['rtt_ms']:,.0f}",
-            _amount(flow["in_flight_bytes"], 1e3, 0), _amount(flow["acked_bytes"], 1e6, 1),
+            flow["node"],
+            flow["source"],
+            flow["local"] or UNKNOWN,
+            flow["peer"] or UNKNOWN,
+            flow["algorithm"] or UNKNOWN,
+            f"{flow['cwnd_bytes'] / 1000:,.0f}",
+            f"{flow['rtt_ms']:,.0f}",
+            _amount(flow["in_flight_bytes"], 1e3, 0),
+            _amount(flow["acked_bytes"], 1e6, 1),
         )
         for flow in sample["flows"]
-    )  # fmt: skip
+    )
     programs = tuple(
         (load["node"], load["program"], str(load["processes"]), f"{load['cpu_percent']:.1f}")
         for load in sample["programs"]

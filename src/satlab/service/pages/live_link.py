@@ -96,7 +96,9 @@ class Curves:
         self.queues.add(sample)
         number = int(max(0.0, sample["t_unix_s"] - self.start_unix_s) / self.width_s)
         self._put(number, {direction: _counts(sample.get(direction)) for direction in DIRECTIONS})
-        self.measured.update(direction for direction in DIRECTIONS if sample.get(direction) is not None)
+        self.measured.update(
+            direction for direction in DIRECTIONS if sample.get(direction) is not None
+        )
         self.terminals = max(1, len((sample.get("forward") or {}).get("terminals") or ()))
         while number >= MAX_BINS:
             self._halve()
@@ -142,7 +144,11 @@ class Curves:
         return sorted(self._bins.items(), key=lambda pair: pair[0])[:-1]
 
     def _halve(self) -> None:
-        old, self._bins, self.width_s = sorted(self._bins.items(), key=lambda pair: pair[0]), {}, 2 * self.width_s
+        old, self._bins, self.width_s = (
+            sorted(self._bins.items(), key=lambda pair: pair[0]),
+            {},
+            2 * self.width_s,
+        )
         for number, each in old:
             self._put(number // 2, each)
 

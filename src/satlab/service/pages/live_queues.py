@@ -9,9 +9,20 @@ DIRECTIONS = ("forward", "return")
 MOST_LINES = 320
 """Lines that are kept: 64 terminals in both directions, and some with FIFOs."""
 COLUMNS = (
-    "Direction", "Terminal", "FIFO", "Rate (Mbit/s)", "Queue (kB)", "Queue p50 (ms)", "p95 (ms)", "p99 (ms)",
-    "Dropped (packets)", "MODCOD or waveform", "Slots asked for", "Assigned", "Used",
-)  # fmt: skip
+    "Direction",
+    "Terminal",
+    "FIFO",
+    "Rate (Mbit/s)",
+    "Queue (kB)",
+    "Queue p50 (ms)",
+    "p95 (ms)",
+    "p99 (ms)",
+    "Dropped (packets)",
+    "MODCOD or waveform",
+    "Slots asked for",
+    "Assigned",
+    "Used",
+)
 TEXT_COLUMNS = 3
 
 _Key = tuple[int, int, int, str]
@@ -81,5 +92,8 @@ def _cells(line: _Line) -> tuple[str, ...]:
         *(cell(f"queue_{quantile}_ms", 1.0, 1) for quantile in ("p50", "p95", "p99")),
         f"{line.dropped:,}",
         cell("modcod_id"),
-        *(cell(name) if is_on_demand else "" for name in ("slots_requested", "slots_assigned", "frames")),
+        *(
+            cell(name) if is_on_demand else ""
+            for name in ("slots_requested", "slots_assigned", "frames")
+        ),
     )

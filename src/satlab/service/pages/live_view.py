@@ -60,7 +60,13 @@ def scenario_start_s(curves: Curves, instance: Instance) -> float | None:
 
 
 def link_view(
-    curves: Curves, plan: Plan, start_s: float | None, *, ended: bool, hop: str, activity: Activity = NOTHING
+    curves: Curves,
+    plan: Plan,
+    start_s: float | None,
+    *,
+    ended: bool,
+    hop: str,
+    activity: Activity = NOTHING,
 ) -> LinkView:
     """Return the view of a link. Times of the curves count from the start of the scenario.
 
@@ -69,17 +75,31 @@ def link_view(
     pictures = path_picture.pictures(Figures(curves, plan, start_s, ended, activity))
     queues = () if ended else tuple(curves.queues.rows())
     if start_s is None:
-        return LinkView(pictures, _charts(curves, plan, hop, (0.0, None)), (), queues, activity=activity)
+        return LinkView(
+            pictures, _charts(curves, plan, hop, (0.0, None)), (), queues, activity=activity
+        )
     calibration = _charts(curves, plan, hop, (0.0, start_s)) if start_s > 0 else ()
-    return LinkView(pictures, _charts(curves, plan, hop, (start_s, None)), calibration, queues, activity=activity)
+    return LinkView(
+        pictures,
+        _charts(curves, plan, hop, (start_s, None)),
+        calibration,
+        queues,
+        activity=activity,
+    )
 
 
-def _charts(curves: Curves, plan: Plan, hop: str, span: tuple[float, float | None]) -> tuple[Chart, ...]:
+def _charts(
+    curves: Curves, plan: Plan, hop: str, span: tuple[float, float | None]
+) -> tuple[Chart, ...]:
     def cut(points: Points) -> Points:
         start, end = span
-        return [(t - start, value) for t, value in points if t >= start and (end is None or t < end)]
+        return [
+            (t - start, value) for t, value in points if t >= start and (end is None or t < end)
+        ]
 
-    directions = TERRESTRIAL if hop == path_picture.TERRESTRIAL else SATELLITE if hop == PATH else (hop,)
+    directions = (
+        TERRESTRIAL if hop == path_picture.TERRESTRIAL else SATELLITE if hop == PATH else (hop,)
+    )
     names = {direction: direction.replace("_", " ") for direction in directions}
     bounded = directions[0]
     rates = [(f"{names[each]} link", cut(curves.rate_mbps(each))) for each in directions]
@@ -90,7 +110,12 @@ def _charts(curves: Curves, plan: Plan, hop: str, span: tuple[float, float | Non
     queue_title = "Forward link queue" if hop == PATH else "Queue"
     names = {each: "queue" if len(queued) == 1 else names[each] for each in queued}
     charts.append(
-        chart(queue_title, "kB", [(names[each], cut(curves.queue_kb(each))) for each in queued], colours=(3, 4))
+        chart(
+            queue_title,
+            "kB",
+            [(names[each], cut(curves.queue_kb(each))) for each in queued],
+            colours=(3, 4),
+        )
     )
     if hop != PATH:
         missing = [(each.replace("_", " "), cut(curves.missing(each))) for each in directions]
@@ -99,7 +124,9 @@ def _charts(curves: Curves, plan: Plan, hop: str, span: tuple[float, float | Non
         level = cut(curves.points(hop, lambda counts: counts.es_n0_db))
         needed = cut(curves.points(hop, lambda counts: counts.threshold_db))
         if level:
-            charts.append(chart("Es/N0", "dB", [("Es/N0", level)], ("needed by the MODCOD", needed)))
+            charts.append(
+                chart("Es/N0", "dB", [("Es/N0", level)], ("needed by the MODCOD", needed))
+            )
     return tuple(charts)
 
 
@@ -108,14 +135,28 @@ def overlaid(runs: Sequence[tuple[str, int, Curves, float | None]]) -> tuple[Cha
 
     def of(value: Callable[[Curves], Points]) -> list[tuple[str, Points]]:
         return [
-            (name, [(t - (start_s or 0.0), amount) for t, amount in value(curves) if t >= (start_s or 0.0)])
+            (
+                name,
+                [
+                    (t - (start_s or 0.0), amount)
+                    for t, amount in value(curves)
+                    if t >= (start_s or 0.0)
+                ],
+            )
             for name, _, curves, start_s in runs
         ]
 
     colours = [colour for _, colour, _, _ in runs]
     return (
-        chart("Forward link goodput", "Mbit/s", of(lambda curves: curves.rate_mbps(FORWARD)), colours=colours),
-        chart("Forward link queue", "kB", of(lambda curves: curves.queue_kb(FORWARD)), colours=colours),
+        chart(
+            "Forward link goodput",
+            "Mbit/s",
+            of(lambda curves: curves.rate_mbps(FORWARD)),
+            colours=colours,
+        ),
+        chart(
+            "Forward link queue", "kB", of(lambda curves: curves.queue_kb(FORWARD)), colours=colours
+        ),
     )
 
 
@@ -169,7 +210,11 @@ def time_left(earlier: EarlierRuns, instance: Instance, now: float) -> str:
         requested = float(instance.request.arguments["duration"])
     except (KeyError, ValueError):
         return ""
-    return f"at least {_span(requested - elapsed)} left of the requested {requested:g} s" if requested > elapsed else ""
+    return (
+        f"at least {_span(requested - elapsed)} left of the requested {requested:g} s"
+        if requested > elapsed
+        else ""
+    )
 
 
 def _equal(queue: Queue, instance: Instance) -> Sequence[Instance]:

@@ -52,22 +52,34 @@ class Page(APIRoute):
                 return _to_login(request)
             except ApiError as error:
                 message = error.body.get("error") or error.body.get("msg") or ""
-                if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables of its database
-                    message = "There is no such page, scenario, run or report. It may have been removed."
+                if (
+                    error.status == HTTPStatus.NOT_FOUND
+                ):  # OpenBACH's words name tables of its database
+                    message = (
+                        "There is no such page, scenario, run or report. It may have been removed."
+                    )
                 return problem(request, error.status, str(message))
             except RequestValidationError as error:
                 places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())
-                return problem(request, HTTPStatus.BAD_REQUEST, f"Invalid values in the address: {places}")
+                return problem(
+                    request, HTTPStatus.BAD_REQUEST, f"Invalid values in the address: {places}"
+                )
             except HTTPException as error:
                 return problem(request, error.status_code, str(error.detail))
 
         return answer
 
 
-def render(request: Request, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> HTMLResponse:
+def render(
+    request: Request, template: str, status: int = HTTPStatus.OK, /, **values: Any
+) -> HTMLResponse:
     """Return a page. Every template has `user`, `path` and `can_launch`."""
     user = user_of(request)
-    known = {"user": user, "path": request.url.path, "can_launch": user is not None and user.role >= Role.RUNNER}
+    known = {
+        "user": user,
+        "path": request.url.path,
+        "can_launch": user is not None and user.role >= Role.RUNNER,
+    }
     text = _TEMPLATES.get_template(template).render({**known, **values})
     return HTMLResponse(text, status, {"content-security-policy": POLICY})
 
@@ -82,7 +94,9 @@ def words_of(error: ApiError) -> str:
     details = error.body.get("error_message") or error.body.get("faults") or []
     if isinstance(details, dict):
         details = [f"{name}: {value}" for name, value in details.items()]
-    return "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])
+    return "; ".join(
+        [str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))]
+    )
 
 
 def report(text: str) -> Response:
@@ -100,7 +114,11 @@ def see(path: str) -> RedirectResponse:
 
 def own_path(text: str) -> str:
     """Return the path below `/ui` to which a log-in redirects; `/` for a path that is not one of the pages."""
-    return text.removeprefix(PAGES) if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text) else "/"
+    return (
+        text.removeprefix(PAGES)
+        if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text)
+        else "/"
+    )
 
 
 def viewer(request: Request) -> User:
@@ -121,7 +139,11 @@ def _printable(value: object) -> object:
 
 
 def _when(unix_s: float | None) -> str:
-    return "" if unix_s is None else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return (
+        ""
+        if unix_s is None
+        else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
 
 
 def _span(seconds: float | None) -> str:
@@ -133,7 +155,13 @@ def _span(seconds: float | None) -> str:
 
 def _amount(size: int) -> str:
     """Write a number of bytes with its unit."""
-    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.1f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
+    return (
+        f"{size} bytes"
+        if size < 1000
+        else f"{size / 1e3:.1f} kB"
+        if size < 1_000_000
+        else f"{size / 1e6:.1f} MB"
+    )
 
 
 def _environment() -> jinja2.Environment:

@@ -27,10 +27,18 @@ MOST_LINES = 4
 
 _WIDE_NODES = ((56, 100), (186, 100), (316, 100), (490, 34), (664, 100), (794, 100), (1024, 100))
 _WIDE_BOXES = {PATH: (12, 150), RETURN: (279, 150), FORWARD: (546, 150), TERRESTRIAL: (813, 150)}
-_WIDE_LEADERS = {RETURN: (403, 67, 403, 150), FORWARD: (577, 67, 577, 150), TERRESTRIAL: (909, 100, 909, 150)}
+_WIDE_LEADERS = {
+    RETURN: (403, 67, 403, 150),
+    FORWARD: (577, 67, 577, 150),
+    TERRESTRIAL: (909, 100, 909, 150),
+}
 _TALL_NODES = ((50, 30), (50, 92), (50, 154), (50, 262), (50, 370), (50, 432), (50, 556))
 _TALL_BOXES = {PATH: (116, 14), RETURN: (116, 146), FORWARD: (116, 270), TERRESTRIAL: (116, 440)}
-_TALL_LEADERS = {RETURN: (50, 208, 116, 208), FORWARD: (50, 316, 116, 316), TERRESTRIAL: (50, 494, 116, 494)}
+_TALL_LEADERS = {
+    RETURN: (50, 208, 116, 208),
+    FORWARD: (50, 316, 116, 316),
+    TERRESTRIAL: (50, 494, 116, 494),
+}
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,9 @@ class Figures:
 def pictures(figures: Figures) -> tuple[Picture, Picture]:
     """Return the picture for wide and for narrow pages."""
     texts = {hop: _texts(figures, hop) for hop in (PATH, RETURN, FORWARD, TERRESTRIAL)}
-    names = [(_node_name(name, figures.curves.terminals), figures.activity.cpu(name)) for name in NODES]
+    names = [
+        (_node_name(name, figures.curves.terminals), figures.activity.cpu(name)) for name in NODES
+    ]
     return (
         _picture("wide", (1080, 278), names, texts, (_WIDE_NODES, _WIDE_BOXES, _WIDE_LEADERS)),
         _picture("tall", (382, 588), names, texts, (_TALL_NODES, _TALL_BOXES, _TALL_LEADERS)),
@@ -126,10 +136,16 @@ def _picture(
     size: tuple[int, int],
     names: list[tuple[str, str]],
     texts: Mapping[str, tuple[str, tuple[str, ...], float | None]],
-    layout: tuple[tuple[tuple[int, int], ...], Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int, int, int]]],
+    layout: tuple[
+        tuple[tuple[int, int], ...],
+        Mapping[str, tuple[int, int]],
+        Mapping[str, tuple[int, int, int, int]],
+    ],
 ) -> Picture:
     centres, corners, leaders = layout
-    nodes = tuple(Node(name, *centre, cpu) for (name, cpu), centre in zip(names, centres, strict=True))
+    nodes = tuple(
+        Node(name, *centre, cpu) for (name, cpu), centre in zip(names, centres, strict=True)
+    )
     boxes = tuple(Box(hop, *texts[hop], *corners[hop], leaders.get(hop)) for hop in corners)
     return Picture(place, *size, nodes, boxes)
 

@@ -58,9 +58,19 @@ class Listed:
     @property
     def words(self) -> str:
         """Return what a filter looks at."""
-        values = [f"{name}={value}" for name, value in (*self.arguments.items(), *self.link.items())]
+        values = [
+            f"{name}={value}" for name, value in (*self.arguments.items(), *self.link.items())
+        ]
         run_id = self.folder.name if self.folder else ""
-        parts = (self.scenario, self.number, self.status, self.user, self.mark.note, run_id, *values)
+        parts = (
+            self.scenario,
+            self.number,
+            self.status,
+            self.user,
+            self.mark.note,
+            run_id,
+            *values,
+        )
         return " ".join(parts).lower()
 
 
@@ -72,14 +82,20 @@ def all_runs(context: Context, user: User) -> list[Listed]:
         for instance in context.queue.instances()
         if access.may_see(context, user, instance)
     ]
-    found += [run for folder in other_folders(context, user) if (run := of_folder(folder)) is not None]
+    found += [
+        run for folder in other_folders(context, user) if (run := of_folder(folder)) is not None
+    ]
     return sorted(found, key=lambda run: (not run.mark.pinned, -run.launched))
 
 
 def matching(runs: Sequence[Listed], text: str, status: str) -> list[Listed]:
     """Return the runs that have every word of a text, and the status; '' matches all."""
     words = text.lower().split()
-    return [run for run in runs if (not status or run.status == status) and all(word in run.words for word in words)]
+    return [
+        run
+        for run in runs
+        if (not status or run.status == status) and all(word in run.words for word in words)
+    ]
 
 
 def of_instance(context: Context, instance: Instance, mark: Mark, now: float) -> Listed:
@@ -94,7 +110,10 @@ def of_instance(context: Context, instance: Instance, mark: Mark, now: float) ->
         status=str(instance.status),
         tone=run_pages.TONES.get(instance.status, "bad"),
         arguments=instance.request.arguments,
-        link={name: _text(value) for name, value in {"profile": link.profile, **changed(instance)}.items()},
+        link={
+            name: _text(value)
+            for name, value in {"profile": link.profile, **changed(instance)}.items()
+        },
         user=instance.user,
         launched=instance.launched,
         elapsed=(instance.stopped or now) - instance.launched,
@@ -122,7 +141,9 @@ def other_folders(context: Context, user: User) -> list[Path]:
     if place is None or project is None or not access.may_use(user, project):
         return []
     try:
-        names = sorted((name.name for name in place.iterdir() if _RUN_ID.fullmatch(name.name)), reverse=True)
+        names = sorted(
+            (name.name for name in place.iterdir() if _RUN_ID.fullmatch(name.name)), reverse=True
+        )
     except OSError:
         return []
     folders = (place / name for name in names[:MOST_OTHERS])
@@ -236,7 +257,9 @@ def key_figures(rows: Sequence[Row]) -> tuple[str, ...]:
         several = f" in {len(goodputs)} transfers" if len(goodputs) > 1 else ""
         found.append(f"{sum(goodputs) / 1e6:.3g} Mbit/s{several}")
     loads = [page for page in read.page_figures(rows) if page.metric == "page_load_time_ms"]
-    found += [f"{page.kind} page {page.median / 1000:.3g} s" for page in loads if page.median is not None]
+    found += [
+        f"{page.kind} page {page.median / 1000:.3g} s" for page in loads if page.median is not None
+    ]
     found += [text for row in rows if (text := _quality(row))]
     failed = len(read.failures(rows))
     bad = [f"{failed} failed or cut off"] if failed else []

@@ -55,7 +55,11 @@ def files(context: Context, folder: Path | None, run_id: str | None) -> dict[str
     place = folder.resolve() / "raw" / "logs" if folder else None
     if place is not None and place.is_dir():
         names = sorted((path.name for path in place.iterdir()), key=_order)
-        found |= {name: place / name for name in names if _NAME.fullmatch(name) and is_stored(place / name, place)}
+        found |= {
+            name: place / name
+            for name in names
+            if _NAME.fullmatch(name) and is_stored(place / name, place)
+        }
     return found
 
 
@@ -67,12 +71,16 @@ def _order(name: str) -> tuple[bool, int, str]:
 
 def logs(found: Mapping[str, Path], instance: Instance | None = None) -> Logs:
     """Return the ends of logs that are not empty."""
-    owners = {f"{job['job']}-{job['id']}.log": job for job in job_progress(instance)} if instance else {}
+    owners = (
+        {f"{job['job']}-{job['id']}.log": job for job in job_progress(instance)} if instance else {}
+    )
     shown = []
     for name, path in found.items():
         job = owners.get(name)
         title = f"{job['job']} on {job['entity']}" if job else name.removesuffix(".log")
-        log = read(name, title, path, is_notable=job is not None and job["status"] == JobStatus.ERROR)
+        log = read(
+            name, title, path, is_notable=job is not None and job["status"] == JobStatus.ERROR
+        )
         if log is not None and log.size:
             shown.append(log)
     return Logs(tuple(shown[:MOST_LOGS]), len(shown[MOST_LOGS:]))
@@ -91,7 +99,9 @@ def read(name: str, title: str, path: Path, *, is_notable: bool = False) -> Log 
     if size > TAIL_BYTES and len(lines) > 1:
         lines = lines[1:]  # the first may be half a line
     tail = lines[-TAIL_LINES:]
-    return Log(name, title, size, "\n".join(tail), size > TAIL_BYTES or len(lines) > TAIL_LINES, is_notable)
+    return Log(
+        name, title, size, "\n".join(tail), size > TAIL_BYTES or len(lines) > TAIL_LINES, is_notable
+    )
 
 
 def attachment(found: Mapping[str, Path], name: str) -> Response:

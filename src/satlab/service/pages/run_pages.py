@@ -63,12 +63,18 @@ def folder_of(context: Context, instance: Instance) -> Path | None:
 def phase(instance: Instance, ahead: int) -> str:
     """Return the state as a short phrase. `ahead`: number of earlier instances that run or wait."""
     if instance.status is ScenarioStatus.SCHEDULING:
-        return f"Waiting for {ahead} earlier run{'s' if ahead > 1 else ''}" if ahead else "Next in the queue"
+        return (
+            f"Waiting for {ahead} earlier run{'s' if ahead > 1 else ''}"
+            if ahead
+            else "Next in the queue"
+        )
     if instance.status is ScenarioStatus.RUNNING:
         if instance.stop_requested:
             return "Stopping"
         return PHASES.get(str((instance.progress or {}).get("phase")), PHASES["preparing"])
-    return instance.reason or ("Completed without errors" if instance.status is ScenarioStatus.FINISHED_OK else "Ended")
+    return instance.reason or (
+        "Completed without errors" if instance.status is ScenarioStatus.FINISHED_OK else "Ended"
+    )
 
 
 def steps(instance: Instance, now: float) -> list[FunctionRow]:
@@ -81,7 +87,13 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Functio
     for function in scenario["functions"]:
         job, below = function["job"], function["scenario"]
         started = job or below
-        what = f"{job['job']} on {job['entity']}" if job else f"scenario {below['scenario']}" if below else ""
+        what = (
+            f"{job['job']} on {job['entity']}"
+            if job
+            else f"scenario {below['scenario']}"
+            if below
+            else ""
+        )
         status = started["status"] if started else function["status"]
         seconds = None
         if started and started["start_unix_s"] is not None:
@@ -98,7 +110,10 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Functio
 def results(folders: Sequence[Path], title: str) -> View | None:
     """Read the results of runs as the report shows them; None if one of the folders has none."""
     try:
-        return View(title, [_read(folder, (folder / "manifest.json").stat().st_mtime_ns) for folder in folders])
+        return View(
+            title,
+            [_read(folder, (folder / "manifest.json").stat().st_mtime_ns) for folder in folders],
+        )
     except (collect.RunFolderError, HostError, OSError):
         return None
 

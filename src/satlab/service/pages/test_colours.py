@@ -20,7 +20,9 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-TEXTS = [(text, ground) for text in ("text", "muted", "link", "bad") for ground in ("bg", "card", "grid")]
+TEXTS = [
+    (text, ground) for text in ("text", "muted", "link", "bad") for ground in ("bg", "card", "grid")
+]
 TEXTS += [("good", "good-bg"), ("bad", "bad-bg"), ("good", "card")]
 LINES = [(curve, "card") for curve in ("c1", "c2", "c3", "c4", "c5", "c6")] + [("muted", "bg")]
 

@@ -18,9 +18,13 @@ def ping(context: Context) -> dict[str, Any]:
     return dict(context.catalog.scenarios("satlab")["ping"])
 
 
-def test_p352_a_changed_scenario_is_stored_as_a_new_version(runner: TestClient, context: Context) -> None:
+def test_p352_a_changed_scenario_is_stored_as_a_new_version(
+    runner: TestClient, context: Context
+) -> None:
     page = runner.get(f"/ui{EDIT}").text
-    shown = html.unescape(page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0])
+    shown = html.unescape(
+        page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0]
+    )
     assert json.loads(shown) == ping(context)
     before = len(context.catalog.versions("satlab", "ping"))
     answer = post(runner, EDIT, document=json.dumps(ping(context) | {"description": "<b>mine"}))
@@ -30,7 +34,9 @@ def test_p352_a_changed_scenario_is_stored_as_a_new_version(runner: TestClient, 
     assert "<b>mine" not in runner.get(f"/ui{EDIT}").text
 
 
-def test_p352_another_name_makes_another_scenario_unless_it_is_taken(runner: TestClient, context: Context) -> None:
+def test_p352_another_name_makes_another_scenario_unless_it_is_taken(
+    runner: TestClient, context: Context
+) -> None:
     copy = json.dumps(ping(context) | {"name": "ping-mine"})
     assert post(runner, EDIT, document=copy).headers["location"] == "/ui/scenarios/satlab/ping-mine"
     assert "ping-mine" in context.catalog.scenarios("satlab")
@@ -41,7 +47,14 @@ def test_p352_another_name_makes_another_scenario_unless_it_is_taken(runner: Tes
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "x", "nothing": {}}}]}, "malformed"),
+        (
+            {
+                "openbach_functions": [
+                    {"id": 1, "start_job_instance": {"entity_name": "x", "nothing": {}}}
+                ]
+            },
+            "malformed",
+        ),
         ({"name": "../up"}, "name of a file"),
         ({"name": 7}, "name"),
     ],
@@ -60,7 +73,9 @@ def test_p352_what_is_wrong_is_shown_and_not_stored(
 
 
 @pytest.mark.parametrize("document", ["", "[]", "{", '{"name": NaN}', "[" * 100_000])
-def test_p352_what_is_not_a_scenario_is_refused(document: str, runner: TestClient, context: Context) -> None:
+def test_p352_what_is_not_a_scenario_is_refused(
+    document: str, runner: TestClient, context: Context
+) -> None:
     before = ping(context)
     assert post(runner, EDIT, document=document).status_code == 400
     assert ping(context) == before
@@ -80,12 +95,16 @@ def test_p352_a_file_is_uploaded_as_a_new_scenario(runner: TestClient, context: 
     answer = upload(runner, json.dumps(ping(context) | {"name": "mine"}).encode())
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/scenarios/satlab/mine")
     assert context.catalog.scenarios("satlab")["mine"]["name"] == "mine"
-    again = upload(runner, json.dumps(ping(context) | {"name": "mine", "description": "another"}).encode())
+    again = upload(
+        runner, json.dumps(ping(context) | {"name": "mine", "description": "another"}).encode()
+    )
     assert again.status_code == 409 and "existing Scenario" in text_of(again.text)
     assert context.catalog.scenarios("satlab")["mine"]["description"] != "another"
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b'{"name": "../up"}', b" " * (2 << 20)])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b"\xff\xfe", b'{"name": "../up"}', b" " * (2 << 20)]
+)
 def test_p352_what_is_wrong_with_a_file_is_shown_and_not_stored(
     content: bytes, runner: TestClient, context: Context
 ) -> None:
@@ -97,9 +116,13 @@ def test_p352_what_is_wrong_with_a_file_is_shown_and_not_stored(
 
 def test_p352_a_form_without_a_file_is_refused(runner: TestClient) -> None:
     assert post(runner, UPLOAD, file="{}").status_code == 400
-    answer = runner.post(f"/ui{UPLOAD}", files={"file": ("a", b"{}"), "b": ("b", b"{}")}, headers=ORIGIN)
+    answer = runner.post(
+        f"/ui{UPLOAD}", files={"file": ("a", b"{}"), "b": ("b", b"{}")}, headers=ORIGIN
+    )
     assert answer.status_code == 400
-    assert runner.post(f"/ui{UPLOAD}", files={"file": ("a", b"{}")}).status_code == 403  # of another origin
+    assert (
+        runner.post(f"/ui{UPLOAD}", files={"file": ("a", b"{}")}).status_code == 403
+    )  # of another origin
 
 
 def test_p352_viewers_and_strangers_edit_nothing(viewer: TestClient, anonymous: TestClient) -> None:

@@ -12,7 +12,9 @@ from satlab.service.pages import forms
 from satlab.service.pages.forms import Field, Form, form_of, read
 
 JOBS = load_jobs(paths.JOBS)
-SCENARIOS: dict[str, dict[str, Any]] = {p.stem: json.loads(p.read_text()) for p in paths.SCENARIOS.glob("*.json")}
+SCENARIOS: dict[str, dict[str, Any]] = {
+    p.stem: json.loads(p.read_text()) for p in paths.SCENARIOS.glob("*.json")
+}
 
 
 def form(name: str) -> Form:
@@ -59,11 +61,15 @@ def test_every_shipped_scenario_has_a_form_that_can_be_sent(name: str) -> None:
 def test_the_link_has_a_field_for_each_option_that_the_root_helper_takes() -> None:
     made = form("page_load")
     assert [field.name for field in made.link] == [option.name for option in options_of(RunLink)]
-    delay, ecn, queue = (field_of(made, f"link.{name}") for name in ("terrestrial_delay_ms", "ecn", "queue_bdp"))
+    delay, ecn, queue = (
+        field_of(made, f"link.{name}") for name in ("terrestrial_delay_ms", "ecn", "queue_bdp")
+    )
     assert (delay.kind, delay.unit, delay.value) == ("number", "ms", "")
     assert delay.help.endswith("; 0 to 10000.")
     assert (ecn.choices, ecn.value, queue.value) == (("no", "yes"), "no", "1.2")
-    filled_in = filled(made, argument__protocol="h1", link__aqm="codel", link__ecn="yes", link__jitter_ms="2.5")
+    filled_in = filled(
+        made, argument__protocol="h1", link__aqm="codel", link__ecn="yes", link__jitter_ms="2.5"
+    )
     link = read(made, filled_in).link
     assert link is not None
     assert link.model_dump(exclude_defaults=True) == {"aqm": "codel", "ecn": True, "jitter_ms": 2.5}
@@ -81,7 +87,9 @@ def test_terminals_and_ip_versions_can_be_chosen() -> None:
 
 def test_only_constants_that_were_changed_are_sent() -> None:
     made = form("page_load")
-    request = read(made, filled(made, argument__protocol="h3", constant__runs="5", constant__page=""))
+    request = read(
+        made, filled(made, argument__protocol="h3", constant__runs="5", constant__page="")
+    )
     assert (request.arguments, request.constants) == ({"protocol": "h3"}, {"runs": "5"})
 
 
@@ -115,14 +123,26 @@ def test_each_fault_stands_at_its_field(change: dict[str, str], place: str) -> N
 
 def test_every_fault_is_reported_at_once() -> None:
     made = form("page_load")
-    assert len(read(made, filled(made, argument__protocol="", constant__runs="x", link__loss="2")).faults) == 3
+    assert (
+        len(
+            read(
+                made, filled(made, argument__protocol="", constant__runs="x", link__loss="2")
+            ).faults
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
     "functions", [None, {}, [None], [{"start_job_instance": 1}], [{"start_job_instance": {"a": 1}}]]
 )
 def test_any_document_has_a_form(functions: object) -> None:
-    document = {"name": "a", "arguments": {"x": "y"}, "constants": [], "openbach_functions": functions}
+    document = {
+        "name": "a",
+        "arguments": {"x": "y"},
+        "constants": [],
+        "openbach_functions": functions,
+    }
     made = form_of(document, {}, JOBS, paths.PROFILES)
     assert [field.id for field in made.arguments] == ["argument.x"]
 

@@ -16,23 +16,44 @@ SAMPLE: dict[str, Any] = {
     "programs": [{"node": "client", "program": "chromium", "processes": 9, "cpu_percent": 70.0}],
     "flows": [
         {
-            "node": "server", "source": "kernel", "local": "198.18.4.2:443", "peer": "198.18.1.2:40000",
-            "algorithm": "bbr", "cwnd_bytes": 1_234_500, "rtt_ms": 601.2, "in_flight_bytes": 1_080_400,
+            "node": "server",
+            "source": "kernel",
+            "local": "198.18.4.2:443",
+            "peer": "198.18.1.2:40000",
+            "algorithm": "bbr",
+            "cwnd_bytes": 1_234_500,
+            "rtt_ms": 601.2,
+            "in_flight_bytes": 1_080_400,
             "acked_bytes": 2_550_000,
         },
         {
-            "node": "proxy-gw", "source": "satpep", "local": "", "peer": "client side of connection 1",
-            "algorithm": "", "cwnd_bytes": 12_000, "rtt_ms": 580.4, "in_flight_bytes": None, "acked_bytes": None,
+            "node": "proxy-gw",
+            "source": "satpep",
+            "local": "",
+            "peer": "client side of connection 1",
+            "algorithm": "",
+            "cwnd_bytes": 12_000,
+            "rtt_ms": 580.4,
+            "in_flight_bytes": None,
+            "acked_bytes": None,
         },
     ],
-}  # fmt: skip
+}
 
 
 def test_p318_flows_and_programs_have_a_line_each() -> None:
     found = live_activity.of({"activity": SAMPLE}, ended=False)
     assert found.flows.rows[0] == (
-        "server", "kernel", "198.18.4.2:443", "198.18.1.2:40000", "bbr", "1,234", "601", "1,080", "2.5",
-    )  # fmt: skip
+        "server",
+        "kernel",
+        "198.18.4.2:443",
+        "198.18.1.2:40000",
+        "bbr",
+        "1,234",
+        "601",
+        "1,080",
+        "2.5",
+    )
     assert found.programs.rows == (("client", "chromium", "9", "70.0"),)
     for table in (found.flows, found.programs):
         assert all(len(row) == len(table.columns) for row in table.rows)
@@ -41,14 +62,26 @@ def test_p318_flows_and_programs_have_a_line_each() -> None:
 def test_p348_what_a_source_does_not_say_is_shown_as_unknown() -> None:
     found = live_activity.of({"activity": SAMPLE}, ended=False)
     assert found.flows.rows[1] == (
-        "proxy-gw", "satpep", UNKNOWN, "client side of connection 1", UNKNOWN, "12", "580", UNKNOWN, UNKNOWN,
-    )  # fmt: skip
+        "proxy-gw",
+        "satpep",
+        UNKNOWN,
+        "client side of connection 1",
+        UNKNOWN,
+        "12",
+        "580",
+        UNKNOWN,
+        UNKNOWN,
+    )
     assert found.windows == ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB")
 
 
 def test_a_node_of_the_picture_has_the_cpu_time_of_its_programs_and_of_all_terminals() -> None:
     found = live_activity.of({"activity": SAMPLE}, ended=False)
-    assert (found.cpu("client"), found.cpu("Proxy-ST"), found.cpu("ST")) == ("CPU 90 %", "CPU 0 %", "")
+    assert (found.cpu("client"), found.cpu("Proxy-ST"), found.cpu("ST")) == (
+        "CPU 90 %",
+        "CPU 0 %",
+        "",
+    )
 
 
 def test_before_a_sample_and_after_the_end_there_is_nothing() -> None:

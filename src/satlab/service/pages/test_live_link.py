@@ -26,7 +26,9 @@ def test_samples_become_rates_and_the_largest_queue() -> None:
     curves = Curves()
     curves.add({"type": "header"})
     for number in range(20):
-        curves.add(sample(number / 10 + 0.01, forward=125_000, back=1250, queue=1000 * (number % 5)))
+        curves.add(
+            sample(number / 10 + 0.01, forward=125_000, back=1250, queue=1000 * (number % 5))
+        )
     assert curves.rate_mbps("forward") == [(0.25, 10.0), (0.75, 10.0), (1.25, 10.0)]
     assert curves.rate_mbps("return")[0][1] == pytest.approx(0.1)
     assert curves.queue_kb()[0] == (0.25, 4.0)
@@ -45,7 +47,9 @@ def test_bins_stay_few_and_no_byte_is_lost(samples: list[tuple[float, int]]) -> 
     for second, size in samples:
         curves.add(sample(second, forward=size))
     assert len(curves._bins) <= MAX_BINS
-    assert sum(each["forward"].bytes for each in curves._bins.values()) == sum(size for _, size in samples)
+    assert sum(each["forward"].bytes for each in curves._bins.values()) == sum(
+        size for _, size in samples
+    )
 
 
 def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
@@ -56,7 +60,9 @@ def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
     assert watcher.curves(tmp_path).start_unix_s == 1000
     with path.open("a") as file:
         file.write(json.dumps(sample(0.6, 100))[10:] + "\n" + json.dumps(sample(1.2)) + "\n")
-    assert [value for _, value in watcher.curves(tmp_path).rate_mbps("forward")] == pytest.approx([0.0016, 0.0016])
+    assert [value for _, value in watcher.curves(tmp_path).rate_mbps("forward")] == pytest.approx(
+        [0.0016, 0.0016]
+    )
     for number in range(MAX_RUNS + 5):
         watcher.curves(tmp_path / str(number))
     assert len(watcher._runs) == MAX_RUNS
@@ -65,16 +71,30 @@ def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
 def test_a_sum_is_over_the_time_asked_for_and_ends_with_the_last_modcod() -> None:
     curves = Curves()
     for number in range(40):
-        counts = {"out_bytes": 1000, "queue_bytes": 10 * number, "lost_packets": 1, "dropped_packets": 2}
-        figures = {**counts, "modcod_id": 1 if number < 20 else 4, "es_n0_db": -1.5, "threshold_db": -2.35}
+        counts = {
+            "out_bytes": 1000,
+            "queue_bytes": 10 * number,
+            "lost_packets": 1,
+            "dropped_packets": 2,
+        }
+        figures = {
+            **counts,
+            "modcod_id": 1 if number < 20 else 4,
+            "es_n0_db": -1.5,
+            "threshold_db": -2.35,
+        }
         curves.add(sample(number / 10) | {"forward": figures, "terrestrial_down": None})
     whole, seconds = curves.total("forward", 0.0)
-    assert (whole.bytes, whole.lost, whole.dropped, seconds) == (35_000, 35, 70, 3.5), "the last bin is not complete"
+    assert (whole.bytes, whole.lost, whole.dropped, seconds) == (35_000, 35, 70, 3.5), (
+        "the last bin is not complete"
+    )
     late, seconds = curves.total("forward", 2.0)
     assert (late.bytes, late.queue, late.modcod_id, seconds) == (15_000, 340, 4, 1.5)
     assert curves.last("forward")[0].lost == 5
     assert curves.missing("forward")[0] == (0.25, 30.0)
-    assert [value for _, value in curves.points("forward", lambda one: one.modcod_id)] == [1] * 4 + [4] * 3
+    assert [value for _, value in curves.points("forward", lambda one: one.modcod_id)] == [
+        1
+    ] * 4 + [4] * 3
     assert curves.measured == {"forward", "return"}
 
 
@@ -84,7 +104,9 @@ LEVELS = st.lists(st.tuples(st.floats(0, 1e4), st.floats(-20, 20)), max_size=20)
 
 @given(VALUES, VALUES)
 @example([], [(0.0, 5e-324)])
-def test_every_point_lies_in_the_plot(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> None:
+def test_every_point_lies_in_the_plot(
+    one: list[tuple[float, float]], two: list[tuple[float, float]]
+) -> None:
     made = chart("t", "u", [("one", one), ("two", two)])
     assert points_lie_in_the_plot(made)
     assert 2 <= len(made.y_ticks) <= 6

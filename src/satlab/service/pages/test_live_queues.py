@@ -17,7 +17,13 @@ from satlab.service.pages.test_path_picture import counters
 
 
 def figures(**values: Any) -> dict[str, Any]:
-    return {"rate_bps": 1e6, "queue_bytes": 3000, "queue_p50_ms": 1.25, "queue_p99_ms": None, **values}
+    return {
+        "rate_bps": 1e6,
+        "queue_bytes": 3000,
+        "queue_p50_ms": 1.25,
+        "queue_p99_ms": None,
+        **values,
+    }
 
 
 def sample(forward: dict[str, Any] | None, back: dict[str, Any] | None) -> dict[str, Any]:
@@ -33,9 +39,12 @@ def test_p302_terminals_and_fifos_have_a_line_each() -> None:
         queues.add(sample(figures(terminals=of, dropped_packets=3), back))
     rows = queues.rows()
     assert [row[:3] for row in rows] == [
-        ("forward", "all", "all"), ("forward", "1", "all"), ("forward", "2", "all"), ("forward", "2", "EF"),
+        ("forward", "all", "all"),
+        ("forward", "1", "all"),
+        ("forward", "2", "all"),
+        ("forward", "2", "EF"),
         ("return", "all", "all"),
-    ]  # fmt: skip
+    ]
     assert rows[2][3:] == ("1.00", "3.0", "1.2", "", "", "0", "4", "", "", "")
     assert rows[3][3:] == ("", "0.5", "2.0", "", "", "6", "", "", "", "")
     assert rows[4][-3:] == ("4", "20", "15")
@@ -81,9 +90,16 @@ def test_p302_the_page_of_a_run_has_the_table_while_it_runs(
         {"fifo": name, "queue_bytes": 145_000, "queue_p95_ms": 1234.5, "dropped_packets": 3}
         for name in ("EF", "BE", "<b>x")
     ]
-    terminals = [counters(**figures(terminal=1)), counters(**figures(terminal=2, fifos=fifos, modcod_id=4))]
+    terminals = [
+        counters(**figures(terminal=1)),
+        counters(**figures(terminal=2, fifos=fifos, modcod_id=4)),
+    ]
     back = counters(**figures(slots_requested=4, slots_assigned=20, frames=15))
-    line = {**sample(counters(**figures(terminals=terminals)), back), "terrestrial_down": None, "terrestrial_up": None}
+    line = {
+        **sample(counters(**figures(terminals=terminals)), back),
+        "terrestrial_down": None,
+        "terrestrial_up": None,
+    }
     path.write_text(json.dumps(line) + "\n")
     page = runner.get(f"/ui/runs/{number}").text
     if folder := os.environ.get("SATLAB_PICTURES"):

@@ -41,7 +41,13 @@ def text_of(page: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", " ", page))
 
 
-def ended(context: Context, helper: FakeHelper, number: int, exit_status: int = 0, folder: Path | None = None) -> None:
+def ended(
+    context: Context,
+    helper: FakeHelper,
+    number: int,
+    exit_status: int = 0,
+    folder: Path | None = None,
+) -> None:
     """Carry an instance to its end; its run folder is a copy of `folder`."""
     context.queue.step()
     instance = context.queue.find(number)
@@ -56,7 +62,9 @@ def ended(context: Context, helper: FakeHelper, number: int, exit_status: int = 
 # --- who sees what --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/runs", "/runs/1", "/scenarios/satlab/ping", "/account", "/compare"])
+@pytest.mark.parametrize(
+    "path", ["/", "/runs", "/runs/1", "/scenarios/satlab/ping", "/account", "/compare"]
+)
 def test_strangers_are_led_to_the_login(anonymous: TestClient, path: str) -> None:
     answer = anonymous.get(f"/ui{path}", follow_redirects=False)
     assert answer.status_code == 303
@@ -71,10 +79,22 @@ def test_the_root_leads_to_the_pages(anonymous: TestClient) -> None:
     ("back", "place"),
     [
         ("/ui/runs/7", "/ui/runs/7"),
-        *[(b, "/ui/") for b in ("", "//evil.example", "https://evil.example/ui/", "/ui/../x?y", "/ui//evil", "/uix")],
+        *[
+            (b, "/ui/")
+            for b in (
+                "",
+                "//evil.example",
+                "https://evil.example/ui/",
+                "/ui/../x?y",
+                "/ui//evil",
+                "/uix",
+            )
+        ],
     ],
 )
-def test_t01_a_login_leads_back_to_pages_of_ours_alone(anonymous: TestClient, back: str, place: str) -> None:
+def test_t01_a_login_leads_back_to_pages_of_ours_alone(
+    anonymous: TestClient, back: str, place: str
+) -> None:
     answer = post(anonymous, "/login", login="viewer", password=PASSWORD, back=back)
     assert (answer.status_code, answer.headers["location"]) == (303, place)
     cookie = answer.headers["set-cookie"].lower()
@@ -99,14 +119,26 @@ def test_logging_out_ends_the_session(viewer: TestClient) -> None:
     assert viewer.get("/ui/", follow_redirects=False).status_code == 303
 
 
-def test_the_first_token_opens_and_a_password_can_be_set(anonymous: TestClient, context: Context, app: Any) -> None:
+def test_the_first_token_opens_and_a_password_can_be_set(
+    anonymous: TestClient, context: Context, app: Any
+) -> None:
     context.accounts.remove("admin")
-    assert post(anonymous, "/login", login="admin", password=context.accounts.first_token()).status_code == 303
-    assert "not the same" in post(anonymous, "/account", password="a new password", again="another").text  # noqa: S106
+    assert (
+        post(
+            anonymous, "/login", login="admin", password=context.accounts.first_token()
+        ).status_code
+        == 303
+    )
+    assert (
+        "not the same"
+        in post(anonymous, "/account", password="a new password", again="another").text
+    )  # noqa: S106
     assert "8 to 256" in post(anonymous, "/account", password="short", again="short").text  # noqa: S106
     answer = post(anonymous, "/account", password="a new password", again="a new password")  # noqa: S106
     answer = anonymous.get(answer.headers["location"], follow_redirects=False)
-    assert (answer.status_code, "The password was changed" in answer.text) == (200, True), "this session goes on"
+    assert (answer.status_code, "The password was changed" in answer.text) == (200, True), (
+        "this session goes on"
+    )
     other = client_of(app)
     assert post(other, "/login", login="admin", password="a new password").status_code == 303  # noqa: S106
 
@@ -121,13 +153,19 @@ def test_t01_a_viewer_looks_and_does_not_launch(viewer: TestClient, runner: Test
 
 
 def test_t01_forms_of_other_pages_are_refused(runner: TestClient, context: Context) -> None:
-    for headers in ({}, {"origin": "http://evil.example"}, {**ORIGIN, "sec-fetch-site": "cross-site"}):
+    for headers in (
+        {},
+        {"origin": "http://evil.example"},
+        {**ORIGIN, "sec-fetch-site": "cross-site"},
+    ):
         answer = runner.post("/ui/scenarios/satlab/ping", data=PING, headers=headers)
         assert answer.status_code == 403
     assert context.queue.instances() == []
 
 
-def test_t01_projects_of_others_are_out_of_reach(runner: TestClient, admin: TestClient, context: Context) -> None:
+def test_t01_projects_of_others_are_out_of_reach(
+    runner: TestClient, admin: TestClient, context: Context
+) -> None:
     number = launch(runner)
     context.accounts.put(User("somebody", Role.RUNNER))
     project = context.catalog.project("satlab")
@@ -196,13 +234,17 @@ def test_a_missing_object_is_reported_by_a_page(runner: TestClient, path: str) -
 HOSTILE = "\"><script>alert(1)</script>'&lt;\x1b[31m\u202e"
 
 
-def test_t14_hostile_names_are_text(runner: TestClient, context: Context, helper: FakeHelper) -> None:
+def test_t14_hostile_names_are_text(
+    runner: TestClient, context: Context, helper: FakeHelper
+) -> None:
     document = {
         "name": "hostile",
         "description": HOSTILE,
         "arguments": {"x": HOSTILE},
         "constants": {"c": HOSTILE},
-        "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client", "satlab_ping": {}}}],
+        "openbach_functions": [
+            {"id": 1, "start_job_instance": {"entity_name": "client", "satlab_ping": {}}}
+        ],
     }
     context.catalog.add_version("satlab", "hostile", document)
     context.catalog.put_project(Project("<b>p</b>", HOSTILE, (), ()))
@@ -211,23 +253,37 @@ def test_t14_hostile_names_are_text(runner: TestClient, context: Context, helper
     instance = context.queue.find(number)
     assert instance is not None
     assert instance.run_id is not None
-    function = {"label": HOSTILE, "status": "Error", "reason": HOSTILE, "job": None, "scenario": None}
+    function = {
+        "label": HOSTILE,
+        "status": "Error",
+        "reason": HOSTILE,
+        "job": None,
+        "scenario": None,
+    }
     top = {"start_unix_s": 1.0, "functions": [function]}
     helper.end(instance.run_id, 1, phase="ended", reason=HOSTILE, instance=top)
     context.queue.step()
     paths = ("/", "/scenarios/satlab/hostile", "/runs", f"/runs/{number}", f"/runs/{number}/live")
-    for path in (*paths, f"/login?back={quote(HOSTILE)}", f"/scenarios/satlab/hostile?argument.x={quote(HOSTILE)}"):
+    for path in (
+        *paths,
+        f"/login?back={quote(HOSTILE)}",
+        f"/scenarios/satlab/hostile?argument.x={quote(HOSTILE)}",
+    ):
         page = runner.get(f"/ui{path}").text
         assert "<script>alert" not in page
         assert "<b>p" not in page
-        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", page), "controls are shown as what they are not"
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", page), (
+            "controls are shown as what they are not"
+        )
     assert "<script>alert(1)</script>" in text_of(runner.get(f"/ui/runs/{number}").text)
 
 
 # --- a run ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_launch_that_is_wrong_keeps_what_was_filled_in(runner: TestClient, context: Context) -> None:
+def test_a_launch_that_is_wrong_keeps_what_was_filled_in(
+    runner: TestClient, context: Context
+) -> None:
     form = {**PING, "argument.count": "many", "link.loss": "7", "link.seed": "42"}
     answer = post(runner, "/scenarios/satlab/ping", **form)
     assert answer.status_code == 400
@@ -265,7 +321,9 @@ def test_a_run_from_launch_to_report(
     assert "refresh" not in page
     report = runner.get(f"/ui/runs/{number}/report")
     policy = report.headers["content-security-policy"]
-    assert policy.startswith("sandbox allow-scripts allow-downloads;"), "a report is not one of satlab's own pages"
+    assert policy.startswith("sandbox allow-scripts allow-downloads;"), (
+        "a report is not one of satlab's own pages"
+    )
     assert "allow-same-origin" not in policy
     assert "script-src 'x'" in policy
 
@@ -310,7 +368,9 @@ def test_a_stream_ends_with_the_session_the_right_and_the_server(
     assert runner.get("/ui/runs/999/events").status_code == 404
     app.state.listeners.period_s = 0.01
 
-    def log_out_meanwhile(_: Request, context: Context, instance: Instance, hop: str) -> dict[str, object]:
+    def log_out_meanwhile(
+        _: Request, context: Context, instance: Instance, hop: str
+    ) -> dict[str, object]:
         runner.post("/ui/logout", headers=ORIGIN)
         return live(_, context, instance, hop)
 
@@ -358,7 +418,9 @@ def test_constants_are_replaced_for_one_run(runner: TestClient, context: Context
     assert re.search(r'name="argument.count" value="3"', page)
 
 
-def test_runs_are_compared(runner: TestClient, context: Context, helper: FakeHelper, measured: Path) -> None:
+def test_runs_are_compared(
+    runner: TestClient, context: Context, helper: FakeHelper, measured: Path
+) -> None:
     numbers = [launch(runner), launch(runner)]
     for number in numbers:
         ended(context, helper, number, folder=measured)
@@ -392,7 +454,9 @@ def test_a_comparison_shows_filmstrips(
     alone = runner.get(f"/ui/runs/{numbers[0]}").text
     both = runner.get(f"/ui/compare?run={numbers[0]}&run={numbers[1]}").text
     assert re.search(r'<img alt="HTTP/1.1 after [\d.]+ s: 50% of the final picture"', alone)
-    assert len(re.findall(r"<small>Speed Index [\d,]+ ms</small>", both)) == 2, "both are copies of one run"
+    assert len(re.findall(r"<small>Speed Index [\d,]+ ms</small>", both)) == 2, (
+        "both are copies of one run"
+    )
     sources = set(re.findall(r'<img [^>]*src="([^"]*)"', both))
     assert sources
     assert all(source.startswith("data:image/jpeg;base64,/9j/") for source in sources)

@@ -26,7 +26,9 @@ PLAN = link_plan("geo")
 
 
 def counters(**values: Any) -> dict[str, Any]:
-    zero = dict.fromkeys(("out_bytes", "queue_bytes", "in_packets", "lost_packets", "dropped_packets"), 0)
+    zero = dict.fromkeys(
+        ("out_bytes", "queue_bytes", "in_packets", "lost_packets", "dropped_packets"), 0
+    )
     return {**zero, "modcod_id": None, "es_n0_db": None, "threshold_db": None, **values}
 
 
@@ -35,19 +37,33 @@ def curves_of(seconds: int = 10, **forward: Any) -> Curves:
     curves = Curves()
     for number in range(seconds * 10 + 1):
         quiet = {direction: counters() for direction in DIRECTIONS}
-        curves.add({"type": "sample", "t_unix_s": 1000 + number / 10, **quiet, "forward": counters(**forward)})
+        curves.add(
+            {
+                "type": "sample",
+                "t_unix_s": 1000 + number / 10,
+                **quiet,
+                "forward": counters(**forward),
+            }
+        )
     return curves
 
 
 def box_of(figures: Figures, hop: str) -> Box:
-    wide, tall = ({box.hop: box for box in picture.boxes}[hop] for picture in path_picture.pictures(figures))
+    wide, tall = (
+        {box.hop: box for box in picture.boxes}[hop] for picture in path_picture.pictures(figures)
+    )
     assert (wide.title, wide.lines, wide.share) == (tall.title, tall.lines, tall.share)
     return wide
 
 
 def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
     curves = curves_of(
-        out_bytes=122_000, queue_bytes=490_150, lost_packets=1, dropped_packets=2, modcod_id=1, es_n0_db=17.0
+        out_bytes=122_000,
+        queue_bytes=490_150,
+        lost_packets=1,
+        dropped_packets=2,
+        modcod_id=1,
+        es_n0_db=17.0,
     )
     box = box_of(Figures(curves, PLAN, None, ended=False), FORWARD)
     assert box.title == "Forward link, 250 ms delay"
@@ -69,7 +85,9 @@ def test_p348_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
 
 
 def test_the_capacity_follows_the_modcod() -> None:
-    figures = Figures(curves_of(out_bytes=122_000, modcod_id=4, es_n0_db=3.0), PLAN, None, ended=False)
+    figures = Figures(
+        curves_of(out_bytes=122_000, modcod_id=4, es_n0_db=3.0), PLAN, None, ended=False
+    )
     box = box_of(figures, FORWARD)
     assert box.lines[0] == "9.8 of 39.5 Mbit/s"
     assert box.lines[3] == "QPSK 1/2, Es/N0 3.0 dB"
@@ -81,7 +99,10 @@ def test_the_capacity_follows_the_modcod() -> None:
 def test_what_is_not_known_is_not_made_up() -> None:
     curves = Curves()
     for number in range(30):
-        nothing = {direction: counters() for direction in DIRECTIONS} | {"forward": None, "return": None}
+        nothing = {direction: counters() for direction in DIRECTIONS} | {
+            "forward": None,
+            "return": None,
+        }
         curves.add({"type": "sample", "t_unix_s": 1000 + number / 10, **nothing})
     figures = Figures(curves, {}, None, ended=False)
     for hop in (FORWARD, RETURN):
@@ -89,7 +110,9 @@ def test_what_is_not_known_is_not_made_up() -> None:
         assert box_of(figures, hop).share is None
     assert box_of(figures, TERRESTRIAL).lines[2] == "0 lost, 0 dropped"
     other = Figures(curves_of(), {"return": {**PLAN["return"]}}, None, ended=False)
-    assert path_picture.capacity_bps(other.plan, RETURN, 99) is None, "rates of other waveforms are not known"
+    assert path_picture.capacity_bps(other.plan, RETURN, 99) is None, (
+        "rates of other waveforms are not known"
+    )
 
 
 def test_after_the_end_figures_are_of_the_scenario() -> None:
@@ -99,13 +122,19 @@ def test_after_the_end_figures_are_of_the_scenario() -> None:
         forward = counters(out_bytes=122_000, queue_bytes=1000, lost_packets=1)
         curves.add({"type": "sample", "t_unix_s": 1000 + number / 10, **quiet, "forward": forward})
     box = box_of(Figures(curves, PLAN, 5.5, ended=True), FORWARD)
-    assert box.lines[:3] == ("mean 9.8 of 19.6 Mbit/s", "longest queue 1 kB, 0 ms", "45 lost, 0 dropped")
+    assert box.lines[:3] == (
+        "mean 9.8 of 19.6 Mbit/s",
+        "longest queue 1 kB, 0 ms",
+        "45 lost, 0 dropped",
+    )
 
 
 def test_several_terminals_are_named() -> None:
     curves = curves_of()
     quiet = {direction: counters() for direction in DIRECTIONS}
-    curves.add({"type": "sample", "t_unix_s": 1011, **quiet, "forward": counters(terminals=[{}] * 4)})
+    curves.add(
+        {"type": "sample", "t_unix_s": 1011, **quiet, "forward": counters(terminals=[{}] * 4)}
+    )
     wide, _ = path_picture.pictures(Figures(curves, PLAN, None, ended=False))
     assert [node.name for node in wide.nodes[:3]] == ["client ×4", "Proxy-ST", "ST ×4"]  # noqa: RUF001
     assert "4 terminals share the link" in wide.boxes[0].lines
@@ -135,7 +164,10 @@ def test_times_begin_with_the_scenario_and_the_calibration_is_apart(hop: str) ->
     view = live_view.link_view(curves, PLAN, 6.0, ended=False, hop=hop)
     assert view.charts[1].x_ticks[-1].text == "3"
     assert view.calibration[1].x_ticks[-1].text == "5"
-    count = len(view.charts[0].lines[0].points.split()), len(view.calibration[0].lines[0].points.split())
+    count = (
+        len(view.charts[0].lines[0].points.split()),
+        len(view.calibration[0].lines[0].points.split()),
+    )
     assert count == (8, 12), "each bin is in one of them"
     titles = [chart.title for chart in view.charts]
     assert ("Es/N0" in titles) == (hop == FORWARD)
@@ -161,10 +193,14 @@ def queue(tmp_path: Path) -> Iterator[Queue]:
     store.close()
 
 
-def run(queue: Queue, start: float, stop: float | None, *, duration: str = "15", loss: float = 0.0) -> Instance:
+def run(
+    queue: Queue, start: float, stop: float | None, *, duration: str = "15", loss: float = 0.0
+) -> Instance:
     """Add a run that began its scenario at `start`; without `stop` it goes on."""
     link = RunLink(loss=loss)
-    request = SCENARIO_REQUEST.model_copy(update={"arguments": {"duration": duration}, "link": link})
+    request = SCENARIO_REQUEST.model_copy(
+        update={"arguments": {"duration": duration}, "link": link}
+    )
     number = queue.launch(LaunchRequest("satlab", "runner", request, 0, 1)).id
     queue.step()
     top: dict[str, Any] = {"start_unix_s": start, "stop_unix_s": stop, "functions": []}
@@ -194,7 +230,9 @@ def test_the_time_left_is_that_of_equal_runs(queue: Queue) -> None:
 
 def test_without_an_equal_run_the_requested_duration_counts(queue: Queue) -> None:
     now, earlier = run(queue, 2000, None, duration="80"), EarlierRuns(queue)
-    assert live_view.time_left(earlier, now, 2010) == "at least 1 min 10 s left of the requested 80 s"
+    assert (
+        live_view.time_left(earlier, now, 2010) == "at least 1 min 10 s left of the requested 80 s"
+    )
     assert live_view.time_left(earlier, now, 2090) == ""
     assert live_view.time_left(earlier, dataclasses.replace(now, progress=None), 2010) == ""
 

@@ -36,7 +36,9 @@ def others(context: Context, tmp_path: Path, app: FastAPI) -> Path:
     """Let the service show runs of the command line in a folder."""
     place = tmp_path / "others"
     place.mkdir()
-    app.state.context = dataclasses.replace(context, settings=dataclasses.replace(context.settings, other_runs=place))
+    app.state.context = dataclasses.replace(
+        context, settings=dataclasses.replace(context.settings, other_runs=place)
+    )
     return place
 
 
@@ -44,11 +46,22 @@ def others(context: Context, tmp_path: Path, app: FastAPI) -> Path:
 
 
 def listed(number: int, note: str = "", **arguments: str) -> Listed:
-    values = ("Finished Ok", "good", arguments, {"profile": "geo"}, "alice", float(number), 1.0, None)
+    values = (
+        "Finished Ok",
+        "good",
+        arguments,
+        {"profile": "geo"},
+        "alice",
+        float(number),
+        1.0,
+        None,
+    )
     return Listed(str(number), f"/runs/{number}", "ping", f"#{number}", *values, mark=Mark(note))
 
 
-WORDS = st.lists(st.sampled_from(["ping", "#7", "loss=0.01", "GEO", "alice", "odd", "nothing"]), max_size=3)
+WORDS = st.lists(
+    st.sampled_from(["ping", "#7", "loss=0.01", "GEO", "alice", "odd", "nothing"]), max_size=3
+)
 
 
 @given(WORDS)
@@ -79,7 +92,10 @@ def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
 
 def test_pinned_runs_come_first_and_notes_are_found(runner: TestClient) -> None:
     first, second = launch(runner), launch(runner)
-    assert post(runner, "/runs/pin", run=str(first), q="ping", page="1").headers["location"] == "/ui/runs?q=ping&page=1"
+    assert (
+        post(runner, "/runs/pin", run=str(first), q="ping", page="1").headers["location"]
+        == "/ui/runs?q=ping&page=1"
+    )
     page = runner.get("/ui/runs").text
     assert page.index(f'/ui/runs/{first}"') < page.index(f'/ui/runs/{second}"')
     assert post(runner, f"/runs/{second}/note", note=" <b>odd</b> one ").status_code == 303
@@ -109,10 +125,18 @@ def test_t01_marks_and_removal_need_the_role_and_the_own_page(
 ) -> None:
     number = launch(runner)
     post(runner, f"/runs/{number}/stop")
-    places = {"/runs/pin": {"run": str(number)}, f"/runs/{number}/note": {"note": "x"}, f"/runs/{number}/remove": {}}
+    places = {
+        "/runs/pin": {"run": str(number)},
+        f"/runs/{number}/note": {"note": "x"},
+        f"/runs/{number}/remove": {},
+    }
     for place, form in places.items():
         assert post(viewer, place, **form).status_code == 403
-        for headers in ({}, {"origin": "http://evil.example"}, {**ORIGIN, "sec-fetch-site": "cross-site"}):
+        for headers in (
+            {},
+            {"origin": "http://evil.example"},
+            {**ORIGIN, "sec-fetch-site": "cross-site"},
+        ):
             assert runner.post(f"/ui{place}", data=form, headers=headers).status_code == 403
     assert viewer.get(f"/ui/runs/{number}/remove").status_code == 403
     page = viewer.get("/ui/runs").text
@@ -126,15 +150,21 @@ def test_a_pin_without_a_run_is_refused(runner: TestClient, run: str) -> None:
     assert post(runner, "/runs/pin", run=run).status_code == 400
 
 
-def test_t15_notes_and_pins_are_bounded(runner: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t15_notes_and_pins_are_bounded(
+    runner: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     numbers = [launch(runner) for _ in range(3)]
     assert post(runner, f"/runs/{numbers[0]}/note", note="x" * 501).status_code == 400
     monkeypatch.setattr(marks, "MAX_PINNED", 2)
-    codes = [post(runner, "/runs/pin", run=str(number)).status_code for number in (*numbers, numbers[0])]
+    codes = [
+        post(runner, "/runs/pin", run=str(number)).status_code for number in (*numbers, numbers[0])
+    ]
     assert codes == [303, 303, 409, 303]
 
 
-def test_a_pinned_run_is_not_forgotten(runner: TestClient, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pinned_run_is_not_forgotten(
+    runner: TestClient, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queue, "MOST_ENDED", 1)
     numbers = [launch(runner) for _ in range(3)]
     post(runner, "/runs/pin", run=str(numbers[0]))
@@ -148,7 +178,9 @@ def test_a_pinned_run_is_not_forgotten(runner: TestClient, context: Context, mon
 
 
 def test_key_figures_are_read_once_and_within_the_time(tmp_path: Path) -> None:
-    examples = [example_run.Example(run_id, loads={"h3": 3}, censored=1) for run_id in ("one", "two")]
+    examples = [
+        example_run.Example(run_id, loads={"h3": 3}, censored=1) for run_id in ("one", "two")
+    ]
     folders = [example_run.write(tmp_path, example) for example in examples]
     for folder in folders:
         collect.gather(folder).lazy().collect().write_parquet(folder / "records.parquet")
@@ -170,7 +202,9 @@ def test_key_figures_are_read_once_and_within_the_time(tmp_path: Path) -> None:
 # --- runs of the command line ---------------------------------------------------------------------------------------
 
 
-def test_runs_of_the_command_line_are_listed_and_shown(viewer: TestClient, others: Path, measured: Path) -> None:
+def test_runs_of_the_command_line_are_listed_and_shown(
+    viewer: TestClient, others: Path, measured: Path
+) -> None:
     shutil.copytree(measured, others / "20261121-120000-bulk_tcp-geo-abcd")
     (others / "20261121-120001-broken").mkdir()
     (others / "link").symlink_to(measured)
@@ -228,10 +262,14 @@ def test_records_and_files_are_exported(
     assert runner.get("/ui/export/archive?run=999").status_code == 404
 
 
-def test_t15_an_archive_of_a_folder_is_bounded(viewer: TestClient, others: Path, measured: Path, app: FastAPI) -> None:
+def test_t15_an_archive_of_a_folder_is_bounded(
+    viewer: TestClient, others: Path, measured: Path, app: FastAPI
+) -> None:
     shutil.copytree(measured, others / "x")
     context = app.state.context
-    app.state.context = dataclasses.replace(context, settings=dataclasses.replace(context.settings, archive_bytes=1000))
+    app.state.context = dataclasses.replace(
+        context, settings=dataclasses.replace(context.settings, archive_bytes=1000)
+    )
     assert viewer.get("/ui/export/archive?run=x").status_code == 413
 
 
@@ -239,7 +277,12 @@ def test_t15_an_archive_of_a_folder_is_bounded(viewer: TestClient, others: Path,
 
 
 def goodput(value: float | None, status: str = "ok") -> Row:
-    labels = {"job": "satlab_iperf3", "transport": "TCP", "congestion_control": "cubic", "direction": "download"}
+    labels = {
+        "job": "satlab_iperf3",
+        "transport": "TCP",
+        "congestion_control": "cubic",
+        "direction": "download",
+    }
     return Row("r", "bulk", "geo", "netns", "goodput_bps", value, None, status, "", labels)
 
 
@@ -259,7 +302,9 @@ def test_equal_runs_are_samples_and_differences_have_intervals() -> None:
     assert (base.difference, base.samples) == ("reference", "6")
     assert other.difference == "\N{MINUS SIGN}4.94 (\N{MINUS SIGN}49.3 %)"
     assert other.state == "down"
-    low, high = (float(text.replace("\N{MINUS SIGN}", "-")) for text in other.interval.split(" to "))
+    low, high = (
+        float(text.replace("\N{MINUS SIGN}", "-")) for text in other.interval.split(" to ")
+    )
     assert -5.1 < low < high < -4.8
     turned = comparison.figures(runs, comparison.groups(runs[::-1]))
     assert turned[0].lines[1].state == "up"
@@ -285,9 +330,16 @@ def test_runs_that_are_all_equal_are_compared_one_by_one() -> None:
 
 
 def test_p378_different_scenarios_are_named_by_what_both_have() -> None:
-    bulk = Compared("1", "bulk #1", (("scenario", "bulk"), ("loss", "0"), ("port", "5201")), (goodput(10e6),))
-    page = Compared("2", "page #2", (("scenario", "page"), ("loss", "0.01"), ("logs", "0")), (goodput(5e6),))
-    assert [group.name for group in comparison.groups([bulk, page])] == ["bulk #1: loss=0", "page #2: loss=0.01"]
+    bulk = Compared(
+        "1", "bulk #1", (("scenario", "bulk"), ("loss", "0"), ("port", "5201")), (goodput(10e6),)
+    )
+    page = Compared(
+        "2", "page #2", (("scenario", "page"), ("loss", "0.01"), ("logs", "0")), (goodput(5e6),)
+    )
+    assert [group.name for group in comparison.groups([bulk, page])] == [
+        "bulk #1: loss=0",
+        "page #2: loss=0.01",
+    ]
     twice = [bulk, dataclasses.replace(bulk, key="3"), page, dataclasses.replace(page, key="4")]
     names = [group.name for group in comparison.groups(twice)]
     assert names == ["2 runs: scenario=bulk, loss=0", "2 runs: scenario=page, loss=0.01"]
@@ -295,10 +347,18 @@ def test_p378_different_scenarios_are_named_by_what_both_have() -> None:
 
 def test_runs_of_a_changed_scenario_are_not_equal() -> None:
     def run(key: str, scenario: str, file: str) -> Compared:
-        return Compared(key, f"{scenario} #{key}", (("scenario", scenario), ("scenario file", file)), (goodput(10e6),))
+        return Compared(
+            key,
+            f"{scenario} #{key}",
+            (("scenario", scenario), ("scenario file", file)),
+            (goodput(10e6),),
+        )
 
     runs = [run("1", "bulk", "a"), run("2", "bulk", "b"), run("3", "bulk", "b")]
-    assert [group.name for group in comparison.groups(runs)] == ["bulk #1: scenario file=a", "2 runs: scenario file=b"]
+    assert [group.name for group in comparison.groups(runs)] == [
+        "bulk #1: scenario file=a",
+        "2 runs: scenario file=b",
+    ]
     runs = [run("1", "bulk", "a"), run("2", "page", "c"), run("3", "page", "c")]
     assert [group.name for group in comparison.groups(runs)] == ["bulk #1", "2 runs: scenario=page"]
 
@@ -306,31 +366,58 @@ def test_runs_of_a_changed_scenario_are_not_equal() -> None:
 def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> None:
     def page(value: float | None, status: str, load: int) -> Row:
         labels = {"protocol": "h3", "pep": "none", "page": "kepler", "load": str(load)}
-        return Row("r", "page", "geo", "netns", "page_load_time_ms", value, None, status, "", labels)
+        return Row(
+            "r", "page", "geo", "netns", "page_load_time_ms", value, None, status, "", labels
+        )
 
-    base = Compared("1", "page #1", (("pep", "no"),), tuple(page(2000.0 + n, "ok", n) for n in range(5)))
-    bad = (*(page(None, "censored", n) for n in range(6)), page(None, "failed", 6), page(2000.0, "ok", 7))
+    base = Compared(
+        "1", "page #1", (("pep", "no"),), tuple(page(2000.0 + n, "ok", n) for n in range(5))
+    )
+    bad = (
+        *(page(None, "censored", n) for n in range(6)),
+        page(None, "failed", 6),
+        page(2000.0, "ok", 7),
+    )
     other = Compared("2", "page #2", (("pep", "yes"),), bad)
     (figure,) = comparison.figures([base, other], comparison.groups([base, other]))
     assert figure.title == "Page Load Time, HTTP/3 kepler"
     line = figure.lines[1]
-    assert (line.median, line.samples, line.difference, line.state) == ("cut off", "7", "cut off", "up")
+    assert (line.median, line.samples, line.difference, line.state) == (
+        "cut off",
+        "7",
+        "cut off",
+        "up",
+    )
     assert line.percentiles == ""
-    many = Compared("3", "page #3", (("pep", "yes"),), tuple(page(2000.0 + n, "ok", n) for n in range(20)))
+    many = Compared(
+        "3", "page #3", (("pep", "yes"),), tuple(page(2000.0 + n, "ok", n) for n in range(20))
+    )
     (figure,) = comparison.figures([base, many], comparison.groups([base, many]))
     assert figure.lines[1].percentiles == "p75 2,014, p95 2,018"
 
 
 def test_a_comparison_shows_differences_and_one_chart(
-    runner: TestClient, context: Context, helper: FakeHelper, measured: Path, others: Path, tmp_path: Path
+    runner: TestClient,
+    context: Context,
+    helper: FakeHelper,
+    measured: Path,
+    others: Path,
+    tmp_path: Path,
 ) -> None:
     first = launch(runner)
     ended(context, helper, first, folder=measured)
-    slow = example_run.write(tmp_path, example_run.Example("20261121-130000-slow", loads={"h1": 2, "h3": 2}, seed=2))
+    slow = example_run.write(
+        tmp_path, example_run.Example("20261121-130000-slow", loads={"h1": 2, "h3": 2}, seed=2)
+    )
     shutil.copytree(slow, others / slow.name)
     page = runner.get(f"/ui/compare?run={first}&run={slow.name}").text
     seen = text_of(page)
-    for expected in ("Differences", "Goodput, TCP cubic download", "reference", "needs 5 samples of each"):
+    for expected in (
+        "Differences",
+        "Goodput, TCP cubic download",
+        "reference",
+        "needs 5 samples of each",
+    ):
         assert expected in seen
     assert page.count('class="curve') == 4
     assert f"/ui/compare/report?run={first}&amp;run={slow.name}" in page

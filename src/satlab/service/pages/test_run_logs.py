@@ -22,12 +22,20 @@ from satlab.service.pages.test_pages import launch
 HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\u202eevil"
 
 
-def run_with_logs(context: Context, helper: FakeHelper, number: int, status: str = JobStatus.NOT_RUNNING) -> Path:
+def run_with_logs(
+    context: Context, helper: FakeHelper, number: int, status: str = JobStatus.NOT_RUNNING
+) -> Path:
     """Run an instance whose job 1 has a status; return its folder of logs."""
     context.queue.step()
     instance = context.queue.find(number)
     assert instance is not None and instance.run_id is not None
-    job = {"id": 1, "job": "satlab_ping", "entity": "client", "status": status, "start_unix_s": 1.8e9}
+    job = {
+        "id": 1,
+        "job": "satlab_ping",
+        "entity": "client",
+        "status": status,
+        "start_unix_s": 1.8e9,
+    }
     job |= {"stop_unix_s": 1.8e9 + 3, "reason": ""}
     function = {"label": "ping", "job": job, "scenario": None, "status": "Finished", "reason": ""}
     top = {"id": number, "scenario": "ping", "status": "Finished Ok", "functions": [function]}
@@ -45,8 +53,14 @@ def run_with_logs(context: Context, helper: FakeHelper, number: int, status: str
 
 def details(page: str) -> dict[str, str]:
     """Return the text of each log on a page by its title."""
-    found = re.findall(r"<details( open)?><summary>(.*?)</summary>\s*(.*?)</details>", page, re.DOTALL)
-    return {re.sub(r"<.*", "", title).strip() + opened: body for opened, title, body in found if "<pre" in body}
+    found = re.findall(
+        r"<details( open)?><summary>(.*?)</summary>\s*(.*?)</details>", page, re.DOTALL
+    )
+    return {
+        re.sub(r"<.*", "", title).strip() + opened: body
+        for opened, title, body in found
+        if "<pre" in body
+    }
 
 
 def test_p369_the_page_shows_runner_emulator_and_jobs_in_this_order(
@@ -63,7 +77,9 @@ def test_p369_the_page_shows_runner_emulator_and_jobs_in_this_order(
     assert "calibrating" in shown["runner"] and "4 directions" in shown["satlink"]
 
 
-def test_p369_the_log_of_a_job_that_failed_is_open(runner: TestClient, context: Context, helper: FakeHelper) -> None:
+def test_p369_the_log_of_a_job_that_failed_is_open(
+    runner: TestClient, context: Context, helper: FakeHelper
+) -> None:
     number = launch(runner)
     run_with_logs(context, helper, number, JobStatus.ERROR)
     assert list(details(runner.get(f"/ui/runs/{number}").text))[2] == "satlab_ping on client open"
@@ -108,14 +124,20 @@ def test_p369_logs_of_the_command_line_s_runs_are_shown(
     shutil.copytree(measured, folder)
     (folder / "raw" / "logs").mkdir(exist_ok=True)
     (folder / "raw" / "logs" / "satlab_iperf3-2.log").write_text("iperf3: busy\n")
-    app.state.context = replace(context, settings=replace(context.settings, other_runs=folder.parent))
+    app.state.context = replace(
+        context, settings=replace(context.settings, other_runs=folder.parent)
+    )
     viewer = client_of(app, "viewer")
-    assert "iperf3: busy" in details(viewer.get(f"/ui/folders/{folder.name}").text)["satlab_iperf3-2"]
+    assert (
+        "iperf3: busy" in details(viewer.get(f"/ui/folders/{folder.name}").text)["satlab_iperf3-2"]
+    )
     answer = viewer.get(f"/ui/folders/{folder.name}/logs/satlab_iperf3-2.log")
     assert answer.text == "iperf3: busy\n" and "attachment" in answer.headers["content-disposition"]
 
 
-def test_t14_hostile_lines_are_text(runner: TestClient, context: Context, helper: FakeHelper) -> None:
+def test_t14_hostile_lines_are_text(
+    runner: TestClient, context: Context, helper: FakeHelper
+) -> None:
     number = launch(runner)
     place = run_with_logs(context, helper, number)
     (place / "satlab_ping-1.log").write_bytes(HOSTILE.encode() + b"\xff\x00\n" + b"y" * 9000)
@@ -127,7 +149,9 @@ def test_t14_hostile_lines_are_text(runner: TestClient, context: Context, helper
     assert "<script>alert(1)</script>" in html.unescape(details(page)["satlab_ping on client"])
 
 
-@pytest.mark.parametrize("name", ["..%2f..%2fmanifest.json", "manifest.json", "secret.log", "link.log", "a.log%00"])
+@pytest.mark.parametrize(
+    "name", ["..%2f..%2fmanifest.json", "manifest.json", "secret.log", "link.log", "a.log%00"]
+)
 def test_t04_only_logs_of_the_run_are_given_out(
     runner: TestClient, context: Context, helper: FakeHelper, tmp_path: Path, name: str
 ) -> None:

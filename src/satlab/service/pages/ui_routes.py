@@ -74,9 +74,13 @@ def login_page(request: Request, user: Anybody, back: str = "") -> Response:
 def login(request: Request, form: Filled, context: RequestContext) -> Response:
     name, back = form.get("login", "").strip(), form.get("back", "")
     try:
-        user = context.logins.authenticate(name, form.get("password", ""), access.address_of(request))
+        user = context.logins.authenticate(
+            name, form.get("password", ""), access.address_of(request)
+        )
     except ApiError as error:
-        fault = "Login or password are wrong" if error.status == HTTPStatus.UNAUTHORIZED else str(error)
+        fault = (
+            "Login or password are wrong" if error.status == HTTPStatus.UNAUTHORIZED else str(error)
+        )
         return render(request, "login.html", error.status, back=back, login=name, fault=fault)
     response = see(pages.own_path(back))
     log_in(request, response, user)
@@ -118,12 +122,17 @@ def set_password(request: Request, user: Viewer, form: Filled, context: RequestC
 @router.get("/")
 def scenarios(request: Request, user: Viewer, context: RequestContext) -> Response:
     """List the scenarios that can be launched."""
-    listed = [(project, context.catalog.scenarios(project.name)) for project in run_pages.projects(context, user)]
+    listed = [
+        (project, context.catalog.scenarios(project.name))
+        for project in run_pages.projects(context, user)
+    ]
     return render(request, "scenarios.html", projects=listed)
 
 
 @router.get("/scenarios/{project}/{name}")
-def scenario(request: Request, project: str, name: str, user: Viewer, context: RequestContext) -> Response:
+def scenario(
+    request: Request, project: str, name: str, user: Viewer, context: RequestContext
+) -> Response:
     """Show the launch form of a scenario."""
     document, form = _form(context, user, project, name)
     given = {field.id: request.query_params.get(field.id, field.value) for field in form.fields}
@@ -144,15 +153,23 @@ def launch_scenario(
         values = chosen.arguments, chosen.link, user.login, chosen.constants
         instance = launch.scenario_instance(context, used, name, *values)
     except ApiError as error:
-        return _launch_page(request, project, document, form, filled, {"": pages.words_of(error)}, error.status)
+        return _launch_page(
+            request, project, document, form, filled, {"": pages.words_of(error)}, error.status
+        )
     return see(f"/runs/{instance.id}")
 
 
-def _form(context: Context, user: User, project: str, name: str) -> tuple[forms.Document, forms.Form]:
-    scenarios = context.catalog.scenarios(access.project_of(context, user, project, "Scenario").name)
+def _form(
+    context: Context, user: User, project: str, name: str
+) -> tuple[forms.Document, forms.Form]:
+    scenarios = context.catalog.scenarios(
+        access.project_of(context, user, project, "Scenario").name
+    )
     if name not in scenarios:
         raise not_found("Scenario")
-    return scenarios[name], forms.form_of(scenarios[name], scenarios, context.inventory.jobs(), paths.PROFILES)
+    return scenarios[name], forms.form_of(
+        scenarios[name], scenarios, context.inventory.jobs(), paths.PROFILES
+    )
 
 
 def _launch_page(
@@ -165,7 +182,13 @@ def _launch_page(
     status: int = HTTPStatus.OK,
 ) -> Response:
     code = HTTPStatus.BAD_REQUEST if faults and status == HTTPStatus.OK else status
-    values = {"project": project, "scenario": document, "form": form, "given": given, "faults": faults}
+    values = {
+        "project": project,
+        "scenario": document,
+        "form": form,
+        "given": given,
+        "faults": faults,
+    }
     return render(request, "launch.html", code, **values)
 
 
@@ -173,7 +196,9 @@ def _launch_page(
 
 
 @router.get("/runs/{number}")
-def run(request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = "") -> Response:
+def run(
+    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
+) -> Response:
     """Show the progress or the results of one instance."""
     instance = access.scenario_instance(context, user, number)
     folder = run_pages.folder_of(context, instance)
@@ -183,32 +208,51 @@ def run(request: Request, number: int, user: Viewer, context: RequestContext, ho
     shown = {"profile": link.profile, **link.model_dump(exclude_defaults=True)}
     values: dict[str, object] = {"view": view, "has_report": has_report, "link": shown}
     values |= {"relaunch": _relaunch(context, instance)}
-    values |= {"mark": context.marks.of(instance.id), "has_files": folder is not None and instance.ended}
+    values |= {
+        "mark": context.marks.of(instance.id),
+        "has_files": folder is not None and instance.ended,
+    }
     values |= {"logs": run_logs.logs(run_logs.files(context, folder, instance.run_id), instance)}
-    return render(request, "run.html", bulk_columns=BULK_COLUMNS, **values, **_live(request, context, instance, hop))
+    return render(
+        request,
+        "run.html",
+        bulk_columns=BULK_COLUMNS,
+        **values,
+        **_live(request, context, instance, hop),
+    )
 
 
 def _relaunch(context: Context, instance: Instance) -> str:
     """Return the path of the launch page with the values of an instance."""
-    usual = (context.catalog.scenario(instance.project, instance.scenario) or {}).get("constants", {})
+    usual = (context.catalog.scenario(instance.project, instance.scenario) or {}).get(
+        "constants", {}
+    )
     constants = instance.request.documents[instance.scenario].get("constants", {})
     link = instance.request.link.model_dump(exclude_defaults=True)
     given = {f"link.{name}": forms.form_text(value) for name, value in link.items()}
     given |= {f"argument.{name}": value for name, value in instance.request.arguments.items()}
-    given |= {f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)}
-    place = f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"
+    given |= {
+        f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)
+    }
+    place = (
+        f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"
+    )
     return f"{place}?{urlencode(given)}" if given else place
 
 
 @router.get("/runs/{number}/live")
-def live(request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = "") -> Response:
+def live(
+    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
+) -> Response:
     """Return the part of an instance's page that changes while it runs."""
     instance = access.scenario_instance(context, user, number)
     return render(request, "live.html", **_live(request, context, instance, hop))
 
 
 @router.get("/runs/{number}/events")
-def events(request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = "") -> Response:
+def events(
+    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
+) -> Response:
     """Send that part as server-sent events while the instance runs and the account may see it."""
     access.scenario_instance(context, user, number)
 
@@ -226,7 +270,9 @@ def events(request: Request, number: int, user: Viewer, context: RequestContext,
 def _live(request: Request, context: Context, instance: Instance, hop: str) -> dict[str, object]:
     folder = run_pages.folder_of(context, instance)
     curves = request.app.state.watcher.curves(folder) if folder else None
-    ahead = sum(other.id < instance.id for other in context.queue.live()) if not instance.ended else 0
+    ahead = (
+        sum(other.id < instance.id for other in context.queue.live()) if not instance.ended else 0
+    )
     link = None
     if folder is not None and curves is not None and curves.start_unix_s is not None:
         start_s = live_view.scenario_start_s(curves, instance)
@@ -251,7 +297,9 @@ def _live(request: Request, context: Context, instance: Instance, hop: str) -> d
 def log(number: int, name: str, user: Viewer, context: RequestContext) -> Response:
     """Return a log of an instance as a file."""
     instance = access.scenario_instance(context, user, number)
-    return run_logs.attachment(run_logs.files(context, run_pages.folder_of(context, instance), instance.run_id), name)
+    return run_logs.attachment(
+        run_logs.files(context, run_pages.folder_of(context, instance), instance.run_id), name
+    )
 
 
 @router.post("/runs/{number}/stop")

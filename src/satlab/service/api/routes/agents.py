@@ -18,7 +18,9 @@ COLLECTOR = "127.0.0.1"
 @router.get("/agent/")
 def every(request: Request, user: Viewer, context: RequestContext) -> list[dict[str, Any]]:
     del user
-    more: dict[str, Any] = {"services": [], "errors": []} if "services" in request.query_params else {}
+    more: dict[str, Any] = (
+        {"services": [], "errors": []} if "services" in request.query_params else {}
+    )
     return [context.inventory.agent(address) | more for address in context.inventory.agents]
 
 
@@ -67,7 +69,9 @@ def detach(address: str, user: Admin, context: RequestContext) -> Response:
     """Refuse: the lab's nodes are fixed."""
     del user
     context.inventory.check_agent(address)
-    raise ApiError(HTTPStatus.CONFLICT, "The agents are the nodes of the lab, they cannot be removed")
+    raise ApiError(
+        HTTPStatus.CONFLICT, "The agents are the nodes of the lab, they cannot be removed"
+    )
 
 
 @router.get("/agent/{address}/state/")
@@ -75,7 +79,10 @@ def state(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]
     """Report every operation as completed."""
     del user
     context.inventory.check_agent(address)
-    return {key: completed(context.clock()) for key in ("install", "uninstall", "assign_collector", "log_severity")}
+    return {
+        key: completed(context.clock())
+        for key in ("install", "uninstall", "assign_collector", "log_severity")
+    }
 
 
 @router.get("/collector/")

@@ -17,5 +17,7 @@ def description(request: Request, user: Viewer) -> dict[str, Any]:
     """Return the OpenAPI document."""
     del user
     document: dict[str, Any] = request.app.openapi()
-    described = {path: methods for path, methods in document["paths"].items() if not path.startswith(OTHERS)}
+    described = {
+        path: methods for path, methods in document["paths"].items() if not path.startswith(OTHERS)
+    }
     return document | {"paths": described}

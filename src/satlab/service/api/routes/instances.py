@@ -22,11 +22,15 @@ Limit = Annotated[int | None, Query(ge=0, le=10_000)]
 
 
 @router.post("/project/{project}/scenario/{name}/scenario_instance/")
-def start(project: str, name: str, user: Runner, body: Body, context: RequestContext) -> dict[str, int]:
+def start(
+    project: str, name: str, user: Runner, body: Body, context: RequestContext
+) -> dict[str, int]:
     """Launch a scenario. `link` (not in OpenBACH) configures the satellite link."""
     used = access.project_of(context, user, project, "Scenario")
     arguments = body.get("arguments") or {}
-    if not isinstance(arguments, dict) or not all(isinstance(v, str | int | float) for v in arguments.values()):
+    if not isinstance(arguments, dict) or not all(
+        isinstance(v, str | int | float) for v in arguments.values()
+    ):
         raise ViewError(HTTPStatus.BAD_REQUEST, "Wrong parameter: arguments")
     instance = launch.scenario_instance(context, used, name, arguments, _link(body), user.login)
     return {"scenario_instance_id": instance.id}
@@ -36,13 +40,21 @@ def _link(body: dict[str, Any]) -> RunLink:
     try:
         return RunLink.model_validate(body.get("link") or {})
     except ValidationError as error:
-        faults = [f"link.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+        faults = [
+            f"link.{'.'.join(map(str, e['loc']))}: {e['msg']}"
+            for e in error.errors(include_input=False)
+        ]
         raise ApiError(HTTPStatus.BAD_REQUEST, "The link is invalid", faults=faults) from error
 
 
 @router.get("/project/{project}/scenario_instance/")
 def of_project(
-    project: str, request: Request, user: Viewer, context: RequestContext, offset: Offset = 0, limit: Limit = None
+    project: str,
+    request: Request,
+    user: Viewer,
+    context: RequestContext,
+    offset: Offset = 0,
+    limit: Limit = None,
 ) -> list[dict[str, Any]]:
     """List the instances of a project, the newest first."""
     access.project_of(context, user, project)
@@ -67,10 +79,17 @@ def of_scenario(
 
 
 def _list(
-    context: Context, request: Request, project: str, name: str | None, offset: int, limit: int | None
+    context: Context,
+    request: Request,
+    project: str,
+    name: str | None,
+    offset: int,
+    limit: int | None,
 ) -> list[dict[str, Any]]:
     """List instances; `offset` has an effect only with `limit`, as in OpenBACH."""
-    listed = context.queue.instances(project, name, 0 if limit is None else offset, -1 if limit is None else limit)
+    listed = context.queue.instances(
+        project, name, 0 if limit is None else offset, -1 if limit is None else limit
+    )
     if "quiet" in request.query_params:
         return [instance_view.short(each) for each in listed]
     return [instance_view.full(context, each) for each in listed]
@@ -113,7 +132,10 @@ def csv(number: int, user: Viewer, context: RequestContext) -> Response:
 @router.get("/scenario_instance/{number}/archive/")
 def archive(number: int, request: Request, user: Viewer, context: RequestContext) -> Response:
     """Return the CSV with the stored files of the statistics that `JOB=STATISTIC` name; without any, only the CSV."""
-    instance, requested = access.scenario_instance(context, user, number), request.query_params.multi_items()
+    instance, requested = (
+        access.scenario_instance(context, user, number),
+        request.query_params.multi_items(),
+    )
     _check_ended(instance)
     name = f"scenario{number}.tar.gz"
     if not requested:
@@ -123,7 +145,9 @@ def archive(number: int, request: Request, user: Viewer, context: RequestContext
 
 
 def _csv(context: Context, instance: Instance, name: str) -> Response:
-    return StreamingResponse(export.csv_lines(context, instance), media_type="text/csv", headers=_attachment(name))
+    return StreamingResponse(
+        export.csv_lines(context, instance), media_type="text/csv", headers=_attachment(name)
+    )
 
 
 def _attachment(name: str) -> dict[str, str]:

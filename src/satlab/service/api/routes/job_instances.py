@@ -39,8 +39,14 @@ def act(user: Runner, body: Body, context: RequestContext) -> Response:
 
 def _start(context: Context, user: Viewer, body: dict[str, Any]) -> Response:
     agent, job, arguments = (body.get(key) for key in ("agent_ip", "job_name", "instance_args"))
-    if not isinstance(agent, str) or not isinstance(job, str) or not isinstance(arguments or {}, dict):
-        raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: agent_ip, job_name or instance_args")
+    if (
+        not isinstance(agent, str)
+        or not isinstance(job, str)
+        or not isinstance(arguments or {}, dict)
+    ):
+        raise ViewError(
+            HTTPStatus.BAD_REQUEST, "Missing parameter: agent_ip, job_name or instance_args"
+        )
     instance = launch.job_instance(context, agent, job, arguments or {}, user.login)
     return JSONResponse({"job_instance_id": instance.first_job}, HTTPStatus.ACCEPTED)
 
@@ -56,18 +62,25 @@ def _stop(context: Context, user: Viewer, number: int) -> None:
     """Stop a job without a scenario; the job of a scenario ends with its scenario."""
     instance = access.job_instance(context, user, number)
     if instance.kind == "scenario":
-        raise ApiError(HTTPStatus.CONFLICT, "The job belongs to a scenario: stop the scenario_instance")
+        raise ApiError(
+            HTTPStatus.CONFLICT, "The job belongs to a scenario: stop the scenario_instance"
+        )
     context.queue.stop(instance.id)
 
 
 @router.get("/job_instance/")
-def running(user: Viewer, context: RequestContext, address: Annotated[list[str], Query()]) -> Response:
+def running(
+    user: Viewer, context: RequestContext, address: Annotated[list[str], Query()]
+) -> Response:
     """List the job instances that run on agents."""
     listed = [
         {
             "address": each,
             "installed_jobs": [
-                {"job_name": name, "instances": [job for job in _live(context, user) if _is(job, each, name)]}
+                {
+                    "job_name": name,
+                    "instances": [job for job in _live(context, user) if _is(job, each, name)],
+                }
                 for name in context.inventory.jobs()
             ],
         }

@@ -35,11 +35,22 @@ Posted = Annotated[dict[str, Any], Depends(form_or_body)]
 
 def job_json(job: Descriptor) -> dict[str, Any]:
     """Return a job as OpenBACH does."""
-    own: dict[str, Any] = yaml_text.load((job.files / f"{job.name}.yml").read_text(encoding="utf-8"))
+    own: dict[str, Any] = yaml_text.load(
+        (job.files / f"{job.name}.yml").read_text(encoding="utf-8")
+    )
     text = upstream.adapt(own, lambda *_: None)
     section = text["platform_configuration"]
-    keys = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")
-    platforms = [{key: each.get(key, section.get(key)) for key in keys} for each in section["supported_platforms"]]
+    keys = (
+        "ansible_system",
+        "ansible_distribution",
+        "ansible_distribution_release",
+        "command",
+        "command_stop",
+    )
+    platforms = [
+        {key: each.get(key, section.get(key)) for key in keys}
+        for each in section["supported_platforms"]
+    ]
     general = text["general"] | {"name": job.name, "persistent": own["general"]["persistent"]}
     shown = ("name", "description", "job_version", "keywords", "persistent")
     return {
@@ -52,7 +63,13 @@ def job_json(job: Descriptor) -> dict[str, Any]:
 
 def _disabled_json(name: str, reason: str) -> dict[str, Any]:
     """Return a job with invalid files, of which only the name is known. `disabled` is not in OpenBACH."""
-    general = {"name": name, "description": "", "job_version": "", "keywords": [], "persistent": False}
+    general = {
+        "name": name,
+        "description": "",
+        "job_version": "",
+        "keywords": [],
+        "persistent": False,
+    }
     return {
         "general": general,
         "platform_configuration": [],
@@ -80,7 +97,13 @@ def _level_json(level: Level) -> dict[str, Any]:
 
 def _argument_json(argument: Argument) -> dict[str, Any]:
     least, most = argument.count.least, argument.count.most
-    count = ("*" if least == 0 else "+") if most is None else str(least) if least == most else f"{least}-{most}"
+    count = (
+        ("*" if least == 0 else "+")
+        if most is None
+        else str(least)
+        if least == most
+        else f"{least}-{most}"
+    )
     shown: dict[str, Any] = {
         "name": argument.name,
         "type": argument.type,
@@ -116,7 +139,9 @@ def every(
         return {"agent": address, "installed_jobs": [_installed(context, name) for name in names]}
     if string_to_search is not None:
         ratio = _ratio(request.query_params.get("ratio", "60"))
-        return [job_json(job) for job in valid.values() if _alike(job, string_to_search[:100]) >= ratio]
+        return [
+            job_json(job) for job in valid.values() if _alike(job, string_to_search[:100]) >= ratio
+        ]
     return [*map(job_json, valid.values()), *(_disabled_json(*entry) for entry in disabled.items())]
 
 
@@ -127,7 +152,10 @@ def _ratio(text: str) -> float:
 
 
 def _alike(job: Descriptor, text: str) -> float:
-    return max(SequenceMatcher(None, text.lower(), word).ratio() * 100 for word in (job.name, *job.name.split("_")))
+    return max(
+        SequenceMatcher(None, text.lower(), word).ratio() * 100
+        for word in (job.name, *job.name.split("_"))
+    )
 
 
 def _installed(context: Context, name: str) -> dict[str, Any]:
@@ -153,7 +181,9 @@ def add(user: Admin, body: Posted, context: RequestContext) -> Any:
     if not isinstance(name, str):
         raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: name")
     if not is_name(name):
-        raise ApiError(HTTPStatus.BAD_REQUEST, "The name of the Job is invalid", entry_name=name[:100])
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, "The name of the Job is invalid", entry_name=name[:100]
+        )
     if hasattr(body.get("file"), "file"):
         return job_json(_upload(context, name, body["file"].file))
     job = _checked(paths.JOBS / name)
@@ -180,7 +210,9 @@ def _checked(folder: Path) -> Descriptor:
         return descriptor.load_job(folder, is_upstream=not folder.is_relative_to(paths.JOBS))
     except ConfigError as error:
         what = "The configuration file of the Job does not contain valid data"
-        raise ApiError(HTTPStatus.BAD_REQUEST, what, faults=[fault.reason for fault in error.faults]) from error
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, what, faults=[fault.reason for fault in error.faults]
+        ) from error
 
 
 @router.get("/job/{name}/")
@@ -200,7 +232,11 @@ def one(name: str, user: Viewer, context: RequestContext, type: str = "json") ->
             return {"job_name": name, "help": _help(job)}
         case "agents":
             places = context.inventory.agents.items()
-            on = [{"agent__name": n, "agent__address": a} for a, n in places if context.inventory.is_installed(name, a)]
+            on = [
+                {"agent__name": n, "agent__address": a}
+                for a, n in places
+                if context.inventory.is_installed(name, a)
+            ]
             return {"job_name": name, "installed_on": on}
         case "json":
             return job_json(job)
@@ -238,7 +274,9 @@ def remove(name: str, user: Admin, context: RequestContext) -> Response:
         try:
             uploads.remove(uploaded)
         except OSError as error:
-            raise ApiError(HTTPStatus.CONFLICT, f"The files of the Job cannot be removed: {error.strerror}") from error
+            raise ApiError(
+                HTTPStatus.CONFLICT, f"The files of the Job cannot be removed: {error.strerror}"
+            ) from error
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -248,7 +286,10 @@ def state(name: str, user: Viewer, context: RequestContext, address: str = "") -
     del user
     context.inventory.job(name)
     context.inventory.check_agent(address)
-    return {key: completed(context.clock()) for key in ("install", "uninstall", "log_severity", "stat_policy")}
+    return {
+        key: completed(context.clock())
+        for key in ("install", "uninstall", "log_severity", "stat_policy")
+    }
 
 
 def _texts(body: dict[str, Any], key: str) -> list[str]:

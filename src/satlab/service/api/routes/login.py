@@ -8,7 +8,16 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from satlab.common.errors import ConfigError
-from satlab.service.api.access import Admin, Anybody, Runner, Viewer, address_of, forbidden, log_in, log_out
+from satlab.service.api.access import (
+    Admin,
+    Anybody,
+    Runner,
+    Viewer,
+    address_of,
+    forbidden,
+    log_in,
+    log_out,
+)
 from satlab.service.api.accounts import PendingError, Role, TakenError, User
 from satlab.service.api.api_answers import ApiError, ViewError, conflict
 from satlab.service.api.context import Body, Context, RequestContext
@@ -72,7 +81,9 @@ def _request_account(body: dict[str, Any], context: Context, request: Request) -
     except TakenError as error:
         raise conflict("User") from error
     except PendingError as error:
-        raise ViewError(HTTPStatus.TOO_MANY_REQUESTS, f"{error}; {error.hint}".capitalize()) from error
+        raise ViewError(
+            HTTPStatus.TOO_MANY_REQUESTS, f"{error}; {error.hint}".capitalize()
+        ) from error
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -114,7 +125,9 @@ def permissions(user: Admin, body: Body, context: RequestContext) -> Response:
             raise forbidden("You cannot change your own permissions", user.login)
         role = Role.ADMIN if change.get("admin") else min(known.role, Role.RUNNER)
         names = (known.first_name, known.last_name, known.email)
-        context.accounts.put(User(known.login, role, bool(change.get("active", known.active)), *names))
+        context.accounts.put(
+            User(known.login, role, bool(change.get("active", known.active)), *names)
+        )
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

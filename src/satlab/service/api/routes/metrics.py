@@ -24,8 +24,14 @@ router = APIRouter()
 COUNTERS: dict[str, tuple[Name, str]] = {
     "satlab_serve_runs_launched_total": ("runs_launched", "Instances launched."),
     "satlab_serve_runs_total": ("runs", "Instances that ended, by outcome."),
-    "satlab_serve_run_seconds_total": ("run_seconds", "Seconds from start to end of runs that ended, by outcome."),
-    "satlab_serve_logins_refused_total": ("logins_refused", "Logins and tokens refused, by reason."),
+    "satlab_serve_run_seconds_total": (
+        "run_seconds",
+        "Seconds from start to end of runs that ended, by outcome.",
+    ),
+    "satlab_serve_logins_refused_total": (
+        "logins_refused",
+        "Logins and tokens refused, by reason.",
+    ),
     "satlab_serve_requests_total": ("requests", "Requests answered, by class of the status."),
 }
 
@@ -51,20 +57,36 @@ def metrics(_: Annotated[None, Depends(may_read)], context: RequestContext) -> R
     live = context.queue.live()
     running = next((each for each in live if each.status is ScenarioStatus.RUNNING), None)
     waiting = sum(each.status is ScenarioStatus.SCHEDULING for each in live)
-    return Response(_service(context, waiting, running) + _link(context, running), media_type=MEDIA_TYPE)
+    return Response(
+        _service(context, waiting, running) + _link(context, running), media_type=MEDIA_TYPE
+    )
 
 
 def _service(context: Context, waiting: int, running: Instance | None) -> str:
     parts = [
         family("satlab_serve_info", "Version of satlab.", "gauge", {f'version="{__version__}"': 1}),
-        family("satlab_serve_start_time_seconds", "Unix time of the start.", "gauge", {"": context.started}),
+        family(
+            "satlab_serve_start_time_seconds",
+            "Unix time of the start.",
+            "gauge",
+            {"": context.started},
+        ),
         family("satlab_serve_queue_length", "Instances that wait.", "gauge", {"": waiting}),
-        family("satlab_serve_running", "1 while an instance runs.", "gauge", {"": int(running is not None)}),
+        family(
+            "satlab_serve_running",
+            "1 while an instance runs.",
+            "gauge",
+            {"": int(running is not None)},
+        ),
     ]
     for metric, (name, text) in COUNTERS.items():
         label = LABELS[name][0]
         counts = context.tally.of(name).items()
-        parts.append(family(metric, text, "counter", {f'{label}="{v}"' if label else "": n for v, n in counts}))
+        parts.append(
+            family(
+                metric, text, "counter", {f'{label}="{v}"' if label else "": n for v, n in counts}
+            )
+        )
     return "".join(parts)
 
 

@@ -22,7 +22,9 @@ _NAME = re.compile(r"[^/\x00-\x1f\x7f]{1,64}")
 
 def project_json(context: Context, project: Project) -> dict[str, Any]:
     """Return a project as OpenBACH does; its networks are those of the lab."""
-    scenarios = [normalised(document) for document in context.catalog.scenarios(project.name).values()]
+    scenarios = [
+        normalised(document) for document in context.catalog.scenarios(project.name).values()
+    ]
     networks = {name: str(network.subnet) for name, network in context.topology.networks.items()}
     return {
         "name": project.name,
@@ -50,14 +52,21 @@ def entity_json(context: Context, entity: Entity) -> dict[str, Any]:
         for name, interface in interfaces
     ]
     agent = context.inventory.agent(entity.agent) if node and entity.agent else None
-    return {"name": entity.name, "description": entity.description, "agent": agent, "networks": networks}
+    return {
+        "name": entity.name,
+        "description": entity.description,
+        "agent": agent,
+        "networks": networks,
+    }
 
 
 @router.get("/project/")
 def projects(user: Anybody, context: RequestContext) -> list[dict[str, Any]]:
     """List the projects that the account may use; none without an account."""
     return [
-        project_json(context, each) for each in context.catalog.projects() if user is not None and may_use(user, each)
+        project_json(context, each)
+        for each in context.catalog.projects()
+        if user is not None and may_use(user, each)
     ]
 
 
@@ -66,7 +75,9 @@ def create(user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
     """Create a project with entities and scenarios, completely or not at all."""
     name = _name(body, "Project")
     if name.isdecimal():
-        raise ApiError(HTTPStatus.BAD_REQUEST, "The name of a Project cannot be composed of digits only")
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, "The name of a Project cannot be composed of digits only"
+        )
     with context.store.transaction():
         if context.catalog.project(name) is not None:
             raise conflict("Project")
@@ -86,7 +97,9 @@ def change(name: str, user: Runner, body: Body, context: RequestContext) -> dict
     """Replace description, owners and entities."""
     project_of(context, user, name)
     if body.get("name", name) != name:
-        raise ApiError(HTTPStatus.BAD_REQUEST, "The name in the Project data does not match with the name.")
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, "The name in the Project data does not match with the name."
+        )
     context.catalog.put_project(_read(context, body, name))
     return project_json(context, project_of(context, user, name))
 
@@ -126,7 +139,9 @@ def entity(name: str, entity: str, user: Viewer, context: RequestContext) -> dic
 
 
 @router.put("/project/{name}/entity/{entity}/")
-def change_entity(name: str, entity: str, user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
+def change_entity(
+    name: str, entity: str, user: Runner, body: Body, context: RequestContext
+) -> dict[str, Any]:
     _known(context, user, name, entity)
     changed = _entity(context, {**body, "name": entity})
     context.catalog.put_entity(name, changed)
@@ -152,7 +167,10 @@ def _name(body: dict[str, Any], what: str) -> str:
     if not isinstance(name, str):
         raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: name")
     if not _NAME.fullmatch(name) or name.startswith("."):
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"The name of a {what} is 1 to 64 printable characters without '/'")
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST,
+            f"The name of a {what} is 1 to 64 printable characters without '/'",
+        )
     return name
 
 
@@ -164,7 +182,9 @@ def _read(context: Context, body: dict[str, Any], name: str) -> Project:
     entities = [_entity(context, entity) for entity in _list(body, "entity")]
     if len({entity.name for entity in entities}) < len(entities):
         raise conflict("Entity")
-    return Project(name, str(body.get("description", ""))[:MAX_TEXT], tuple(owners), tuple(entities))
+    return Project(
+        name, str(body.get("description", ""))[:MAX_TEXT], tuple(owners), tuple(entities)
+    )
 
 
 def _entity(context: Context, body: Any) -> Entity:

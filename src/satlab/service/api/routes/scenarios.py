@@ -29,7 +29,10 @@ def save(context: Context, project: str, document: Document) -> Document:
 def _store(context: Context, project: str, document: Document) -> Document:
     name = document["name"]
     if not is_title(name):
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"The name of a Scenario becomes the name of a file: {TITLE_RULE}")
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST,
+            f"The name of a Scenario becomes the name of a file: {TITLE_RULE}",
+        )
     if "openbach_function" in [key for function in _functions(document) for key in function]:
         error = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "Unknown OpenBACH Function")
         error.body = {"message": "Unexpected exception appeared", **error.body}
@@ -50,14 +53,20 @@ def _store(context: Context, project: str, document: Document) -> Document:
 
 def _functions(document: Document) -> list[Document]:
     functions = document.get("openbach_functions")
-    return [each for each in functions if isinstance(each, dict)] if isinstance(functions, list) else []
+    return (
+        [each for each in functions if isinstance(each, dict)]
+        if isinstance(functions, list)
+        else []
+    )
 
 
 @router.get("/project/{project}/scenario/")
 def scenarios(project: str, user: Viewer, context: RequestContext) -> list[Document]:
     """List the latest versions of the scenarios of a project."""
     project_of(context, user, project)
-    return [acceptance.normalised(document) for document in context.catalog.scenarios(project).values()]
+    return [
+        acceptance.normalised(document) for document in context.catalog.scenarios(project).values()
+    ]
 
 
 @router.post("/project/{project}/scenario/")
@@ -76,7 +85,9 @@ def change(project: str, name: str, user: Runner, body: Body, context: RequestCo
     """Store a new version. Instances keep the version of their launch."""
     _known(context, user, project, name)
     if "name" not in body:
-        what = "The Scenario data to modify an existing Scenario does not contain the Scenario name."
+        what = (
+            "The Scenario data to modify an existing Scenario does not contain the Scenario name."
+        )
         raise ApiError(HTTPStatus.BAD_REQUEST, what)
     if body["name"] != name:
         what = "The name in the Scenario data does not match with the name of the scenario."
@@ -92,14 +103,21 @@ def remove(project: str, name: str, user: Runner, context: RequestContext) -> Re
 
 
 @router.get("/project/{project}/scenario/{name}/versions/")
-def versions(project: str, name: str, user: Viewer, context: RequestContext) -> list[dict[str, Any]]:
+def versions(
+    project: str, name: str, user: Viewer, context: RequestContext
+) -> list[dict[str, Any]]:
     """List the versions of a scenario (not in OpenBACH)."""
     _known(context, user, project, name)
-    return [{"version": number, "date": date(when)} for number, when in context.catalog.versions(project, name)]
+    return [
+        {"version": number, "date": date(when)}
+        for number, when in context.catalog.versions(project, name)
+    ]
 
 
 @router.post("/project/{project}/scenario/{name}/")
-def favorite(project: str, name: str, user: Runner, body: Body, context: RequestContext) -> Response:
+def favorite(
+    project: str, name: str, user: Runner, body: Body, context: RequestContext
+) -> Response:
     _known(context, user, project, name)
     if body.get("action") != "favorite":
         raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {body.get('action')}")

@@ -51,7 +51,9 @@ def of_job(
         return min((record["_metadata"]["time"] for record in sent), default=None)
     if name is None:
         names = {name for record in sent for name in statistics(record)}
-        suffixes = {record["_metadata"]["suffix"] for record in sent if "suffix" in record["_metadata"]}
+        suffixes = {
+            record["_metadata"]["suffix"] for record in sent if "suffix" in record["_metadata"]
+        }
         return {"statistics": sorted(names), "suffixes": sorted(suffixes)}
     samples = [(r["_metadata"]["time"], r[name]) for r in sent if name in r and _has(r, suffix)]
     if histogram is not None:
@@ -77,7 +79,9 @@ def _has(record: Record, suffix: str | None) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_VALUE
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_VALUE
+    )
 
 
 def _whole(text: str | None) -> int:
@@ -97,7 +101,10 @@ def _histogram(values: list[float], buckets: int) -> dict[str, list[float]]:
     counts = [0.0] * buckets
     for value in values:
         counts[min(int((value - low) / width), buckets - 1)] += 1
-    return {"counts": counts, "buckets": [low + (number + 0.5) * width for number in range(buckets)]}
+    return {
+        "counts": counts,
+        "buckets": [low + (number + 0.5) * width for number in range(buckets)],
+    }
 
 
 def _comparative(values: list[float]) -> dict[str, float] | None:
@@ -128,5 +135,6 @@ def unsupported(user: Admin) -> None:
     """Refuse operations on nodes and databases."""
     del user
     raise ApiError(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "Not supported: the nodes of the embedded lab are created for each run"
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Not supported: the nodes of the embedded lab are created for each run",
     )
