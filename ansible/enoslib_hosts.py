@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Hosts that EnOSlib has, as hosts of a campaign (docs/how-to/enoslib.md).
 
-`python ansible/enoslib_hosts.py machines.yml hosts.yml` with the Python that has EnOSlib. The first file is the
-configuration of EnOSlib's static provider; other providers differ in the two lines that are marked.
+`python ansible/enoslib_hosts.py machines.yml hosts.yml` with the Python that has EnOSlib. The first
+file is the configuration of EnOSlib's static provider; other providers differ in the two lines that
+are marked.
 """
 
 import sys

@@ -47,7 +47,9 @@ def link(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for comparison."""
+    """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for
+    comparison.
+    """
     from benches import terminal_bench
     from satlab.run import link_bench
 
@@ -80,7 +82,9 @@ def quic(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, with each stack and congestion control."""
+    """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, with each stack and
+    congestion control.
+    """
     from benches import quic_bench
 
     needs.ensure("lab", "quic")
@@ -132,7 +136,9 @@ def bench_check(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the virtual clock."""
+    """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the
+    virtual clock.
+    """
     from benches import verdict_power
 
     needs.ensure("virtual")
@@ -172,7 +178,9 @@ def bench_host_load(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure how the load of the host changes page loads or transfers, and whether those that are off are marked."""
+    """Measure how the load of the host changes page loads or transfers, and whether those that are
+    off are marked.
+    """
     from benches import host_load
 
     needs.ensure("lab", "quic")
@@ -202,7 +210,9 @@ def bench_confinement(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and without them."""
+    """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and
+    without them.
+    """
     from benches import confinement
 
     needs.ensure("lab", "quic")
@@ -265,7 +275,8 @@ def bench_agree(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Compare the virtual clock with a real lab, by the times of quinn or of programs of another stack.
+    """Compare the virtual clock with a real lab, by the times of quinn or of programs of another
+    stack.
 
     Status 1: they differ; 4: not measurable.
     """
@@ -333,7 +344,8 @@ def bench_flows(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure how many packets of many flows the virtual clock simulates in a second of CPU time; or compare clocks.
+    """Measure how many packets of many flows the virtual clock simulates in a second of CPU time;
+    or compare clocks.
 
     Status 1: the clocks differ; 4: not measurable.
     """
@@ -376,7 +388,9 @@ def bench_campaign(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure what campaigns add to their tasks, against a loop in the shell, and how long plans take."""
+    """Measure what campaigns add to their tasks, against a loop in the shell, and how long plans
+    take.
+    """
     from benches import campaign_cost as cost
 
     needs.ensure("campaign", "virtual")

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench campaign`: what the engine adds to tasks, against a loop in the shell with the same commands.
+"""`satlab bench campaign`: what the engine adds to tasks, against a loop in the shell with the same
+commands.
 
-The loop runs half of the tasks before the engine and half after it, so that a host that becomes faster or slower counts
-for both. A task is one QUIC connection under the virtual clock, which takes CPU time alone. A shared host needs up to a
-third more CPU time for the same task (docs/measurements.md); what is added is therefore the time beyond the tasks' own
-CPU time, of the engine less that of the loop.
+The loop runs half of the tasks before the engine and half after it, so that a host that becomes
+faster or slower counts for both. A task is one QUIC connection under the virtual clock, which takes
+CPU time alone. A shared host needs up to a third more CPU time for the same task
+(docs/measurements.md); what is added is therefore the time beyond the tasks' own CPU time, of the
+engine less that of the loop.
 """
 
 import json
@@ -34,8 +36,9 @@ SCHEMA = "satlab/bench-campaign/2"
 PROBE_S = 60.0
 """Simulated time of the run that finds out how many simulated seconds a task has."""
 ADDED_RATIO, ADDED_S, PLANNED_S = 0.05, 1.0, 20.0
-"""Promised at the most, with tasks of 4 s: the engine's time over the loop's, what it adds to a task, s; and the
-planning of 10,000 cells, s."""
+"""Promised at the most, with tasks of 4 s: the engine's time over the loop's, what it adds to a
+task, s; and the planning of 10,000 cells, s.
+"""
 DEADLINE_S = 3600.0
 MATRIX = """\
 name: cells
@@ -96,8 +99,9 @@ def figures(
 ) -> dict[str, Any]:
     """Return what was measured. `attempts`: those of the engine, by their begin.
 
-    `added_ratio`, `added_s_per_task`: by the time beyond the tasks' CPU time. `wall_ratio`: by the clock alone.
-    `gap_s`: median from the end of a task to the begin of the next one in its slot, nearly.
+    `added_ratio`, `added_s_per_task`: by the time beyond the tasks' CPU time. `wall_ratio`: by the
+    clock alone. `gap_s`: median from the end of a task to the begin of the next one in its slot,
+    nearly.
     """
     count = len(attempts)
     engine = Spent(engine_s, sum(attempt.cpu_s or 0 for attempt in attempts))

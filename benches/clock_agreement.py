@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab bench agree`: compare the virtual clock with a real lab, by the times of the same cases.
 
-Both run the same suite file, link model, and quinn with the same options; or programs of the same stack, in lock-step
-with the virtual clock and in a lab. In a lab packets pass through devices, and programs share the host with other
-processes. Only cases without losses are compared: losses are drawn anew in each run, and make times differ by more than
-the clocks do.
+Both run the same suite file, link model, and quinn with the same options; or programs of the same
+stack, in lock-step with the virtual clock and in a lab. In a lab packets pass through devices, and
+programs share the host with other processes. Only cases without losses are compared: losses are
+drawn anew in each run, and make times differ by more than the clocks do.
 """
 
 import math
@@ -37,7 +37,8 @@ TOLERANCE = 0.03
 
 @dataclass(frozen=True)
 class Agreement:
-    """A case at one mark: medians of both clocks, s; infinite where too few samples reached the mark.
+    """A case at one mark: medians of both clocks, s; infinite where too few samples reached the
+    mark.
 
     Real samples out of calibration are not counted; with too few others nothing is measurable.
     """
@@ -50,7 +51,10 @@ class Agreement:
 
     @property
     def deviation(self) -> float | None:
-        """Real / virtual - 1; None if one of them is infinite, or the real clock was not measurable."""
+        """Real / virtual - 1;
+
+        None if one of them is infinite, or the real clock was not measurable.
+        """
         are_finite = (
             self.is_measurable and math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
         )
@@ -85,7 +89,8 @@ def measure(
     compared: Compared,
     log: ProgressLog,
 ) -> dict[str, Any]:
-    """Compare cases of a suite without losses, by default all that both clocks support, at its marks up to `up_to_mb`.
+    """Compare cases of a suite without losses, by default all that both clocks support, at its
+    marks up to `up_to_mb`.
 
     `name` is a shipped suite or a file.
 

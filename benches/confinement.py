@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench confinement`: what sandboxes cost, in pairs: the start of a program, page loads, QUIC transfers.
+"""`satlab bench confinement`: what sandboxes cost, in pairs: the start of a program, page loads,
+QUIC transfers.
 
-The runs of a pair follow each other, in turn with the sandbox first and last. Without it a job has a user of its own
-and its node's network, and sees of the folders closed to others what it needs, nothing more.
+The runs of a pair follow each other, in turn with the sandbox first and last. Without it a job has
+a user of its own and its node's network, and sees of the folders closed to others what it needs,
+nothing more.
 """
 
 import subprocess
@@ -127,7 +129,9 @@ def lines(result: dict[str, Any]) -> list[str]:
 
 
 def _spread(kinds: dict[str, list[float]]) -> str:
-    """Return what two medians of equal figures may differ by: the spread of those without a sandbox."""
+    """Return what two medians of equal figures may differ by: the spread of those without a
+    sandbox.
+    """
     values = kinds["without"]
     return (
         f"spread without {(max(values) - min(values)) / median(values):.1%}"

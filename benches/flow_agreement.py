@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench flows --agree`: compare flows under the virtual clock with the same file of flows on the real clock.
+"""`satlab bench flows --agree`: compare flows under the virtual clock with the same file of flows
+on the real clock.
 
-Both have the same wire, libraries and starts. Which of several equal flows is ahead at a moment depends on a packet
-more or less: so the flows of each clock are compared by their rank, the fastest with the fastest, and runs by their
-medians. Under the virtual clock each run has a seed of its own.
+Both have the same wire, libraries and starts. Which of several equal flows is ahead at a moment
+depends on a packet more or less: so the flows of each clock are compared by their rank, the fastest
+with the fastest, and runs by their medians. Under the virtual clock each run has a seed of its own.
 """
 
 import json
@@ -28,8 +29,9 @@ STAGGER_S = 0.05
 SEEDS = 9
 """Runs under the virtual clock, at least."""
 HOST_LATENCY_US = 100
-"""A real host wakes a program up so late. Without that the minimum RTT of BBR flows is the same to the nanosecond: they
-probe it together, and leave 4 to 6 % of the link unused."""
+"""A real host wakes a program up so late. Without that the minimum RTT of BBR flows is the same to
+the nanosecond: they probe it together, and leave 4 to 6 % of the link unused.
+"""
 Scenario = Literal["cubic", "bbr3", "mixed-step"]
 SCENARIOS: Mapping[Scenario, tuple[tuple[str, str], ...]] = {
     "cubic": (("quinn", "cubic"),),
@@ -41,7 +43,9 @@ SCENARIOS: Mapping[Scenario, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared: each scenario with each number of flows, in `runs` labs, `parallel` of them at once."""
+    """What is compared: each scenario with each number of flows, in `runs` labs, `parallel` of them
+    at once.
+    """
 
     scenarios: Sequence[Scenario]
     counts: Sequence[int]
@@ -50,7 +54,10 @@ class Compared:
 
 
 def measure(request: Compared, log: ProgressLog, stop: threading.Event) -> dict[str, Any]:
-    """Compare the clocks in each case. Raises ConfigError, HostError, and KeyboardInterrupt after `stop`."""
+    """Compare the clocks in each case.
+
+    Raises ConfigError, HostError, and KeyboardInterrupt after `stop`.
+    """
     cases = []
     for name in request.scenarios:
         for count in request.counts:
@@ -107,7 +114,9 @@ def _measured(
 
 
 def flows(name: Scenario, count: int) -> dict[str, Any]:
-    """Return the flows of a case over 20 Mbit/s and 100 ms; with the delay step 200 ms from half of the time on."""
+    """Return the flows of a case over 20 Mbit/s and 100 ms; with the delay step 200 ms from half of
+    the time on.
+    """
     stacks = SCENARIOS[name]
     half = {"rate_mbps": 20, "delay_ms": 50, "queue": {"bdp": 1}}
     step = [{"at_s": STEP_S, "direction": "both", "delay_ms": 100}] if "step" in name else []
@@ -135,7 +144,8 @@ def flows(name: Scenario, count: int) -> dict[str, Any]:
 def compared(
     virtual: Sequence[Mapping[str, Any]], real: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return figures of the runs of both clocks, and the deviations of their medians, real / virtual - 1.
+    """Return figures of the runs of both clocks, and the deviations of their medians, real /
+    virtual - 1.
 
     Not measurable: half of the real runs or more are out of calibration; those are left out.
     """
@@ -168,7 +178,9 @@ def compared(
 
 
 def _by_rank(runs: Sequence[Mapping[str, Any]]) -> list[float | None]:
-    """Return the median over runs of the slowest flow's goodput, of the next one's, and so on, Mbit/s."""
+    """Return the median over runs of the slowest flow's goodput, of the next one's, and so on,
+    Mbit/s.
+    """
     ranked = [sorted(flow["goodput_mbps"] or 0.0 for flow in one["flows"]) for one in runs]
     return [_median(each) for each in zip(*ranked, strict=True)]
 

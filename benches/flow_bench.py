@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench flows`: packets a second of CPU time that `satvirtual flows` simulates, by number of flows.
+"""`satlab bench flows`: packets a second of CPU time that `satvirtual flows` simulates, by number
+of flows.
 
-Packets are those that enter the link, of both directions. Time is the process's own CPU time, so that other load on the
-host counts little. Linear: a packet costs about the same however many flows there are and however long they run.
+Packets are those that enter the link, of both directions. Time is the process's own CPU time, so
+that other load on the host counts little. Linear: a packet costs about the same however many flows
+there are and however long they run.
 """
 
 import json

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench host-load`: dose and response of figures to the host's load, the source of the host's limits.
+"""`satlab bench host-load`: dose and response of figures to the host's load, the source of the
+host's limits.
 
-At each level so many processes keep a core busy, while pages are loaded, or files transferred by QUIC, over a LEO link.
-A sample is off if its time differs from the median without load by more than TOLERANCE. The limits are good if each
-sample that is off was marked, and hardly any without load was.
+At each level so many processes keep a core busy, while pages are loaded, or files transferred by
+QUIC, over a LEO link. A sample is off if its time differs from the median without load by more than
+TOLERANCE. The limits are good if each sample that is off was marked, and hardly any without load
+was.
 """
 
 import contextlib
@@ -105,7 +107,9 @@ def earlier_levels(file: Path, kind: Kind) -> list[SampleDocument]:
 
 
 def judged(found: Mapping[int, Sequence[SampleDocument]], asked: int) -> dict[str, Any]:
-    """Return the table of the levels: medians, how many samples are off, how many of these were not marked."""
+    """Return the table of the levels: medians, how many samples are off, how many of these were not
+    marked.
+    """
     quiet_ms = median(one["time_ms"] for one in found[min(found)])
     table = []
     for level, samples in sorted(found.items()):
@@ -126,7 +130,7 @@ def judged(found: Mapping[int, Sequence[SampleDocument]], asked: int) -> dict[st
     return {"quiet_ms": quiet_ms, "tolerance": TOLERANCE, "levels": table}
 
 
-# --- samples --------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
@@ -202,7 +206,9 @@ def _of_transfer(sample: Sample, host_is_busy: bool) -> SampleDocument:
 
 @contextlib.contextmanager
 def burning(count: int) -> Iterator[list[int]]:
-    """Keep `count` processes busy during the block; no descendants: their CPU time would count as the measurement's."""
+    """Keep `count` processes busy during the block; no descendants: their CPU time would count as
+    the measurement's.
+    """
     argv = [sys.executable, "-S", "-c", BURNER, str(os.getpid())]
     burners = [
         int(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=10).stdout)
@@ -216,7 +222,7 @@ def burning(count: int) -> Iterator[list[int]]:
                 os.kill(pid, signal.SIGKILL)
 
 
-# --- what is shown --------------------------------------------------------------------------------------------------
+# --- what is shown --------------------------------------------------------------------------------
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
@@ -232,7 +238,9 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def plot(result: Mapping[str, Any], file: Path) -> None:
-    """Draw each sample's time over the wait for a core, a colour for each level; the limits are lines."""
+    """Draw each sample's time over the wait for a core, a colour for each level; the limits are
+    lines.
+    """
     data = []
     for number, level in enumerate(result["levels"]):
         points = [

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench quic`: satperf's performance on this host, over a veth pair and over a large satellite link.
+"""`satlab bench quic`: satperf's performance on this host, over a veth pair and over a large
+satellite link.
 
-Large: 250 Mbit/s forward and a tenth of it back, 650 ms, a queue of one BDP, 100 MB (draft-kuhn-quic-4-sat-07,
-section 3), for every congestion control that is offered. A benchmark: it fails no test, and a transfer that fails
-stays in the result.
+Large: 250 Mbit/s forward and a tenth of it back, 650 ms, a queue of one BDP, 100 MB
+(draft-kuhn-quic-4-sat-07, section 3), for every congestion control that is offered. A benchmark: it
+fails no test, and a transfer that fails stays in the result.
 """
 
 import contextlib
@@ -44,10 +45,13 @@ LEAVE_S = 10.0
 
 @dataclass(frozen=True)
 class Case:
-    """One transfer. `loss` is of IP packets, in both directions; None is a veth pair without a satellite.
+    """One transfer.
 
-    `pep` is the engine of job satlab_pep on both proxies; its legs use `between` or, where satpep has it, the same
-    congestion control. `slow` ones take an hour, as Reno and CUBIC see each loss as congestion.
+    `loss` is of IP packets, in both directions; None is a veth pair without a satellite.
+
+    `pep` is the engine of job satlab_pep on both proxies; its legs use `between` or, where satpep
+    has it, the same congestion control. `slow` ones take an hour, as Reno and CUBIC see each loss
+    as congestion.
     """
 
     stack: str

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench link --terminals N`: N terminals that share a forward link under load, and one terminal for comparison.
+"""`satlab bench link --terminals N`:
 
-Each client gets UDP at an equal part of `LOAD` of what the plan says the forward link carries; what is lost is the
-emulator's or the host's. Without calibration: it loads the link of one terminal alone.
+N terminals that share a forward link under load, and one terminal for comparison.
+
+Each client gets UDP at an equal part of `LOAD` of what the plan says the forward link carries; what
+is lost is the emulator's or the host's. Without calibration: it loads the link of one terminal
+alone.
 """
 
 import os
@@ -28,17 +31,24 @@ from satlab.run.session import metrics_of, new_lab_id
 RATE_MBPS = 220.0
 """Layer-2 rate of the forward link: at `LOAD` more than 200 Mbit/s of payload."""
 HOST_WAKE_PERIOD_S = 0.005
-"""Of the bare threads next to the load: they have a higher priority than the emulator, so they wake seldom."""
+"""Of the bare threads next to the load: they have a higher priority than the emulator, so they wake
+seldom.
+"""
 RECEIVED_MBPS, LATE_US, UP_S, DOWN_S, COUNT = 200.0, 200.0, 6.0, 3.0, 16
-"""Promised of COUNT terminals: payload in all, release error p99, and times until the lab is up and removed."""
+"""Promised of COUNT terminals: payload in all, release error p99, and times until the lab is up and
+removed.
+"""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A lab with so many terminals. Rates are of payload, bit/s; `jain`: Jain's index of the clients' rates.
+    """A lab with so many terminals.
 
-    `counted_loss_packets`: satlink's losses and drops; other losses were in a TUN's queue or a socket of a busy host.
-    `host_p99_us`: how late a bare thread of the real-time class woke up at the same instants, at the worst core.
+    Rates are of payload, bit/s; `jain`: Jain's index of the clients' rates.
+
+    `counted_loss_packets`: satlink's losses and drops; other losses were in a TUN's queue or a
+    socket of a busy host. `host_p99_us`: how late a bare thread of the real-time class woke up at
+    the same instants, at the worst core.
     """
 
     terminals: int

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of `satlab bench campaign`: from known times, and its loop with a program in place of satvirtual."""
+"""The figures of `satlab bench campaign`: from known times, and its loop with a program in place of
+satvirtual.
+"""
 
 import json
 from pathlib import Path

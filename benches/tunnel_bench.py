@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench tunnel`: what satfec costs and carries between two nodes on one wire, without a satellite.
+"""`satlab bench tunnel`: what satfec costs and carries between two nodes on one wire, without a
+satellite.
 
 A benchmark: a rate that is not held is a figure, and fails no test.
 """
@@ -51,7 +52,10 @@ CASES = (Case(None, 12), Case("none", 12), Case("2,100", 12), Case("10,100", 250
 
 @dataclass(frozen=True)
 class Carried:
-    """What came of a case. `cores`: CPU time of each end over that of the flow; None without a tunnel."""
+    """What came of a case.
+
+    `cores`: CPU time of each end over that of the flow; None without a tunnel.
+    """
 
     name: str
     code: str | None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""UDP flows for benchmarks, with little CPU time: datagrams leave and are read in batches, by few programs.
+"""UDP flows for benchmarks, with little CPU time: datagrams leave and are read in batches, by few
+programs.
 
-`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then the counts of the received datagrams. `send BYTES BPS
-SECONDS ADDRESS:PORT...` prints those of the sent ones, a list in the order of the addresses. BYTES is the payload of a
-datagram, BPS the rate of all payload to each address.
+`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then the counts of the received datagrams.
+`send BYTES BPS SECONDS ADDRESS:PORT...` prints those of the sent ones, a list in the order of the
+addresses. BYTES is the payload of a datagram, BPS the rate of all payload to each address.
 """
 
 import contextlib
@@ -30,7 +31,9 @@ SILENCE_S = 2.0
 def bursts(
     size: int, bps: float, seconds: float, flows: int = 1
 ) -> Iterator[tuple[float, int, int]]:
-    """Yield when to send, s from the start, for which of the flows, and how many datagrams of `size` bytes."""
+    """Yield when to send, s from the start, for which of the flows, and how many datagrams of
+    `size` bytes.
+    """
     sent = 0
     for tick in range(1, round(seconds / TICK_S) + 1):
         owed = int(tick * TICK_S * bps / (8 * size)) - sent

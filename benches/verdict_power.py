@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench check`: how many false alarms comparisons with a baseline raise, and how many slowdowns they find.
+"""`satlab bench check`: how many false alarms comparisons with a baseline raise, and how many
+slowdowns they find.
 
-Each comparison takes fresh samples of both builds under the virtual clock, over a clean link (little spread) and over a
-lossy one (large spread). The slower build is the same stack over a link with lower rates and a longer round trip, so
-that each part of a transfer takes longer by the same factor.
+Each comparison takes fresh samples of both builds under the virtual clock, over a clean link
+(little spread) and over a lossy one (large spread). The slower build is the same stack over a link
+with lower rates and a longer round trip, so that each part of a transfer takes longer by the same
+factor.
 """
 
 import itertools

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Raw files of a run to records. Reads run folders only; knows nothing of the lab that filled them."""
+"""Raw files of a run to records.
+
+Reads run folders only; knows nothing of the lab that filled them.
+"""
 
 from collect.integrity import digests
 from collect.observations import PageObservation, har

@@ -36,7 +36,9 @@ ADAPTER: TypeAdapter[Calibration] = TypeAdapter(Calibration)
 
 
 def records(calibration: Calibration) -> list[Record]:
-    """Return `calibration_ok` (1 or 0), `calibration_check_ok` per check with its figures as labels, and `rtt_ms`."""
+    """Return `calibration_ok` (1 or 0), `calibration_check_ok` per check with its figures as
+    labels, and `rtt_ms`.
+    """
     held = sum(check.ok for check in calibration.checks)
     summary = Record(
         "calibration_ok",
@@ -50,7 +52,9 @@ def records(calibration: Calibration) -> list[Record]:
 
 
 def _rtt(checks: Iterable[Check]) -> Iterator[Record]:
-    """Yield the idle round-trip time as a figure; where it was not measured, its check is a failed sample."""
+    """Yield the idle round-trip time as a figure; where it was not measured, its check is a failed
+    sample.
+    """
     for check in checks:
         if check.name == "rtt_ms" and check.measured is not None:
             yield Record("rtt_ms", check.measured, {"stat": "mean", "source": "calibration"})

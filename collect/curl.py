@@ -37,7 +37,9 @@ ADAPTER: TypeAdapter[Curl] = TypeAdapter(Curl)
 
 
 def records(curl: Curl, labels: Mapping[str, str]) -> list[Record]:
-    """Return both times of each request (label request: its number); one cut off keeps what it reached."""
+    """Return both times of each request (label request: its number); one cut off keeps what it
+    reached.
+    """
     own = {**labels, "transport": "TCP"}
     return [
         _record(metric, request, {**own, "request": str(number)})

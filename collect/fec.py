@@ -14,7 +14,10 @@ MAIN_METRICS = ("fec_lost_packets",)
 
 
 class Fec(Model):
-    """One end over its life; `report` holds satfec's lines (schemas/satfec.schema.json); `fault`: why it died."""
+    """One end over its life;
+
+    `report` holds satfec's lines (schemas/satfec.schema.json); `fault`: why it died.
+    """
 
     schema_: Literal["satlab/fec/1"] = Field(alias="schema")
     version: str
@@ -29,7 +32,8 @@ ADAPTER: TypeAdapter[Fec] = TypeAdapter(Fec)
 
 
 def records(fec: Fec, labels: Mapping[str, str]) -> list[Record]:
-    """Return `fec_received_packets`, `fec_recovered_packets`, `fec_lost_packets` and `fec_recovery_delay_ms` (mean).
+    """Return `fec_received_packets`, `fec_recovered_packets`, `fec_lost_packets` and
+    `fec_recovery_delay_ms` (mean).
 
     An end that nothing came to is a failed sample: it was measured without.
     """

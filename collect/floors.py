@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Physical floors: what no figure over a link can be better than. A better one is a defect of the measurement.
+"""Physical floors: what no figure over a link can be better than.
 
-A round trip is the link's shortest (plan: `rtt_ms.min`). Over a fresh connection it takes one for the handshake of TCP
-(RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one for request and answer. A proxy may answer
-the handshake, never the request. Payload crosses the link no faster than that of full-size UDP packets (plan:
-`udp_goodput_bps`): headers of TCP, QUIC and HTTP come on top. The capacity of frames without packets' headers (plan:
-`rate_bps`) is the bound where slots are granted on demand, as the plan cannot foresee how packets fill them.
+A better one is a defect of the measurement.
+
+A round trip is the link's shortest (plan: `rtt_ms.min`). Over a fresh connection it takes one for
+the handshake of TCP (RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one for
+request and answer. A proxy may answer the handshake, never the request. Payload crosses the link no
+faster than that of full-size UDP packets (plan: `udp_goodput_bps`): headers of TCP, QUIC and HTTP
+come on top. The capacity of frames without packets' headers (plan: `rate_bps`) is the bound where
+slots are granted on demand, as the plan cannot foresee how packets fill them.
 """
 
 import math
@@ -102,12 +105,18 @@ class Floors:
 
 
 def of_link(link: Mapping[str, Any]) -> Floors:
-    """Return the floors of a link plan (schemas/link-plan.schema.json). Raises pydantic.ValidationError."""
+    """Return the floors of a link plan (schemas/link-plan.schema.json).
+
+    Raises pydantic.ValidationError.
+    """
     return _floors(_Link.model_validate(link))
 
 
 def of_run(run_dir: Path) -> Floors | None:
-    """Return the floors of a run; None if its plan cannot be read, or its link changed while it ran."""
+    """Return the floors of a run;
+
+    None if its plan cannot be read, or its link changed while it ran.
+    """
     plan = read_json(run_dir, "plan.json", _PLAN)
     if isinstance(plan, Unreadable) or _has_changes(run_dir / "raw"):
         return None
@@ -140,7 +149,7 @@ def _has_changes(raw: Path) -> bool:
         return False
 
 
-# --- figures of a run -----------------------------------------------------------------------------------------------
+# --- figures of a run -----------------------------------------------------------------------------
 
 
 def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
@@ -169,8 +178,8 @@ def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
 
 
 def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
-    """Return why the Speed Index of an observed load is impossible; empty if it is not: all of a page follows its
-    first byte.
+    """Return why the Speed Index of an observed load is impossible; empty if it is not: all of a
+    page follows its first byte.
     """
     before = 0 if pep != NONE else _HANDSHAKES[load.protocol]
     return floors.time_fault("Speed Index", load.speed_index_ms, floors.least_ms(before + 1))
@@ -179,7 +188,10 @@ def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
 def judged(
     records: Iterable[Record], floors: Floors | None, peps: Mapping[str, str]
 ) -> Iterator[Record]:
-    """Yield the records of transfers; impossible ones as failed. `peps`: by job instance, as `pep.during`."""
+    """Yield the records of transfers; impossible ones as failed.
+
+    `peps`: by job instance, as `pep.during`.
+    """
     for record in records:
         fault = (
             ""

@@ -34,7 +34,8 @@ ADAPTER: TypeAdapter[Transfer] = TypeAdapter(Transfer)
 def records(transfer: Transfer, labels: Mapping[str, str]) -> list[Record]:
     """Return `goodput_bps`, `received_bytes` and `transfer_time_s`, or goodput as a failed sample.
 
-    The bytes that were there when the receiver began to count are left out of the rate: their own time is unknown.
+    The bytes that were there when the receiver began to count are left out of the rate: their own
+    time is unknown.
     """
     about = {
         **labels,

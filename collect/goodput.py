@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """iperf3's JSON (`-J`, iperf 3.7 and later) to goodput, window and RTT of bulk transfers.
 
-Goodput is payload bits at the receiver per second, from the first interval's start to the last one's end: connection
-set-up is outside. Each transfer leaves two documents. The client's ends with what both sides counted, so summaries
-come from it; a side's intervals hold what it saw itself: bytes at the receiver; window, RTT, retransmits at the sender.
+Goodput is payload bits at the receiver per second, from the first interval's start to the last
+one's end: connection set-up is outside. Each transfer leaves two documents. The client's ends with
+what both sides counted, so summaries come from it; a side's intervals hold what it saw itself:
+bytes at the receiver; window, RTT, retransmits at the sender.
 """
 
 import statistics
@@ -67,7 +68,10 @@ class Stream(_Iperf):
 
 
 class Span(_Iperf):
-    """All flows over a time; start and end in s since the transfer began. Packets are UDP's, retransmits TCP's."""
+    """All flows over a time; start and end in s since the transfer began.
+
+    Packets are UDP's, retransmits TCP's.
+    """
 
     start: float
     end: float
@@ -146,7 +150,9 @@ class Document:
 
 
 def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Record]:
-    """Return summaries and series of all transfers of a run; t_s is good to half the set-up time, see `_origins`."""
+    """Return summaries and series of all transfers of a run; t_s is good to half the set-up time,
+    see `_origins`.
+    """
     origins = _origins(documents)
     numbers = {cookie: str(number) for number, cookie in enumerate(origins, start=1)}
     found: list[Record] = []
@@ -177,7 +183,9 @@ def _transfer_labels(content: Transfer, number: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Origin:
-    """When a transfer's first interval began, seconds since the epoch, and how far that may be off, s."""
+    """When a transfer's first interval began, seconds since the epoch, and how far that may be off,
+    s.
+    """
 
     unix_s: float
     error_s: float
@@ -186,8 +194,9 @@ class _Origin:
 def _origins(documents: Sequence[Document]) -> dict[str, _Origin]:
     """Date each transfer (by cookie).
 
-    iperf3 stamps whole seconds, some round trips before the first interval. The stamp and the client's job bracket the
-    transfer; what remains between them is set-up and the exchange of results, and the middle is taken.
+    iperf3 stamps whole seconds, some round trips before the first interval. The stamp and the
+    client's job bracket the transfer; what remains between them is set-up and the exchange of
+    results, and the middle is taken.
     """
     origins: dict[str, _Origin] = {}
     for document in documents:

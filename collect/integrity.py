@@ -9,14 +9,17 @@ from pathlib import Path
 from collect.raw import LINES_BYTES, RefusedError, check_plain, open_folder, open_plain
 
 MOST_DEEP = 8
-"""Most folders inside each other below raw/ whose files have digests; those of a run's own files are two."""
+"""Most folders inside each other below raw/ whose files have digests; those of a run's own files
+are two.
+"""
 
 
 def digests(run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the SHA-256 (hex) of the files below raw/ by path relative to the run folder, and why others have none.
+    """Return the SHA-256 (hex) of the files below raw/ by path relative to the run folder, and why
+    others have none.
 
-    Jobs write there. A file has no digest if it is larger than `LINES_BYTES`, deeper than `MOST_DEEP`, not a plain
-    file, or has a name that is not UTF-8.
+    Jobs write there. A file has no digest if it is larger than `LINES_BYTES`, deeper than
+    `MOST_DEEP`, not a plain file, or has a name that is not UTF-8.
     """
     hashed: dict[str, str] = {}
     faults: dict[str, str] = {}
@@ -30,7 +33,8 @@ def digests(run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def differences(run_dir: Path, expected: Mapping[str, str]) -> list[str]:
-    """Name every file below raw/ that is changed, missing, foreign or has no digest; [] when all is as expected.
+    """Name every file below raw/ that is changed, missing, foreign or has no digest; [] when all is
+    as expected.
 
     `expected` is the manifest's `files`.
     """
@@ -48,7 +52,9 @@ def differences(run_dir: Path, expected: Mapping[str, str]) -> list[str]:
 
 
 def _entries(run_dir: Path) -> Iterator[tuple[str, str]]:
-    """Yield all below raw/ that is not a folder, by path relative to the run folder, and why it has no digest or ""."""
+    """Yield all below raw/ that is not a folder, by path relative to the run folder, and why it has
+    no digest or "".
+    """
     entries: list[tuple[list[str], str]] = []
     folders: list[list[str]] = [["raw"]]
     while folders:
@@ -69,7 +75,10 @@ def _entries(run_dir: Path) -> Iterator[tuple[str, str]]:
 
 
 def _listing(run_dir: Path, parts: list[str]) -> list[tuple[list[str], str | None]]:
-    """Return what a folder holds and why it has no digest, "" where it may have one; None marks a folder."""
+    """Return what a folder holds and why it has no digest, "" where it may have one;
+
+    None marks a folder.
+    """
     handle = open_folder(run_dir / parts[0], parts[1:])
     try:
         with os.scandir(handle) as found:

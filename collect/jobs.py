@@ -18,7 +18,10 @@ MEASURING = (
     ),
     *("satlab_ftp", "satlab_load", "satlab_video"),
 )
-"""Jobs whose files become figures. Other jobs (servers) are services: to be stopped is their ordinary end."""
+"""Jobs whose files become figures.
+
+Other jobs (servers) are services: to be stopped is their ordinary end.
+"""
 
 LOG_TAIL = 400
 """Characters of a failed job's log that go into its reason."""
@@ -63,7 +66,9 @@ class Job(Model):
 
 
 def records(jobs: Iterable[Job], run_start_unix_s: float) -> list[Record]:
-    """Return `job_ok` per instance; its labels `start_s` and `stop_s` are seconds since the start of the run."""
+    """Return `job_ok` per instance; its labels `start_s` and `stop_s` are seconds since the start
+    of the run.
+    """
     return [_record(job, run_start_unix_s) for job in jobs]
 
 

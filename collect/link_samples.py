@@ -41,7 +41,10 @@ SERIES = {
 
 
 class Heard(Model):
-    """What came in from the entity before, over one interval; `silent_ms` since its last datagram, or None: never."""
+    """What came in from the entity before, over one interval;
+
+    `silent_ms` since its last datagram, or None: never.
+    """
 
     datagrams: int
     strangers: int
@@ -92,7 +95,9 @@ class Counters(Model):
 
     @property
     def has_times(self) -> bool:
-        """Return whether times in the queue are measured: not by earlier emulators, and not where there is no queue."""
+        """Return whether times in the queue are measured: not by earlier emulators, and not where
+        there is no queue.
+        """
         return "queue_p50_ms" in self.model_fields_set
 
     @property
@@ -143,7 +148,10 @@ class Header(Model):
 
 
 class Sample(Model):
-    """One interval, stamped at its end; None where another emulator or entity carries a direction."""
+    """One interval, stamped at its end;
+
+    None where another emulator or entity carries a direction.
+    """
 
     type: Literal["sample"]
     t_unix_s: float
@@ -159,7 +167,9 @@ class Sample(Model):
 
 
 class Change(Model):
-    """A change of a direction while the link ran: the field that was set, and why it was refused if it was."""
+    """A change of a direction while the link ran: the field that was set, and why it was refused if
+    it was.
+    """
 
     type: Literal["change"]
     t_unix_s: float
@@ -190,7 +200,10 @@ ADAPTER: TypeAdapter[AnyLine] = TypeAdapter(Line)
 
 @dataclass(frozen=True)
 class Window:
-    """The time during which the scenario's jobs ran. Calibration fills queues on purpose before it."""
+    """The time during which the scenario's jobs ran.
+
+    Calibration fills queues on purpose before it.
+    """
 
     start_unix_s: float
     stop_unix_s: float
@@ -206,7 +219,9 @@ BLOCK = 5000
 
 @dataclass
 class _Direction:
-    """One direction: its counters inside the window, added up, and a column of each metric of the last samples."""
+    """One direction: its counters inside the window, added up, and a column of each metric of the
+    last samples.
+    """
 
     inside: int = 0
     sums: Counter[str] = field(default_factory=Counter)
@@ -300,7 +315,9 @@ class _Direction:
         ]
 
     def _frames(self, labels: Mapping[str, str]) -> list[Record]:
-        """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
+        """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames
+        and counts them.
+        """
         if not self.has_frames:
             return []
         sent = [
@@ -321,9 +338,11 @@ class _Direction:
 
 
 class Metrics:
-    """What an emulator's lines say, read one at a time: series over the whole run, totals inside `window` (None: all).
+    """What an emulator's lines say, read one at a time: series over the whole run, totals inside
+    `window` (None: all).
 
-    `names`: what records call the directions that have some. One that another emulator carries has none.
+    `names`: what records call the directions that have some. One that another emulator carries has
+    none.
     """
 
     def __init__(

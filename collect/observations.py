@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Observed page loads: their Speed Index, and their requests as HAR (schemas/page-observation.schema.json).
+"""Observed page loads: their Speed Index, and their requests as HAR
+(schemas/page-observation.schema.json).
 
-Speed Index is WebPageTest's (P. Meenan, 2012): the integral over time, from navigation start to the last change of the
-page, of 1 - visual completeness; in ms, smaller is better. HAR is version 1.2 (J. Odvarko, 2010).
+Speed Index is WebPageTest's (P. Meenan, 2012): the integral over time, from navigation start to the
+last change of the page, of 1 - visual completeness; in ms, smaller is better. HAR is version 1.2
+(J. Odvarko, 2010).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,10 @@ Milliseconds = Annotated[float, Field(ge=0)]
 
 
 class Request(Model):
-    """One request; `start_ms` and `end_ms` since navigation start, `connect_ms` without `tls_ms`."""
+    """One request;
+
+    `start_ms` and `end_ms` since navigation start, `connect_ms` without `tls_ms`.
+    """
 
     url: str
     type: str
@@ -60,7 +65,9 @@ class Frame(Model):
 
 
 class Load(Model):
-    """What a measured and an observed load have: one in a fresh browser profile, times in ms since navigation start."""
+    """What a measured and an observed load have: one in a fresh browser profile, times in ms since
+    navigation start.
+    """
 
     url: str
     protocol: Literal["h1", "h2", "h3"]
@@ -77,7 +84,9 @@ class Load(Model):
     page_load_time_ms: float | None
 
     def labels(self, labels: Mapping[str, str], pep: str) -> dict[str, str]:
-        """Return the labels of its records: those of its job, the proxy on its path, and its own (load: its index)."""
+        """Return the labels of its records: those of its job, the proxy on its path, and its own
+        (load: its index).
+        """
         own = {
             "protocol": self.protocol,
             "page": self.page,
@@ -115,14 +124,20 @@ ADAPTER: TypeAdapter[PageObservation] = TypeAdapter(PageObservation)
 
 
 def speed_index_ms(progress: Sequence[tuple[float, float]]) -> float | None:
-    """Return the Speed Index of (ms, visual completeness), ascending from 0 on; None without a change of the page."""
+    """Return the Speed Index of (ms, visual completeness), ascending from 0 on;
+
+    None without a change of the page.
+    """
     if len(progress) < 2:
         return None
     return sum((until - since) * (1 - share) for (since, share), (until, _) in pairwise(progress))
 
 
 def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[Record]:
-    """Return the metrics of an observed load (label load: its index). A load that is not ok has failed ones."""
+    """Return the metrics of an observed load (label load: its index).
+
+    A load that is not ok has failed ones.
+    """
     own = load.labels(labels, pep)
     values = {
         "speed_index_ms": load.speed_index_ms,
@@ -137,7 +152,7 @@ def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[
     return [Record(metric, None, own, status=load.status, reason=reason) for metric in values]
 
 
-# --- HAR ------------------------------------------------------------------------------------------------------------
+# --- HAR ------------------------------------------------------------------------------------------
 
 
 def har(loads: Sequence[tuple[str, PageObservation]], version: str) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenSAND's logs and probes to records: losses by log lines, values of probes. Facts are those of 8.2.0.
+"""OpenSAND's logs and probes to records: losses by log lines, values of probes.
 
-A log is `raw/logs/opensand-ENTITY.log` (stderr with -v), probes are `raw/opensand/ENTITY/*_N.csv`: cells separated by
-`;`, the first column `Date` in the local time of their host, the others `name (unit)`; a cell is empty where the probe
-had no value.
+Facts are those of 8.2.0.
+
+A log is `raw/logs/opensand-ENTITY.log` (stderr with -v), probes are `raw/opensand/ENTITY/*_N.csv`:
+cells separated by `;`, the first column `Date` in the local time of their host, the others `name
+(unit)`; a cell is empty where the probe had no value.
 """
 
 import csv
@@ -32,7 +34,9 @@ _ZONE_S = 900
 
 @dataclass(frozen=True)
 class Loss:
-    """A way in which 8.2.0 loses packets: the text of its log lines, what one line stands for, and the remedy."""
+    """A way in which 8.2.0 loses packets: the text of its log lines, what one line stands for, and
+    the remedy.
+    """
 
     cause: str
     mark: bytes
@@ -74,7 +78,10 @@ def entities(raw: Path) -> list[str]:
 
 
 def losses(raw: Path, entity: str) -> Counter[str]:
-    """Count the lines of an entity's log that stand for losses, by cause. Raises OSError, RefusedError."""
+    """Count the lines of an entity's log that stand for losses, by cause.
+
+    Raises OSError, RefusedError.
+    """
     found: Counter[str] = Counter({loss.cause: 0 for loss in LOSSES})
     with open_plain(raw, f"logs/opensand-{entity}.log", LOG_BYTES) as file:
         while line := file.readline(_LINE_BYTES):
@@ -84,7 +91,10 @@ def losses(raw: Path, entity: str) -> Counter[str]:
 
 
 def all_losses(raw: Path) -> dict[str, int | None]:
-    """Count the losses of all entities, by cause; None where a log cannot be read, or there is none."""
+    """Count the losses of all entities, by cause;
+
+    None where a log cannot be read, or there is none.
+    """
     try:
         counts = [losses(raw, entity) for entity in entities(raw)]
     except (OSError, RefusedError):
@@ -96,7 +106,9 @@ def all_losses(raw: Path) -> dict[str, int | None]:
 
 
 def records(raw: Path, origin: float) -> Iterator[Record | Series]:
-    """Yield `opensand_losses` (lines, by entity and cause), `opensand_queue_lost_packets`, and the probes as series."""
+    """Yield `opensand_losses` (lines, by entity and cause), `opensand_queue_lost_packets`, and the
+    probes as series.
+    """
     for entity in entities(raw):
         try:
             for loss in LOSSES:
@@ -139,9 +151,12 @@ def _probes(raw: Path, name: PurePosixPath, origin: float) -> Iterator[Record | 
 def _columns(
     rows: Iterator[list[str]], origin: float
 ) -> tuple[Mapping[str, "array[float]"], "array[float]"]:
-    """Read columns and times, s since `origin`. A last row that is cut off is left out. Raises ValueError.
+    """Read columns and times, s since `origin`.
 
-    Dates name no zone: taken is the one in which the first row is nearest `origin`, since OpenSAND starts with the run.
+    A last row that is cut off is left out. Raises ValueError.
+
+    Dates name no zone: taken is the one in which the first row is nearest `origin`, since OpenSAND
+    starts with the run.
     """
     header = next(rows, [])
     if not header or header[0] != "Date" or len(header) > MOST_PROBES:

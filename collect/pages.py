@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Page loads to Response Start, First Contentful Paint, Page Load Time (schemas/page-load.schema.json).
+"""Page loads to Response Start, First Contentful Paint, Page Load Time
+(schemas/page-load.schema.json).
 
-Definitions follow Kosek et al., "Exploring Proxying QUIC and HTTP/3 for Satellite Communication", IFIP Networking
-2022, section III: ms since navigation start; Page Load Time is the navigation entry's `loadEventStart`.
+Definitions follow Kosek et al., "Exploring Proxying QUIC and HTTP/3 for Satellite Communication",
+IFIP Networking 2022, section III: ms since navigation start; Page Load Time is the navigation
+entry's `loadEventStart`.
 """
 
 import math
@@ -20,7 +22,9 @@ from collect.records import Record, failed, sample
 STAT = "page_load_json"
 MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
 HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_ms")
-"""What the host did to the browser: waits for a core of all its threads and of one, a known task, tasks above 50 ms."""
+"""What the host did to the browser: waits for a core of all its threads and of one, a known task,
+tasks above 50 ms.
+"""
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
 SUMMARISED = (*METRICS, *observations.METRICS)
 """Of these the median over loads is a record, too."""
@@ -69,12 +73,13 @@ ADAPTER: TypeAdapter[PageLoad] = TypeAdapter(PageLoad)
 
 
 def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]:
-    """Return the page metrics of one load (label load: its index), its completeness and its CPU time.
+    """Return the page metrics of one load (label load: its index), its completeness and its CPU
+    time.
 
     `pep` is the proxy on its path, as `pep.during` has it.
 
-    A failed load keeps every metric as a failed row. A censored load keeps what was measured before the deadline;
-    the rest are censored rows.
+    A failed load keeps every metric as a failed row. A censored load keeps what was measured before
+    the deadline; the rest are censored rows.
     """
     own = load.labels(labels, pep)
     found = [_metric(load, metric, own) for metric in METRICS]
@@ -102,10 +107,12 @@ def _metric(load: PageLoad, metric: str, labels: Mapping[str, str]) -> Record:
 
 
 def over_loads(per_load: Iterable[Record]) -> list[Record]:
-    """Summarise the rows of single loads per protocol, page and proxy: label stat is median, min, max, p75 or p95.
+    """Summarise the rows of single loads per protocol, page and proxy: label stat is median, min,
+    max, p75 or p95.
 
-    Labels n, censored and failed count the loads. A censored load took longer than any that ended, so the median
-    counts it as infinite: survivors alone would look too good. Failed loads have no place in the order.
+    Labels n, censored and failed count the loads. A censored load took longer than any that ended,
+    so the median counts it as infinite: survivors alone would look too good. Failed loads have no
+    place in the order.
     """
     groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in per_load:
@@ -165,8 +172,10 @@ def _percentiles(metric: str, labels: Mapping[str, str], ordered: Sequence[float
 
 
 def percentile(ordered: Sequence[float], share: int) -> float:
-    """Return the least of the samples (in order, at least one) that `share` in a hundred do not exceed: nearest rank.
+    """Return the least of the samples (in order, at least one) that `share` in a hundred do not
+    exceed: nearest rank.
 
-    Like the median it is a time that was measured, and a cut-off load counts as longer than all others.
+    Like the median it is a time that was measured, and a cut-off load counts as longer than all
+    others.
     """
     return ordered[max(0, -(-share * len(ordered) // 100) - 1)]

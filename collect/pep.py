@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which proxy split how many connections, and what QUIC's legs had in force (schemas/pep.schema.json)."""
+"""Which proxy split how many connections, and what QUIC's legs had in force
+(schemas/pep.schema.json).
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
@@ -18,7 +20,10 @@ NONE, UNKNOWN = "none", "unknown"
 
 
 class Pep(Model):
-    """One proxy over its life; `report` holds satpep's lines (schemas/satpep.schema.json); `fault`: why it died."""
+    """One proxy over its life;
+
+    `report` holds satpep's lines (schemas/satpep.schema.json); `fault`: why it died.
+    """
 
     schema_: Literal["satlab/pep/1"] = Field(alias="schema")
     engine: str
@@ -35,7 +40,9 @@ ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
 
 
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
-    """Return `pep_connections_count`; a proxy that nothing went through is a failed sample: it was measured without."""
+    """Return `pep_connections_count`; a proxy that nothing went through is a failed sample: it was
+    measured without.
+    """
     own = {**labels, "engine": pep.engine, "version": pep.version}
     if pep.fault or not pep.connections:
         return [
@@ -47,7 +54,9 @@ def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
 
 
 def during(job: Job, ended: Iterable[Job]) -> str:
-    """Return the engines that ran while a job did, joined by "+": NONE without one, UNKNOWN where a proxy does not say.
+    """Return the engines that ran while a job did, joined by "+":
+
+    NONE without one, UNKNOWN where a proxy does not say.
 
     The engine is the first argument of `satlab_pep`; a controller's list of jobs has no arguments.
     """

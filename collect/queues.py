@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Queues of the link: how long packets waited in them, and the FIFOs of a terminal or gateway (raw/link.jsonl)."""
+"""Queues of the link: how long packets waited in them, and the FIFOs of a terminal or gateway
+(raw/link.jsonl).
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,7 +19,9 @@ MOST_FIFOS = 64
 LONGEST_US = 70_000_000
 """The emulator counts longer times as a minute."""
 _EXACT_BITS = 12
-"""Times are kept within 2^-11 of themselves, so that as many as a file can name take bounded memory."""
+"""Times are kept within 2^-11 of themselves, so that as many as a file can name take bounded
+memory.
+"""
 
 Waits = Annotated[
     list[
@@ -46,8 +50,8 @@ class OfFifo(Model):
 class Times:
     """Times in a queue, added up: packets by time, us.
 
-    `is_measured`: the emulator reports times; earlier ones do not. `has_waited`: a packet was there, whether it left
-    or not.
+    `is_measured`: the emulator reports times; earlier ones do not. `has_waited`: a packet was
+    there, whether it left or not.
     """
 
     packets: Counter[int] = field(default_factory=Counter)
@@ -63,7 +67,10 @@ class Times:
             self.packets[time_us >> dropped_bits << dropped_bits] += packets
 
     def percentile_ms(self, percentile: int) -> float | None:
-        """Return the least time that so many packets in a hundred did not exceed; None without packets."""
+        """Return the least time that so many packets in a hundred did not exceed;
+
+        None without packets.
+        """
         left = -(-percentile * sum(self.packets.values()) // 100)
         for time_us, count in sorted(self.packets.items()):
             left -= count
@@ -72,7 +79,9 @@ class Times:
         return None
 
     def records(self, metric: str, labels: Mapping[str, str]) -> list[Record]:
-        """Return the percentiles as label `stat`: failed where packets waited and none left, none without packets."""
+        """Return the percentiles as label `stat`: failed where packets waited and none left, none
+        without packets.
+        """
         found = []
         for percentile in PERCENTILES:
             own, value = {**labels, "stat": f"p{percentile}"}, self.percentile_ms(percentile)
@@ -116,12 +125,17 @@ class Fifo:
 
 @dataclass
 class Fifos:
-    """The FIFOs of a terminal or of a direction by their names, in the order in which they had packets."""
+    """The FIFOs of a terminal or of a direction by their names, in the order in which they had
+    packets.
+    """
 
     by_name: dict[str, Fifo] = field(default_factory=dict)
 
     def add(self, counters: list[OfFifo]) -> None:
-        """Add those of an interval. Names beyond as many as there can be are not the emulator's, and left out."""
+        """Add those of an interval.
+
+        Names beyond as many as there can be are not the emulator's, and left out.
+        """
         for one in counters:
             if one.fifo in self.by_name or len(self.by_name) < MOST_FIFOS:
                 self.by_name.setdefault(one.fifo, Fifo()).add(one)
@@ -136,7 +150,9 @@ class Fifos:
 
 
 def together(fifos: Iterable[OfFifo]) -> list[OfFifo]:
-    """Return the FIFOs of several terminals over one interval as one for each name: sums, and the times of all."""
+    """Return the FIFOs of several terminals over one interval as one for each name: sums, and the
+    times of all.
+    """
     of_name: dict[str, list[OfFifo]] = {}
     for one in fifos:
         of_name.setdefault(one.fifo, []).append(one)

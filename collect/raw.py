@@ -17,17 +17,30 @@ T = TypeVar("T")
 DOCUMENT_BYTES = 64 << 20
 """Largest document: iperf3's of an hour, ten intervals a second, has half of it."""
 MOST_VALUES = 2_000_000
-"""Most values of a document: each may take 1 kB before it is found to be wrong. An hour of iperf3 has half of it."""
+"""Most values of a document: each may take 1 kB before it is found to be wrong.
+
+An hour of iperf3 has half of it.
+"""
 LINES_BYTES = 2 << 30
-"""Largest file of lines: the link metrics of a day, the longest run, have 1.4 GB. It is read line by line."""
+"""Largest file of lines: the link metrics of a day, the longest run, have 1.4 GB.
+
+It is read line by line.
+"""
 LINE_BYTES = 8 << 20
-"""Longest line: that of a job whose arguments are as long as Linux takes them (2 MiB), with escapes."""
+"""Longest line: that of a job whose arguments are as long as Linux takes them (2 MiB), with
+escapes.
+"""
 _NAMED_FAULTS = 1000
-"""A document with more faults has none of them named: to list them all takes more memory than the document."""
+"""A document with more faults has none of them named: to list them all takes more memory than the
+document.
+"""
 
 
 class Model(BaseModel):
-    """A raw document whose every field is known: `collect` and the program that wrote it must agree."""
+    """A raw document whose every field is known:
+
+    `collect` and the program that wrote it must agree.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -57,8 +70,8 @@ def read_json(root: Path, name: str, adapter: TypeAdapter[T]) -> T | Unreadable:
 class Lines(Generic[T]):
     """The JSON lines of a file below `root`, read one at a time, up to the first bad one.
 
-    A writer that was killed leaves an incomplete last line; the lines before it are used. After a bad line
-    in the middle the rest is not. `note` then says what was left out ("": nothing).
+    A writer that was killed leaves an incomplete last line; the lines before it are used. After a
+    bad line in the middle the rest is not. `note` then says what was left out ("": nothing).
     """
 
     def __init__(self, root: Path, name: str, adapter: TypeAdapter[T]) -> None:
@@ -97,7 +110,9 @@ class Lines(Generic[T]):
 
 
 def read_jsonl(root: Path, name: str, adapter: TypeAdapter[T]) -> tuple[list[T], str]:
-    """Read JSON lines below `root`: what was readable before the first bad line, and a note ("" when all was)."""
+    """Read JSON lines below `root`: what was readable before the first bad line, and a note (""
+    when all was).
+    """
     lines = Lines(root, name, adapter)
     return list(lines), lines.note
 
@@ -110,14 +125,23 @@ class Source(Protocol):
     """Opens and lists what lies in a folder, without following links below it."""
 
     def open(self, root: Path, name: str, most: int) -> BufferedReader:
-        """Open a plain file of at most `most` bytes, without waiting for a writer. Raises OSError, RefusedError."""
+        """Open a plain file of at most `most` bytes, without waiting for a writer.
+
+        Raises OSError, RefusedError.
+        """
 
     def names(self, root: Path, folder: str) -> list[str]:
-        """Return what lies in a folder, sorted; names of folders end with `/`. Raises OSError, RefusedError."""
+        """Return what lies in a folder, sorted; names of folders end with `/`.
+
+        Raises OSError, RefusedError.
+        """
 
 
 class _Disk:
-    """Files as this process may open them. A job writes into its folders while it lives, so they may hold anything."""
+    """Files as this process may open them.
+
+    A job writes into its folders while it lives, so they may hold anything.
+    """
 
     def open(self, root: Path, name: str, most: int) -> BufferedReader:
         *folders, last = _parts(name)
@@ -154,7 +178,9 @@ def open_plain(root: Path, name: str, most: int) -> BufferedReader:
 
 
 def names(root: Path, folder: str) -> list[str]:
-    """Return what lies in a folder below `root`, as `Source.names`; nothing where it cannot be read."""
+    """Return what lies in a folder below `root`, as `Source.names`; nothing where it cannot be
+    read.
+    """
     try:
         return _source.names(root, folder)
     except (OSError, RefusedError):
@@ -169,7 +195,10 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def open_folder(root: Path, parts: Sequence[str]) -> int:
-    """Open a folder below `root` without following a link below it. The caller closes the handle. Raises OSError."""
+    """Open a folder below `root` without following a link below it.
+
+    The caller closes the handle. Raises OSError.
+    """
     at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for part in parts:
         try:
@@ -231,7 +260,9 @@ def first_fault(error: ValidationError) -> str:
 
 
 def stored_files(raw: Path, folder: str, name: str) -> list[str]:
-    """Find what a job stored as statistic `name` below raw/files: `<name>.json`, then `<name>-N.json` by N.
+    """Find what a job stored as statistic `name` below raw/files:
+
+    `<name>.json`, then `<name>-N.json` by N.
 
     Return their paths relative to `raw`; a folder that is a link is not read.
     """

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A process that reads a run's raw files: `python -m collect.reader OUT WHAT...`, with a socket as stdin.
+"""A process that reads a run's raw files:
 
-It opens no file of the run itself: whoever started it opens each on request (`serve`), so that this process needs no
-right to the run folder and can run as any user. Parsers of hostile files end with this process.
+`python -m collect.reader OUT WHAT...`, with a socket as stdin.
+
+It opens no file of the run itself: whoever started it opens each on request (`serve`), so that this
+process needs no right to the run folder and can run as any user. Parsers of hostile files end with
+this process.
 
 `stored` writes OUT/stored.json, `records` OUT/records.parquet.
 """
@@ -56,7 +59,8 @@ class Broker:
 
 
 def serve(connection: socket.socket, run_dir: Path, why_not: Callable[[str], str]) -> str | None:
-    """Answer one request of a reader; return the name of the file that it opened, "" for none, None at its end.
+    """Answer one request of a reader; return the name of the file that it opened, "" for none, None
+    at its end.
 
     `why_not`: why a file is not to be opened, by its name in the run folder; empty if it is.
     Raises OSError where the reader sends what is not a request, or takes no answer.

@@ -39,7 +39,10 @@ _BLOCK = 50_000
 
 @dataclass(frozen=True)
 class Record:
-    """One sample. `metric` carries its unit; `t_s` is seconds since the start of the run, None in a summary."""
+    """One sample.
+
+    `metric` carries its unit; `t_s` is seconds since the start of the run, None in a summary.
+    """
 
     metric: str
     value: float | None
@@ -51,7 +54,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of several metrics at the same times: as columns they take a hundredth of the memory of `Record`s.
+    """Samples of several metrics at the same times: as columns they take a hundredth of the memory
+    of `Record`s.
 
     Each column of `columns` is as long as `t_s`; NaN where there was no sample.
     """
@@ -84,7 +88,9 @@ def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: 
 
 
 def tables(identity: Identity, records: Iterable[Record | Series]) -> Iterator[pl.DataFrame]:
-    """Yield records as rows of `SCHEMA`, some at a time, in the order given. Labels become JSON text with sorted keys.
+    """Yield records as rows of `SCHEMA`, some at a time, in the order given.
+
+    Labels become JSON text with sorted keys.
 
     A series becomes the rows of its first time in the order of its columns, then those of the next.
     """
@@ -138,7 +144,10 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def write(parts: Iterator[pl.DataFrame], path: Path) -> None:
-    """Write a table of `SCHEMA` as Parquet, part by part. A reader of the file sees the old table or the new one."""
+    """Write a table of `SCHEMA` as Parquet, part by part.
+
+    A reader of the file sees the old table or the new one.
+    """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         register_io_source(lambda *_: parts, schema=SCHEMA).sink_parquet(

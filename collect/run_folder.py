@@ -75,7 +75,9 @@ class Manifest(Model):
 
 @dataclass(frozen=True)
 class _Reader:
-    """How files of one kind become records: the job that stores them, as which statistic, their shape."""
+    """How files of one kind become records: the job that stores them, as which statistic, their
+    shape.
+    """
 
     job: str
     stat: str
@@ -130,10 +132,12 @@ class StoredObservation(Model):
 
 
 class Stored(Model):
-    """What jobs stored apart from figures: readable page loads in the order of jobs and loads, and legs of connections.
+    """What jobs stored apart from figures: readable page loads in the order of jobs and loads, and
+    legs of connections.
 
-    A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
-    several where its connections differed) as `ss -ti` and satpep saw them and as requested, `fault` if these differ.
+    A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial
+    window (packets; several where its connections differed) as `ss -ti` and satpep saw them and as
+    requested, `fault` if these differ.
     """
 
     loads: list[StoredLoad]
@@ -158,9 +162,11 @@ def manifest(run_dir: Path) -> Manifest:
 
 
 def collect(run_dir: Path, out: Path | None = None) -> pl.LazyFrame:
-    """Collect all records of a run, write them to `out`/records.parquet (None: the run folder), and return that table.
+    """Collect all records of a run, write them to `out`/records.parquet (None: the run folder), and
+    return that table.
 
-    The memory that this takes does not depend on the length of the run. Raises `RunFolderError`, OSError.
+    The memory that this takes does not depend on the length of the run. Raises `RunFolderError`,
+    OSError.
     """
     path = (out or run_dir) / TABLE
     write(tables(_identity(manifest(run_dir)), _records(run_dir)), path)
@@ -198,7 +204,8 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
     for reader in (*_READERS, quic):
         yield from floors.judged(_documents(raw, ended, reader), limits, peps)
     yield from _unclaimed(raw, ended)
-    # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no part in the path.
+    # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no
+    # part in the path.
     if about.lab == "netns" or about.emulator == "satlink":
         yield from _link(raw, ended, origin)
     if about.emulator == "opensand":
@@ -206,7 +213,9 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
 
 
 def verify(run_dir: Path) -> list[str]:
-    """Name every raw file that is not what the run wrote: changed, missing or foreign. Raises `RunFolderError`.
+    """Name every raw file that is not what the run wrote: changed, missing or foreign.
+
+    Raises `RunFolderError`.
 
     A run that never ended has no digests; then all of its files are foreign.
     """
@@ -234,7 +243,9 @@ def stored(run_dir: Path) -> Stored:
 
 
 def stores_more(run_dir: Path) -> bool:
-    """Return whether there may be something to read: the runner's list of jobs names one that stores it."""
+    """Return whether there may be something to read: the runner's list of jobs names one that
+    stores it.
+    """
     ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
     return bool(
         {job.job for job in ended} & {"satlab_page_load", *(reader.job for reader in _LEG_READERS)}
@@ -373,7 +384,10 @@ def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]
 
 
 def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Unreadable:
-    """Make the records of a document; Unreadable if its form is right but its values are no measurement's."""
+    """Make the records of a document;
+
+    Unreadable if its form is right but its values are no measurement's.
+    """
     try:
         made = list(make())
         for record in made:
@@ -387,7 +401,9 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
 
 
 def _stores_nothing(job: Job) -> bool:
-    """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer, observed loads alone."""
+    """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer,
+    observed loads alone.
+    """
     words = {"satlab_pep": "none", "satlab_satperf": "server", "satlab_ftp": "server"}
     return (job.job in words and words[job.job] in job.argv) or _is_observed_alone(job)
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""satperf's lines (schemas/satperf.schema.json) to goodput, timing, window and acknowledgements of QUIC transfers.
+"""satperf's lines (schemas/satperf.schema.json) to goodput, timing, window and acknowledgements of
+QUIC transfers.
 
-Figures come from the client's file, which holds the server's lines, too. Goodput is payload in order at the receiver,
-from the client's first packet to the last byte. Series are dated by each side's own time 0.
+Figures come from the client's file, which holds the server's lines, too. Goodput is payload in
+order at the receiver, from the client's first packet to the last byte. Series are dated by each
+side's own time 0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

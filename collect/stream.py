@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Streams of packets and loads (schemas/stream.schema.json): one-way delay, jitter, losses, rate, voice quality."""
+"""Streams of packets and loads (schemas/stream.schema.json): one-way delay, jitter, losses, rate,
+voice quality.
+"""
 
 import statistics
 from collections.abc import Mapping
@@ -65,10 +67,11 @@ ADAPTER: TypeAdapter[Stream] = TypeAdapter(Stream)
 
 
 def records(stream: Stream, labels: Mapping[str, str]) -> list[Record]:
-    """Return what the receiver measured; of the sender only `stream_sent_packets`, and of a load `load_sent_bps`.
+    """Return what the receiver measured; of the sender only `stream_sent_packets`, and of a load
+    `load_sent_bps`.
 
-    `one_way_delay_ms` (label stat: median, min, p95, max), `stream_jitter_ms`, `stream_loss_ratio`; with a codec
-    `mos` and `mouth_to_ear_ms`; of a load `load_received_bps`.
+    `one_way_delay_ms` (label stat: median, min, p95, max), `stream_jitter_ms`, `stream_loss_ratio`;
+    with a codec `mos` and `mouth_to_ear_ms`; of a load `load_received_bps`.
     """
     if stream.role == "sender":
         return [

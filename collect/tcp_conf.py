@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP parameters requested of a node and used by its connections, by leg (schemas/tcp-conf.schema.json)."""
+"""TCP parameters requested of a node and used by its connections, by leg
+(schemas/tcp-conf.schema.json).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
@@ -22,7 +24,10 @@ class Side(Model):
 
 
 class Connection(Model):
-    """One TCP connection. Windows in segments; `initial_window` None: it was not seen before data flowed."""
+    """One TCP connection.
+
+    Windows in segments; `initial_window` None: it was not seen before data flowed.
+    """
 
     local: str
     peer: str
@@ -56,7 +61,9 @@ ADAPTER: TypeAdapter[TcpConf] = TypeAdapter(TcpConf)
 
 
 def records(conf: TcpConf, labels: Mapping[str, str]) -> list[Record]:
-    """Return `tcp_leg_ok` and `tcp_leg_cwnd_max_packets` of each interface that carried connections."""
+    """Return `tcp_leg_ok` and `tcp_leg_cwnd_max_packets` of each interface that carried
+    connections.
+    """
     buffers = {
         "preset": conf.preset,
         "rmem_max": str(conf.tcp_rmem[2]),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Terminals that share a link: what each did (raw/link.jsonl), and how evenly their transfers shared it."""
+"""Terminals that share a link: what each did (raw/link.jsonl), and how evenly their transfers
+shared it.
+"""
 
 import re
 from collections import Counter
@@ -25,7 +27,9 @@ _CLIENT = re.compile(r"client(-[0-9]+)?")
 
 
 class OfTerminal(Model):
-    """One terminal of a shared direction over one interval; queue figures are those of the interval's end."""
+    """One terminal of a shared direction over one interval; queue figures are those of the
+    interval's end.
+    """
 
     terminal: int
     queue_bytes: int
@@ -62,9 +66,10 @@ class OfTerminal(Model):
 class Terminal:
     """One terminal of a shared direction: its counters inside the window, added up.
 
-    `times`: those in its queue, as measured. `waits`: intervals by that time, ms, where the emulator is an earlier one:
-    what waits at the interval's end over the rate at which it leaves for the air, an estimate (Little's law). `stuck`:
-    intervals since something waits and nothing has left.
+    `times`: those in its queue, as measured. `waits`: intervals by that time, ms, where the
+    emulator is an earlier one: what waits at the interval's end over the rate at which it leaves
+    for the air, an estimate (Little's law). `stuck`: intervals since something waits and nothing
+    has left.
     """
 
     sums: Counter[str] = field(default_factory=Counter)
@@ -103,7 +108,9 @@ class Terminal:
             self.sums["plans_lost"] += counters.plans_lost or 0
 
     def _wait(self, queue_bytes: int, sent_bps: float) -> None:
-        """Count an interval; one in which nothing leaves with the next in which something does, at their mean rate."""
+        """Count an interval; one in which nothing leaves with the next in which something does, at
+        their mean rate.
+        """
         if queue_bytes and not sent_bps:
             self.stuck += 1
             return
@@ -164,7 +171,7 @@ class Terminal:
         return 0.0
 
 
-# --- fairness -------------------------------------------------------------------------------------------------------
+# --- fairness -------------------------------------------------------------------------------------
 
 
 class _Open(BaseModel):
@@ -208,11 +215,12 @@ def jain(values: Sequence[float]) -> float:
 
 
 def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) -> list[Record]:
-    """Return how evenly clients shared the link in transfers at the same time, by direction and transport.
+    """Return how evenly clients shared the link in transfers at the same time, by direction and
+    transport.
 
-    `fairness_jain_ratio` is Jain's index of their goodputs, failed if one of these is; `goodput_share_bps` the
-    equal part of each of as many terminals by the frame arithmetic, where terminals are equal. None where one client
-    alone had transfers.
+    `fairness_jain_ratio` is Jain's index of their goodputs, failed if one of these is;
+    `goodput_share_bps` the equal part of each of as many terminals by the frame arithmetic, where
+    terminals are equal. None where one client alone had transfers.
     """
     times = {str(job.job_instance_id): (job.start_unix_s, job.stop_unix_s) for job in jobs}
     groups: dict[tuple[str, str], dict[str, Record]] = {}
@@ -269,8 +277,8 @@ def _index(by_client: Mapping[str, Record], labels: Mapping[str, str]) -> Record
 def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
     """Return the equal part of a saturated carrier.
 
-    A return link on demand divides all its slots, and a terminal gets no more than it could ask for alone; its part is
-    at most that, as the plan does not foresee how packets fill these slots.
+    A return link on demand divides all its slots, and a terminal gets no more than it could ask for
+    alone; its part is at most that, as the plan does not foresee how packets fill these slots.
     """
     plan = read_json(run_dir, "plan.json", _PLAN)
     if isinstance(plan, Unreadable) or plan.link.terminals:

@@ -27,7 +27,9 @@ def run(tmp_path: Path) -> Iterator[Path]:
 
 
 def seal(run: Path) -> dict[str, str]:
-    """Write the digests into the manifest as a run does at its end; return what has none, with the reasons."""
+    """Write the digests into the manifest as a run does at its end; return what has none, with the
+    reasons.
+    """
     files, faults = collect.digests(run)
     about = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps(about | {"files": files}))

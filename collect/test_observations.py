@@ -98,7 +98,7 @@ def test_a_speed_index_below_a_round_trip_is_a_failed_sample(tmp_path: Path) -> 
     assert "better than physics" in row["reason"]
 
 
-# --- HAR ------------------------------------------------------------------------------------------------------------
+# --- HAR ------------------------------------------------------------------------------------------
 
 NEEDED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "log": {"version": str, "creator": dict, "entries": list},

@@ -97,7 +97,8 @@ def test_p330_fifos_of_terminals_are_added_up_by_name() -> None:
     first = [fifo("EF", [(1000, 10)], queue_bytes=100), fifo("BE", [(2000, 1)], dropped_packets=1)]
     second = [fifo("EF", [(9000, 30)], queue_bytes=300, queue_packets=2)]
     down = counters(of(1, **TIMES, fifos=first), of(2, **TIMES, fifos=second), **TIMES)
-    # The second terminal's queue is the longer one in the second interval, when the first's is empty.
+    # The second terminal's queue is the longer one in the second interval, when the first's is
+    # empty.
     later = counters(
         of(1, **TIMES, fifos=[]), of(2, **TIMES, fifos=[fifo("EF", [], queue_bytes=350)]), **TIMES
     )

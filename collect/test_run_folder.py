@@ -53,7 +53,9 @@ def test_a_complete_run_has_every_figure(run: Path) -> None:
 
 
 def with_samples(run: Path, changes: Mapping[str, Mapping[str, float] | None]) -> Path:
-    """Change each sample of the link's metrics: counters of a direction, or None in its place; return their path."""
+    """Change each sample of the link's metrics: counters of a direction, or None in its place;
+    return their path.
+    """
     path = run / "raw" / "link.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for sample in (line for line in lines if line["type"] == "sample"):
@@ -156,7 +158,9 @@ COUNTED = {
 def planted(
     run: Path, source: str = "link.jsonl", target: str = "link.jsonl"
 ) -> dict[str, dict[str, int]]:
-    """Write three samples while the jobs run, each counter of each direction with its own value; return the sums."""
+    """Write three samples while the jobs run, each counter of each direction with its own value;
+    return the sums.
+    """
     lines = [json.loads(line) for line in (run / "raw" / source).read_text().splitlines()]
     during = [
         line
@@ -353,7 +357,7 @@ def add_ping(run: Path, content: dict[str, Any]) -> None:
     (folder / "ping_json.json").write_text(json.dumps(content))
 
 
-# --- the interface: models and schemas agree ----------------------------------------------------------------------
+# --- the interface: models and schemas agree ------------------------------------------------------
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "manifest": MANIFEST,
@@ -407,7 +411,7 @@ def test_example_runs_follow_the_schemas(run: Path) -> None:
         check(name, *map(json.loads, (run / "raw" / lines).read_text().splitlines()[-30:]))
 
 
-# --- T12: tampered or mixed-up results ------------------------------------------------------------------------------
+# --- T12: tampered or mixed-up results ------------------------------------------------------------
 
 
 def test_untouched_run_verifies(run: Path) -> None:

@@ -15,7 +15,9 @@ MAIN_METRICS = ("video_bitrate_bps",)
 
 
 class Segment(Model):
-    """A segment that came; times in s since the player's start, `stalls` and `stalled_s` of the playback so far."""
+    """A segment that came; times in s since the player's start, `stalls` and `stalled_s` of the
+    playback so far.
+    """
 
     index: int = Field(ge=0)
     bitrate_bps: float = Field(gt=0)
@@ -48,8 +50,8 @@ ADAPTER: TypeAdapter[Video] = TypeAdapter(Video)
 def records(video: Video, labels: Mapping[str, str]) -> list[Record]:
     """Return the figures of a video that was played to its end; otherwise one failed sample.
 
-    `video_bitrate_bps` (mean over the video), `video_startup_ms` (from the first request to the first segment's end),
-    `video_stalls_count`, `video_stalled_s`, `video_switches_count`.
+    `video_bitrate_bps` (mean over the video), `video_startup_ms` (from the first request to the
+    first segment's end), `video_stalls_count`, `video_stalled_s`, `video_switches_count`.
     """
     about = {
         **labels,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a test may excuse of a calibration: a busy host. Rate, loss and RTT must hold; the host loses no packet."""
+"""What a test may excuse of a calibration: a busy host.
+
+Rate, loss and RTT must hold; the host loses no packet.
+"""
 
 import json
 from collections.abc import Callable
@@ -13,10 +16,11 @@ ATTEMPTS = 2
 
 
 def faults(folder: Path) -> list[str]:
-    """Return the checks of rate, loss and RTT that do not hold in a run's folder, or in a sample's of `satlab check`.
+    """Return the checks of rate, loss and RTT that do not hold in a run's folder, or in a sample's
+    of `satlab check`.
 
-    A check that is not there does not hold; losses over OpenSAND cannot be judged. Fails the test with the reason of a
-    run that ended before its calibration.
+    A check that is not there does not hold; losses over OpenSAND cannot be judged. Fails the test
+    with the reason of a run that ended before its calibration.
     """
     paths = (folder / "raw" / "calibration.json", folder / "calibration.json")
     path = next((path for path in paths if path.exists()), None)
@@ -43,7 +47,8 @@ def _reason(folder: Path) -> str:
 
 
 def calibrated(run: Callable[[], Path]) -> Path:
-    """Run something that leaves a calibration, once more if its link was not as planned; return the folder.
+    """Run something that leaves a calibration, once more if its link was not as planned; return the
+    folder.
 
     Fails the test when the link was not as planned the second time, either.
     """

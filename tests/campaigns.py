@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A campaign of short tasks under the virtual clock: `python tests/campaigns.py FOLDER TASKS [EXECUTOR [PARTITION]]`.
+"""A campaign of short tasks under the virtual clock:
 
-`python tests/campaigns.py FOLDER TASKS kill SEED` runs it with five kills and prints how often each task ended.
+`python tests/campaigns.py FOLDER TASKS [EXECUTOR [PARTITION]]`.
+
+`python tests/campaigns.py FOLDER TASKS kill SEED` runs it with five kills and prints how often each
+task ended.
 """
 
 import contextlib
@@ -89,7 +92,9 @@ def start(folder: Path, count: int) -> "subprocess.Popen[bytes]":
 
 
 def of_campaign(folder: Path, word: str) -> list[int]:
-    """Return the processes that have a word and the campaign's folder in their command line, or work in its tasks."""
+    """Return the processes that have a word and the campaign's folder in their command line, or
+    work in its tasks.
+    """
     found, ours = [], _ancestors()
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -114,7 +119,10 @@ def _ancestors() -> set[int]:
 
 
 def workers(folder: Path) -> list[int]:
-    """Return the processes that do a batch of the campaign's. Snakemake's own command line has their words, too."""
+    """Return the processes that do a batch of the campaign's.
+
+    Snakemake's own command line has their words, too.
+    """
     return sorted(
         set(of_campaign(folder, "campaign batch")) - set(of_campaign(folder, "snakemake"))
     )
@@ -137,7 +145,9 @@ def kill(what: str, child: "subprocess.Popen[bytes]", folder: Path, source: rand
 
 
 def interrupted(folder: Path, count: int, seed: int) -> list[str]:
-    """Run the campaign with KILLS at random moments, and to its end; return what was killed and when."""
+    """Run the campaign with KILLS at random moments, and to its end; return what was killed and
+    when.
+    """
     source, log = random.Random(seed), []  # noqa: S311 - moments, no secrets
     moments = sorted(source.sample(range(1, max(count * 9 // 10, len(KILLS) + 1)), len(KILLS)))
     child = start(folder, count)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenSAND labs for tests, written from the shipped GEO profile: in each layout of OpenSAND's tools, and with edits.
+"""OpenSAND labs for tests, written from the shipped GEO profile: in each layout of OpenSAND's
+tools, and with edits.
 
-Their tools' own files are not reachable here. What these have in common with them: the layouts, leaves that they leave
-out, the default MAC of sections that are about other entities, and MAC addresses of hosts behind an entity.
+Their tools' own files are not reachable here. What these have in common with them: the layouts,
+leaves that they leave out, the default MAC of sections that are about other entities, and MAC
+addresses of hosts behind an entity.
 """
 
 from pathlib import Path
@@ -90,7 +92,8 @@ SEVERAL_LAYOUTS = ("one-folder", *_FOLDERS)
 
 
 def write_several(folder: Path, layout: str) -> Path:
-    """Write a lab of several terminals: each has a profile of its own, outside of one folder its infrastructure, too.
+    """Write a lab of several terminals: each has a profile of its own, outside of one folder its
+    infrastructure, too.
 
     Leaves that their tools leave out are left out.
     """

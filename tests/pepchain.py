@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Client, Proxy-ST, Proxy-GW and server in four namespaces in a row, with satpep on both proxies, for tests."""
+"""Client, Proxy-ST, Proxy-GW and server in four namespaces in a row, with satpep on both proxies,
+for tests.
+"""
 
 import contextlib
 import itertools
@@ -79,7 +81,10 @@ class Chain:
         return f"satpep-{os.getpid()}-{role}"
 
     def home(self) -> Path:
-        """Make a home for a job. Its path is short: those of Chromium's sockets have at most 107 bytes."""
+        """Make a home for a job.
+
+        Its path is short: those of Chromium's sockets have at most 107 bytes.
+        """
         return Path(tempfile.mkdtemp(dir=self.homes))
 
     def end(self) -> None:
@@ -130,7 +135,9 @@ def _popen(argv: list[str], out: IO[bytes], errors: IO[bytes]) -> "subprocess.Po
 
 @contextlib.contextmanager
 def chain(folder: Path, pki: Path) -> Iterator[Chain]:
-    """Make the namespaces and their routes and packet rules; end all proxies and take everything away."""
+    """Make the namespaces and their routes and packet rules; end all proxies and take everything
+    away.
+    """
     homes = Path(tempfile.mkdtemp(prefix="h-", dir="/tmp"))
     made = Chain(folder, pki, homes)
     try:
@@ -166,7 +173,10 @@ def _node(name: str) -> None:
 
 
 def _wire(west: str, east: str, prefix: str) -> None:
-    """Join two nodes; each interface is named after where it leads. Proxies have .1 towards client and server."""
+    """Join two nodes; each interface is named after where it leads.
+
+    Proxies have .1 towards client and server.
+    """
     run(
         "ip",
         "link",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules for all tests: no skip in CI, generous deadlines there, parallel workers that do not meet, few repeats."""
+"""Rules for all tests: no skip in CI, generous deadlines there, parallel workers that do not meet,
+few repeats.
+"""
 
 import contextlib
 import csv
@@ -28,10 +30,15 @@ ALLOWED_SKIPS = {
     r"no limit of CPU time here: ": "a container without a cgroup of its own",
     r"no library of ngtcp2 0.12 here: [1-9]": "Debian 13, whose ngtcp2 has another interface",
 }
-"""What a platform of CI may lack, as the start of a skip's reason: why. Anything else that is skipped fails in CI."""
+"""What a platform of CI may lack, as the start of a skip's reason: why.
+
+Anything else that is skipped fails in CI.
+"""
 REPEATED = ("net", "browser", "timing")
-"""Tests with a clock of their host, which does other things, too: such a test is repeated once if it fails. The output
-names each repeat; `--max-suite-reruns` bounds them, so that a test that often fails, or many tests, fail the suite."""
+"""Tests with a clock of their host, which does other things, too: such a test is repeated once if
+it fails. The output names each repeat; `--max-suite-reruns` bounds them, so that a test that often
+fails, or many tests, fail the suite.
+"""
 TIMING_PLACES = 3
 """How many tests marked `timing` run at once."""
 PLACE = pytest.StashKey[int]()
@@ -58,7 +65,8 @@ def is_worker(config: pytest.Config) -> bool:
 def own_run_folder() -> None:
     """Put an empty `/run` in place of the host's, for this process and its children.
 
-    Labs, their owners and their namespaces lie there: a worker neither sees those of another one nor sweeps them.
+    Labs, their owners and their namespaces lie there: a worker neither sees those of another one
+    nor sweeps them.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS):
@@ -72,7 +80,7 @@ def own_run_folder() -> None:
     Path("/run/lock").mkdir(mode=0o1777)
 
 
-# --- which worker, and when -----------------------------------------------------------------------------------------
+# --- which worker, and when -----------------------------------------------------------------------
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -85,7 +93,9 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no type
 
 @functools.cache
 def scope(file: Path) -> str:
-    """Return the scope of a file's tests: what its `SCOPE` says, the file if it has a fixture for all, else none."""
+    """Return the scope of a file's tests: what its `SCOPE` says, the file if it has a fixture for
+    all, else none.
+    """
     text = file.read_text()
     if named := re.search(r'^SCOPE = "(\w+)"', text, re.MULTILINE):
         return named[1]
@@ -97,10 +107,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put last what is in real time, and after it what measures closely. What is in real time may fail once.
+    """Put last what is in real time, and after it what measures closely.
 
-    What one worker takes as a whole comes before single tests, and of these what is long before the others, so that no
-    worker is left with it at the end.
+    What is in real time may fail once.
+
+    What one worker takes as a whole comes before single tests, and of these what is long before the
+    others, so that no worker is left with it at the end.
     """
     items.sort(key=order)
     for number, item in enumerate(filter(is_timing, items)):
@@ -111,7 +123,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take what was collected out of every later garbage collection, which would look at all tests each time."""
+    """Take what was collected out of every later garbage collection, which would look at all tests
+    each time.
+    """
     gc.collect()
     gc.freeze()
 
@@ -128,10 +142,12 @@ def is_timing(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let a test marked `timing` run when none without this mark runs. Its time limit starts afterwards.
+    """Let a test marked `timing` run when none without this mark runs.
 
-    The file has a byte for each place. A test with the mark locks one, of the VM lab's tests as well; any other test of
-    a worker shares all of them.
+    Its time limit starts afterwards.
+
+    The file has a byte for each place. A test with the mark locks one, of the VM lab's tests as
+    well; any other test of a worker shares all of them.
     """
     if not (is_timing(item) or is_worker(item.config)):
         return (yield)
@@ -149,7 +165,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         os.close(shared)
 
 
-# --- what tests cost ------------------------------------------------------------------------------------------------
+# --- what tests cost ------------------------------------------------------------------------------
 
 SHOWN_TESTS = 15
 SHOWN_REASON = 300
@@ -202,7 +218,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 class CostFile:
-    """Lines of CSV, one for each phase of a test: worker, phase, start and end (s, Unix time), CPU time (s), test."""
+    """Lines of CSV, one for each phase of a test: worker, phase, start and end (s, Unix time), CPU
+    time (s), test.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -246,7 +264,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-# --- what tests leave -----------------------------------------------------------------------------------------------
+# --- what tests leave -----------------------------------------------------------------------------
 
 STARTED_BY = os.environ["SATLAB_STARTED_BY"] = uuid.uuid4().hex
 """In the environment of this process's children, which are known by it when this process ends."""
@@ -279,7 +297,9 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def children() -> dict[int, str]:
-    """Return the command lines of living processes that were started by this one or by its descendants."""
+    """Return the command lines of living processes that were started by this one or by its
+    descendants.
+    """
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -292,7 +312,7 @@ def children() -> dict[int, str]:
     return {pid: command for pid, command in found.items() if ENDS_BY_ITSELF not in command}
 
 
-# --- skips ----------------------------------------------------------------------------------------------------------
+# --- skips ----------------------------------------------------------------------------------------
 
 
 @pytest.hookimpl(wrapper=True)

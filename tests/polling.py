@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 POLL_S, MOST_S = 0.02, 0.4
-"""First and longest pause: what takes long is looked at less often, since looking takes CPU time from it."""
+"""First and longest pause: what takes long is looked at less often, since looking takes CPU time
+from it.
+"""
 GROWTH = 1.3
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for tests: answers as a real OpenBACH 2.7.0 was recorded to answer, races and delays included.
+"""A stand-in for tests: answers as a real OpenBACH 2.7.0 was recorded to answer, races and delays
+included.
 
-Forms and sequences are those of the recording, the measured figures those of an example run. What was seen:
-`GET /agent/?update` takes seconds for each agent; an installation is reported as done (204) before the agent lists the
-job, and a launch in between is refused; a job that is stopped is `Unknown` before it is `Stopped`; an archive holds one
+Forms and sequences are those of the recording, the measured figures those of an example run. What
+was seen: `GET /agent/?update` takes seconds for each agent; an installation is reported as done
+(204) before the agent lists the job, and a launch in between is refused; a job that is stopped is
+`Unknown` before it is `Stopped`; an archive holds one
 `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz` for each stored file.
 """
 
@@ -32,7 +34,10 @@ Answer = tuple[int, Any]
 
 @dataclass
 class Replayed:
-    """What the controller knows. `stored`: job instance, statistic and path of files; `agents`: addresses by name."""
+    """What the controller knows.
+
+    `stored`: job instance, statistic and path of files; `agents`: addresses by name.
+    """
 
     agents: Mapping[str, str]
     stored: Sequence[tuple[int, str, Path]]
@@ -42,7 +47,8 @@ class Replayed:
     asks_before_listed: int = 2
     """How often an agent is asked after an installation before it lists the job."""
     asks_before_settled: int = 2
-    """How often an instance that is over is read before its stopped jobs are no longer `Unknown`."""
+    """How often an instance that is over is read before its stopped jobs are no longer `Unknown`.
+    """
     jobs: set[str] = field(default_factory=set)
     project: dict[str, Any] | None = None
     scenarios: dict[str, Any] = field(default_factory=dict)

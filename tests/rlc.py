@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A decoder of RFC 8681 (FEC Encoding ID 10), written apart from the tunnel's: the tests' second eye.
+"""A decoder of RFC 8681 (FEC Encoding ID 10), written apart from the tunnel's: the tests' second
+eye.
 
-It works on all frames at once: a list of equations over the missing packets, and Gaussian elimination. A frame is one
-byte, 0 for source and 1 for repair; then a packet and its number (4 bytes), or key (16 bits), density (4), number of
-packets (12), first of them (32), and the repair symbol. A source symbol is 0, the length (16 bits), the packet, zeros.
+It works on all frames at once: a list of equations over the missing packets, and Gaussian
+elimination. A frame is one byte, 0 for source and 1 for repair; then a packet and its number (4
+bytes), or key (16 bits), density (4), number of packets (12), first of them (32), and the repair
+symbol. A source symbol is 0, the length (16 bits), the packet, zeros.
 """
 
 from dataclasses import dataclass, field

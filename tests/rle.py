@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A receiver of Return Link Encapsulation (ETSI TS 103 179), written apart from the emulator's: the tests' second eye.
+"""A receiver of Return Link Encapsulation (ETSI TS 103 179), written apart from the emulator's: the
+tests' second eye.
 
-A burst is a row of PPDUs, most significant bit first, whose length counts what follows the first 16 bits; zeros are
-padding.
+A burst is a row of PPDUs, most significant bit first, whose length counts what follows the first 16
+bits; zeros are padding.
 
 | PPDU | first 16 bits | next |
 |---|---|---|
@@ -11,8 +12,9 @@ padding.
 | continuation | S=0 E=0, length 11, fragment id 3 | ALPDU |
 | end | S=0 E=1, length 11, fragment id 3 | ALPDU, which ends with its trailer |
 
-An ALPDU is a protocol type (none when suppressed, one byte when compressed, three in the fallback form), the packet,
-and, when fragmented, a sequence number of one byte (an agreement of the link; the other choice, a CRC-32, is refused).
+An ALPDU is a protocol type (none when suppressed, one byte when compressed, three in the fallback
+form), the packet, and, when fragmented, a sequence number of one byte (an agreement of the link;
+the other choice, a CRC-32, is refused).
 """
 
 from dataclasses import dataclass, field
@@ -63,7 +65,9 @@ class Receiver:
         return packets
 
     def lost(self) -> None:
-        """A burst was missed: what is in reassembly has lost a fragment, and its sequence number is used up."""
+        """A burst was missed: what is in reassembly has lost a fragment, and its sequence number is
+        used up.
+        """
         for context in list(self.contexts):
             self._abandon(context)
 
@@ -81,7 +85,9 @@ class Receiver:
         return self._reassembled(low, body[-1]) if end else None
 
     def _reassembled(self, context: int, number: int) -> bytes | None:
-        """Return what an end PPDU completes, if it is whole: a gap in the numbers may join fragments of two packets."""
+        """Return what an end PPDU completes, if it is whole: a gap in the numbers may join
+        fragments of two packets.
+        """
         expected, self.expected[context] = self.expected.get(context, 0), (number + 1) % 256
         alpdu = self.contexts.pop(context, None)
         if alpdu is None:

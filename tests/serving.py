@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A `satlab serve` in processes of its own for tests, and a client that follows OpenBACH's contract."""
+"""A `satlab serve` in processes of its own for tests, and a client that follows OpenBACH's
+contract.
+"""
 
 import contextlib
 import http.client
@@ -106,7 +108,10 @@ def free_port() -> int:
 
 
 class Service:
-    """A server in processes of its own; `state` outlives it. `log`: what it writes to stderr is appended there."""
+    """A server in processes of its own;
+
+    `state` outlives it. `log`: what it writes to stderr is appended there.
+    """
 
     def __init__(
         self,

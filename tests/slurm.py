@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster of Debian's Slurm on this host, for one campaign.
 
-`python tests/slurm.py FOLDER CAMPAIGN [--jobs N] [--retries N] [--kill N]`: CAMPAIGN is a campaign's file, or a number
-of short tasks under the virtual clock (tests/campaigns.py). munged, slurmctld and two slurmd run as root in namespaces
-of this process, which end with it: all in a PID namespace, and each node in PID, mount and UTS namespaces of its own,
-with its own /run. The packages are unpacked, not installed (`unpacked` in ./satlab). `--kill N`: when N tasks are done
-and node-b has one in progress, SIGKILL ends everything on node-b, as if it had lost power. stdout has one JSON object;
-FOLDER keeps the campaign and the daemons' logs.
+`python tests/slurm.py FOLDER CAMPAIGN [--jobs N] [--retries N] [--kill N]`: CAMPAIGN is a
+campaign's file, or a number of short tasks under the virtual clock (tests/campaigns.py). munged,
+slurmctld and two slurmd run as root in namespaces of this process, which end with it: all in a PID
+namespace, and each node in PID, mount and UTS namespaces of its own, with its own /run. The
+packages are unpacked, not installed (`unpacked` in ./satlab). `--kill N`: when N tasks are done and
+node-b has one in progress, SIGKILL ends everything on node-b, as if it had lost power. stdout has
+one JSON object; FOLDER keeps the campaign and the daemons' logs.
 """
 
 import argparse
@@ -86,7 +87,10 @@ def is_unpacked() -> bool:
 
 
 def program(name: str) -> str:
-    """Return the path of a program of the packages; Debian's daemons have a suffix until they are installed."""
+    """Return the path of a program of the packages;
+
+    Debian's daemons have a suffix until they are installed.
+    """
     places = (
         PACKAGES / package / "usr" / part / file
         for package in NAMES
@@ -132,7 +136,10 @@ class Cluster:
     daemons: "dict[str, subprocess.Popen[bytes]]" = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start everything, and wait until both nodes are idle. Raises RuntimeError with what the daemons said."""
+        """Start everything, and wait until both nodes are idle.
+
+        Raises RuntimeError with what the daemons said.
+        """
         for place in (self.folder, self.folder / "state", self.folder / "home"):
             place.mkdir(mode=0o755, exist_ok=True)
         port, *ports = free_ports(1 + len(NODES))
@@ -154,7 +161,9 @@ class Cluster:
             raise RuntimeError(f"{self.states()}: {self.words()}")
 
     def _srun(self) -> None:
-        """Write an srun for jobs, from which Snakemake takes all variables of Slurm: elsewhere /etc/slurm is found."""
+        """Write an srun for jobs, from which Snakemake takes all variables of Slurm: elsewhere
+        /etc/slurm is found.
+        """
         file = self.folder / "bin" / "srun"
         file.parent.mkdir(exist_ok=True)
         words = f"SLURM_CONF={shlex.quote(str(self.folder / 'slurm.conf'))} exec {shlex.quote(program('srun'))}"
@@ -232,7 +241,9 @@ def in_progress(folder: CampaignFolder, node: str) -> bool:
 def campaign(
     folder: Path, what: str, jobs: int, retries: int, kill_after: int | None
 ) -> dict[str, Any]:
-    """Run a campaign over the nodes, kill node-b in the middle, and return what became of every task."""
+    """Run a campaign over the nodes, kill node-b in the middle, and return what became of every
+    task.
+    """
     plan = campaigns.plan(int(what)) if what.isdecimal() else planning.plan(Path(what))
     cluster = Cluster(folder / "slurm")
     cluster.start()

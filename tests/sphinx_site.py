@@ -9,7 +9,9 @@ from satlab.common import paths
 
 
 def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    """Write the site of the pages in `source` to `out`; what is wrong with them is on stderr, and fails."""
+    """Write the site of the pages in `source` to `out`; what is wrong with them is on stderr, and
+    fails.
+    """
     argv = [
         sys.executable,
         "-m",

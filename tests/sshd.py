@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts for campaigns over ssh: Debian's sshd on loopback, each in PID and mount namespaces of its own.
+"""Hosts for campaigns over ssh:
+
+Debian's sshd on loopback, each in PID and mount namespaces of its own.
 
 The package is unpacked, not installed (`unpacked` in ./satlab), so that no service of its starts.
 """
@@ -40,7 +42,9 @@ def key(file: Path) -> Path:
 
 @dataclass
 class Node:
-    """One host: its folder, port, the command of an attempt on it, and sshd, which ends with its first process."""
+    """One host: its folder, port, the command of an attempt on it, and sshd, which ends with its
+    first process.
+    """
 
     name: str
     folder: Path
@@ -133,7 +137,10 @@ class Nodes:
         return self.folder / "hosts.yml"
 
     def start(self, *names: str, limited: bool = True) -> None:
-        """Start hosts and write their file, with their keys pinned. `limited`: the key may do attempts alone."""
+        """Start hosts and write their file, with their keys pinned.
+
+        `limited`: the key may do attempts alone.
+        """
         client = key(self.folder / "client")
         hosts: list[dict[str, Any]] = []
         known = []

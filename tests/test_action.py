@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""action.yml: its form as GitHub documents it, its inputs and outputs, and what its step does with a package."""
+"""action.yml: its form as GitHub documents it, its inputs and outputs, and what its step does with
+a package.
+"""
 
 import hashlib
 import os
@@ -78,7 +80,8 @@ COMPOSITE = {
         },
     },
 }
-"""Composite actions, after GitHub's "Metadata syntax reference" for actions; expressions are texts."""
+"""Composite actions, after GitHub's "Metadata syntax reference" for actions; expressions are texts.
+"""
 
 
 def step() -> dict[str, Any]:
@@ -125,7 +128,9 @@ def test_t35_no_input_is_part_of_a_command_s_text() -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with stand-ins of the programs that install a package, which say how they were called."""
+    """A folder with stand-ins of the programs that install a package, which say how they were
+    called.
+    """
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("apt-get", "satlab", "sudo", "curl"):
@@ -137,7 +142,9 @@ def place(tmp_path: Path) -> Path:
 
 
 def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], str]:
-    """Run the action's step; return its exit status, the calls of other programs, and what it printed."""
+    """Run the action's step; return its exit status, the calls of other programs, and what it
+    printed.
+    """
     script = hosted_runner.action_script(
         {name.replace("_", "-"): text for name, text in inputs.items()}, str(paths.ROOT)
     )

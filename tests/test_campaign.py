@@ -45,5 +45,6 @@ def test_p211_the_engine_starts_a_task_soon_after_another_ended(tmp_path: Path) 
         later.began_unix_s - one.ended_unix_s
         for one, later in zip(attempts, attempts[2:], strict=False)
     ]
-    # About 0.3 s alone on the host. An engine that polls, or starts anew for each task, takes longer.
+    # About 0.3 s alone on the host. An engine that polls, or starts anew for each task, takes
+    # longer.
     assert median(gaps) < 5

@@ -47,7 +47,9 @@ def test_every_help_is_printed_and_builds_nothing(
 
 
 def printed(document: Path) -> Iterator[list[str]]:
-    """Return the words of each command line of satlab that a document's code blocks have, without launcher verbs."""
+    """Return the words of each command line of satlab that a document's code blocks have, without
+    launcher verbs.
+    """
     for block in re.findall(
         r"^```(?:sh|bash|console)?\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
     ):
@@ -130,7 +132,9 @@ def said(path: Path) -> Iterator[str]:
 
 
 def unknown_options(words: list[str]) -> list[str]:
-    """Return the options of a command line that its command does not have; none if it names no command."""
+    """Return the options of a command line that its command does not have; none if it names no
+    command.
+    """
     command: Any = typer.main.get_command(app)
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]

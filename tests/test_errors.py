@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commonest mistakes: one clear message with place and remedy, the designed status, no traceback, no data."""
+"""The commonest mistakes: one clear message with place and remedy, the designed status, no
+traceback, no data.
+"""
 
 import json
 import os
@@ -72,7 +74,9 @@ def dry_run(path: Path, *more: str | Path) -> Done:
 
 
 def test_what_opensand_takes_although_it_is_wrong(tmp_path: Path) -> None:
-    """A slip is a fault, and with --lenient a warning: of `validate`, and in the advice of a run's plan."""
+    """A slip is a fault, and with --lenient a warning: of `validate`, and in the advice of a run's
+    plan.
+    """
     folder = profile(
         tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<")
     )

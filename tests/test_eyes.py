@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the emulator has on air, read by receivers that are not its own: tshark for BBFRAMEs and GSE, `rle` for bursts.
+"""What the emulator has on air, read by receivers that are not its own: tshark for BBFRAMEs and
+GSE, `rle` for bursts.
 
 `crates/link/examples/on_air.rs` writes the frames of a link under a random mix of packets.
 """
@@ -52,7 +53,10 @@ def dissected(capture: Path) -> list[Fields]:
 
 
 def pdu(gse: dict[str, Any]) -> bytes | None:
-    """Return what one GSE packet completes, which tshark has put together; None for first and middle fragments."""
+    """Return what one GSE packet completes, which tshark has put together;
+
+    None for first and middle fragments.
+    """
     head = dict(gse["dvb-s2_gse.hdr_tree"])
     if head["dvb-s2_gse.hdr.stop"] == "0":
         return None
@@ -114,7 +118,9 @@ def test_p288_tshark_finds_every_packet_under_the_label_of_its_terminal(
 
 
 def tables(capture: Path, *named: str) -> list[list[str]]:
-    """Return fields of the signalling tables that tshark finds; of one that repeats, all its values with commas."""
+    """Return fields of the signalling tables that tshark finds; of one that repeats, all its values
+    with commas.
+    """
     show = [word for name in named for word in ("-e", f"dvb-s2_table.{name}")]
     full = [word.replace("full_decode:FALSE", "full_decode:TRUE") for word in DISSECT]
     argv = [*full[:2], "-T", "fields", *show, *full[6:], str(capture)]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time from a bare machine to the first figure: what runs, what is timed, and what the medians mean."""
+"""Time from a bare machine to the first figure: what runs, what is timed, and what the medians
+mean.
+"""
 
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of flows that cannot be: refused on both clocks, with the place and the reason (exit status 2)."""
+"""Files of flows that cannot be: refused on both clocks, with the place and the reason (exit status
+2).
+"""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Words that the glossary retires do not return. They are the code-typed words of its columns "not"."""
+"""Words that the glossary retires do not return.
+
+They are the code-typed words of its columns "not".
+"""
 
 import functools
 import re
@@ -27,7 +30,10 @@ PLACES = (
     ),
     *("tests", "tools", "vagrant", "web-targets"),
 )
-"""What is checked: files and folders. Of code, all text is: names, comments, docstrings, messages and help texts."""
+"""What is checked: files and folders.
+
+Of code, all text is: names, comments, docstrings, messages and help texts.
+"""
 SELF = "test_language.py"
 """This file, which has the words as examples."""
 SUFFIXES = (".md", ".yml", ".html", ".py", ".rs", ".schema.json")
@@ -46,7 +52,9 @@ def retired() -> list[str]:
 
 @functools.cache
 def pattern(word: str) -> re.Pattern[str]:
-    """Return what finds a word in running text and as a part of a name (snake_case, CamelCase, CONSTANT)."""
+    """Return what finds a word in running text and as a part of a name (snake_case, CamelCase,
+    CONSTANT).
+    """
     if not re.fullmatch(r"[a-z]+([ _][a-z]+)*", word):
         return re.compile(rf"(?<![A-Za-z]){re.escape(word)}(?![A-Za-z])")
     parts = re.split(r"[ _]", word)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table of features in docs/opensand.md: what satlink accepts, what it refuses by name, what passes to OpenSAND."""
+"""The table of features in docs/opensand.md: what satlink accepts, what it refuses by name, what
+passes to OpenSAND.
+"""
 
 import json
 import re

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labs of OpenSAND are imported from each layout: what is shown, what is written, and that satlink plans it."""
+"""Labs of OpenSAND are imported from each layout: what is shown, what is written, and that satlink
+plans it.
+"""
 
 import json
 import re
@@ -72,7 +74,9 @@ PAYLOAD = {"16APSK 2/3": 5380, "32APSK 9/10": 7274}
 
 
 def rate_kbps(topology: Path, modcod: str, baud: float) -> float:
-    """Return the rate that OpenSAND computes: a BBFRAME costs its bits by the efficiency in its own table."""
+    """Return the rate that OpenSAND computes: a BBFRAME costs its bits by the efficiency in its own
+    table.
+    """
     modulation, coding = modcod.split()
     rows = opensand_files.read(topology).iterfind("wave_forms/dvb_s2/item")
     (row,) = (

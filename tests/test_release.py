@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Debian package and the image that `make release` makes, with stand-ins of the programs and one library."""
+"""The Debian package and the image that `make release` makes, with stand-ins of the programs and
+one library.
+"""
 
 import gzip
 import json

@@ -436,7 +436,8 @@ def test_the_sender_uses_the_set_of_its_path_and_leaves_a_private_file(
     reported = [one["phase"] for one in reports[sender]["phases"]]
     assert [one["new_phase"] for one in updates][: len(reported)] == reported
     assert updates[0]["restored_data"] == {"saved_congestion_window": 1_000_000, "saved_rtt": 1.0}
-    # How much a loopback carries in its round trip is not certain; whatever is left is of this path.
+    # How much a loopback carries in its round trip is not certain; whatever is left is of this
+    # path.
     assert state.stat().st_mode & 0o777 == 0o600
     left = json.loads(state.read_text())
     assert left["schema"] == "satlab/resume-state/1"

@@ -276,7 +276,10 @@ def test_documentation_of_crates_has_no_tests() -> None:
     "manifest", sorted(paths.ROOT.glob("crates/*/Cargo.toml")), ids=lambda path: path.parent.name
 )
 def test_p284_no_test_of_a_crate_is_left_out(manifest: Path) -> None:
-    """Where one program has all tests of a crate, it names each file. What is not built as a test has none."""
+    """Where one program has all tests of a crate, it names each file.
+
+    What is not built as a test has none.
+    """
     crate, content = manifest.parent, tomllib.loads(manifest.read_text())
     if not content["package"].get("autotests", True):
         named = re.findall(r"^mod (\w+);$", (crate / "tests" / "all.rs").read_text(), re.MULTILINE)

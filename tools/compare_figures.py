@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure the table "Before the redesign and now" of docs/measurements.md; print it with a new last column.
+"""Measure the table "Before the redesign and now" of docs/measurements.md; print it with a new last
+column.
 
 As root, on a quiet host; about 25 minutes. Raw files go to `runs/compare`.
 """
@@ -21,7 +22,9 @@ Figures = Iterator[tuple[str, str]]
 
 
 def satlab(*words: str) -> list[Any]:
-    """Run a command; return the JSON documents of its stdout. A status of 4 (out of calibration) is printed.
+    """Run a command; return the JSON documents of its stdout.
+
+    A status of 4 (out of calibration) is printed.
 
     Raises:
         RuntimeError: it failed.
@@ -113,7 +116,9 @@ MEASUREMENTS: tuple[Callable[[], Figures], ...] = (demo, check, link, agree, rep
 
 
 def table(text: str, found: dict[str, str]) -> Iterator[str]:
-    """Yield the rows of the document's table with new figures in the last column; rows that it lacks come last."""
+    """Yield the rows of the document's table with new figures in the last column; rows that it
+    lacks come last.
+    """
     rows = [
         line
         for line in text.partition(HEADING)[2].split("\n## ")[0].splitlines()

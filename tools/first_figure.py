@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time from a bare machine to the first figure: `make first-figure` (root, Debian's mirror, a quiet host).
+"""Time from a bare machine to the first figure:
 
-For each round a bare Debian root is unpacked, which is not timed. In it the package of `make release` is installed, and
-`satlab demo` runs, as README has it. Prints a JSON line for each round and one with the medians. Status 1: a command
-failed, or a median is above its target; 3: the host cannot do it; 4: measured, but a demo was out of calibration.
+`make first-figure` (root, Debian's mirror, a quiet host).
+
+For each round a bare Debian root is unpacked, which is not timed. In it the package of `make
+release` is installed, and `satlab demo` runs, as README has it. Prints a JSON line for each round
+and one with the medians. Status 1: a command failed, or a median is above its target; 3: the host
+cannot do it; 4: measured, but a demo was out of calibration.
 """
 
 import argparse
@@ -28,7 +31,8 @@ TARGETS_S = {"demo_s": 90.0, "total_s": 120.0}
 """What README's reader waits for at most: the demo, and all from the bare machine on."""
 DEADLINE_S = 900.0
 NO_SERVICES = "#!/bin/sh\nexit 101\n"
-"""/usr/sbin/policy-rc.d: packages start no services in a root that is not booted (invoke-rc.d(8))."""
+"""/usr/sbin/policy-rc.d: packages start no services in a root that is not booted (invoke-rc.d(8)).
+"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,8 @@ def summary(rounds: Sequence[Round]) -> dict[str, object]:
 
 
 def inside(root: Path, command: str) -> list[str]:
-    """Return what runs a command in a root, in a mount namespace of its own, which its mounts end with.
+    """Return what runs a command in a root, in a mount namespace of its own, which its mounts end
+    with.
 
     By pivot_root(2): in a chroot the kernel makes no user namespace, which sandboxes of jobs need.
     """

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the files that are made from others: OpenSAND profiles, synthetic pages, schemas of models, the reference."""
+"""Write the files that are made from others:
+
+OpenSAND profiles, synthetic pages, schemas of models, the reference.
+"""
 
 import fnmatch
 import json
@@ -51,7 +54,9 @@ summary of the run; with `t_s` it is one sample of a series. `stat` is a label t
 *Clock*: whose time or count it is. Made from `collect/metrics.yml` by `make generate`.
 """
 Layer = Mapping[str, Mapping[str, Any]]
-"""Changes by pattern of file names: path below `root` -> text, or what is added (or a list); and `from`, the base."""
+"""Changes by pattern of file names: path below `root` -> text, or what is added (or a list); and
+`from`, the base.
+"""
 
 
 def files() -> Iterator[tuple[Path, str]]:
@@ -114,7 +119,9 @@ def _schema(document: Mapping[str, Any]) -> str:
 
 
 def profile(name: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a profile: those of the base with the changes of `base.yml` and `NAME.yml`."""
+    """Yield the files of a profile: those of the base with the changes of `base.yml` and
+    `NAME.yml`.
+    """
     layers: list[Layer] = [
         yaml.safe_load((BASE / f"{each}.yml").read_text()) or {} for each in ("base", name)
     ]

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Try action and templates of docs/ci on what a hosted runner has: `python -m tools.hosted_runner FOLDER` (root).
+"""Try action and templates of docs/ci on what a hosted runner has:
 
-A fresh Debian container for each job: compilers, Python, Rust. GitHub's user may use sudo; GitLab's is root. The commit
-that is checked out is cloned there; the stack under test is tests/endpoints/planted. FOLDER keeps the container's root,
-caches, artifacts and logs. `--template NAME` tries one of them.
-The template github-action needs the package of `make release`, `--package FILE`; without it that one is left out.
-`--programs FOLDER` are programs of this commit that the first job finds built, which otherwise takes it minutes.
-Prints a JSON line for each job; status 1: a job did not end as it must.
+`python -m tools.hosted_runner FOLDER` (root).
+
+A fresh Debian container for each job: compilers, Python, Rust. GitHub's user may use sudo; GitLab's
+is root. The commit that is checked out is cloned there; the stack under test is
+tests/endpoints/planted. FOLDER keeps the container's root, caches, artifacts and logs. `--template
+NAME` tries one of them. The template github-action needs the package of `make release`, `--package
+FILE`; without it that one is left out. `--programs FOLDER` are programs of this commit that the
+first job finds built, which otherwise takes it minutes. Prints a JSON line for each job; status 1:
+a job did not end as it must.
 """
 
 import argparse
@@ -61,8 +64,9 @@ DEADLINE_S = 3600.0
 class Template:
     """A job as its service runs it, from its file.
 
-    `script` decides the status. `keeps` follows on main after a success, `after` in any case and without effect on the
-    status. Paths are of the job's folder: `cached` from one job to the next, `artifacts` of every job.
+    `script` decides the status. `keeps` follows on main after a success, `after` in any case and
+    without effect on the status. Paths are of the job's folder: `cached` from one job to the next,
+    `artifacts` of every job.
     """
 
     service: str
@@ -107,7 +111,9 @@ def _places(steps: list[dict[str, Any]], action: str) -> tuple[str, ...]:
 
 
 def github() -> Template:
-    """Read github-actions.yml: its steps with commands, and the paths of the actions for caches and artifacts."""
+    """Read github-actions.yml: its steps with commands, and the paths of the actions for caches and
+    artifacts.
+    """
     steps = _steps("github-actions.yml")
     return Template(
         "github-actions",
@@ -125,7 +131,9 @@ def github() -> Template:
 
 
 def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Template:
-    """Read github-action.yml, with the step of action.yml in place of its use; '' for `package`: satlab's commit."""
+    """Read github-action.yml, with the step of action.yml in place of its use; '' for `package`:
+    satlab's commit.
+    """
     steps = _steps("github-action.yml")
     [use] = [step for step in steps if step.get("uses", "").startswith("OWNER/satlab@")]
     given = {**use["with"], "package": package, "package-sha256": sha256}
@@ -147,7 +155,9 @@ def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Templat
 
 
 def action_script(given: Mapping[str, str], source: str) -> str:
-    """Return the commands of action.yml for its inputs, as GitHub fills them in; its caches are left out."""
+    """Return the commands of action.yml for its inputs, as GitHub fills them in; its caches are
+    left out.
+    """
     about = yaml.safe_load(ACTION.read_text())
     inputs: dict[str, str] = {
         **{name: entry["default"] for name, entry in about["inputs"].items()},
@@ -192,7 +202,9 @@ def gitlab(source: str = SOURCE, commit: str = "HEAD") -> Template:
 
 @dataclass(frozen=True)
 class Job:
-    """A run of the template: the stack's fault, whether it is of main, whether caches are restored, its status."""
+    """A run of the template: the stack's fault, whether it is of main, whether caches are restored,
+    its status.
+    """
 
     name: str
     fault: str
@@ -287,7 +299,9 @@ def inside(
 
 
 def prepared(folder: Path, template: Template, job: Job, programs: Path | None) -> Path:
-    """Return the job's folder as the service makes it: the stack, satlab's commit or not, and what caches hold."""
+    """Return the job's folder as the service makes it: the stack, satlab's commit or not, and what
+    caches hold.
+    """
     work, cache = folder / "work", folder / "cache"
     shutil.rmtree(work, ignore_errors=True)
     put_stack(work, job.fault)
@@ -308,7 +322,9 @@ def prepared(folder: Path, template: Template, job: Job, programs: Path | None) 
 
 
 def put_programs(source: Path, work: Path, programs: Path) -> None:
-    """Put programs into a job's folder as the launcher would have built them, with the sum of their sources."""
+    """Put programs into a job's folder as the launcher would have built them, with the sum of their
+    sources.
+    """
     target, state = work / "satlab" / "target" / "release", work / "satlab" / ".satlab"
     for place in (target, state):
         place.mkdir(parents=True)

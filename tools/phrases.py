@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print random sentences of documents, `--help` texts and docstrings, for a reader's check: is each one clear alone?"""
+"""Print random sentences of documents, `--help` texts and docstrings, for a reader's check: is each
+one clear alone?
+"""
 
 import argparse
 import ast

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The appliance as one Debian package, and as an OCI image with it: `make release` writes both into dist/.
+"""The appliance as one Debian package, and as an OCI image with it:
 
-The package has the tracked files that run, Python's packages as requirements.lock pins them, and the programs. It needs
-the Python version that it was made with. The same commit results in the same bytes of the package; the image has the
-packages of Debian's mirror of its day.
+`make release` writes both into dist/.
+
+The package has the tracked files that run, Python's packages as requirements.lock pins them, and
+the programs. It needs the Python version that it was made with. The same commit results in the same
+bytes of the package; the image has the packages of Debian's mirror of its day.
 """
 
 import gzip
@@ -62,7 +64,9 @@ DEPENDS = (
     *("ngtcp2-client", "wireguard-tools"),
 )
 USED_ALONE = {"plotly": html.PLOTLY}
-"""Of these distributions one file is used: nothing else of them is packed, nor what their modules need."""
+"""Of these distributions one file is used: nothing else of them is packed, nor what their modules
+need.
+"""
 HOOKS = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
 """Makes a package of this host visible to apt in the new root."""
 START = """\
@@ -210,7 +214,8 @@ def _requirements() -> Iterator[str]:
 
 
 def oci_image(folder: Path, deb: Path) -> Path:
-    """Make a Debian root with the package, and write it as an OCI archive (image-spec 1.1), as root.
+    """Make a Debian root with the package, and write it as an OCI archive (image-spec 1.1), as
+    root.
 
     Raises:
         HostError: mmdebstrap is missing, or the mirror cannot be reached.

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print the structure of the tree: packages, levels, dependencies, circles, sizes. `--check` exits with 1 for a fault.
+"""Print the structure of the tree: packages, levels, dependencies, circles, sizes.
 
-A fault is a circle, an import against the order of the packages, or a file of more than `MOST_LINES` lines.
+`--check` exits with 1 for a fault.
 
-A room of Python is a package of `src/satlab` (or `collect`); a room of Rust is a file of a crate. An arrow is an import
-that stands in the code, not in a test. A level is the longest chain of imports below a room.
+A fault is a circle, an import against the order of the packages, or a file of more than
+`MOST_LINES` lines.
+
+A room of Python is a package of `src/satlab` (or `collect`); a room of Rust is a file of a crate.
+An arrow is an import that stands in the code, not in a test. A level is the longest chain of
+imports below a room.
 """
 
 import argparse
@@ -67,9 +71,15 @@ WRITTEN = (
     ),
     *("Makefile", "satlab"),
 )
-"""How the names of files end that people write and read. Schemas, lock files and dashboards are generated."""
+"""How the names of files end that people write and read.
+
+Schemas, lock files and dashboards are generated.
+"""
 LISTS = ("docs/specification.md", "docs/cli.md")
-"""Files in which entries are looked up: all promises, and all commands, which is generated. They may be longer."""
+"""Files in which entries are looked up: all promises, and all commands, which is generated.
+
+They may be longer.
+"""
 _USE = re.compile(r"\bcrate::(\w+)")
 
 
@@ -167,7 +177,9 @@ def upward(graph: Graph) -> list[str]:
 
 
 def sizes() -> Iterator[str]:
-    """Yield lines of code and of tests, and the number of test functions, of each language; lines of schemas."""
+    """Yield lines of code and of tests, and the number of test functions, of each language; lines
+    of schemas.
+    """
     yield _size(
         "Python",
         "*.py",

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Synthetic pages of `web-targets/`: of each class of objects a number, a sum of bytes and domains, all chosen here.
+"""Synthetic pages of `web-targets/`: of each class of objects a number, a sum of bytes and domains,
+all chosen here.
 
-The choice is guided by the HTTP Archive's Web Almanac. 2024, median home page on a desktop: 71 requests, 2,652 kB, of
-which images 1,054 kB (18 requests) and scripts 613 kB (24). 2020: three quarters of the pages have less than 4 MB.
+The choice is guided by the HTTP Archive's Web Almanac. 2024, median home page on a desktop: 71
+requests, 2,652 kB, of which images 1,054 kB (18 requests) and scripts 613 kB (24). 2020: three
+quarters of the pages have less than 4 MB.
 """
 
 import hashlib
@@ -16,12 +18,17 @@ from satlab.lab import page_files
 from satlab.lab.web_target import WebObject
 
 WEIGHTS = (1, 1, 2, 2, 3, 4, 6, 9)
-"""Sizes within a class differ by these factors, drawn by SHAKE-256 of page, class and number: integers alone."""
+"""Sizes within a class differ by these factors, drawn by SHAKE-256 of page, class and number:
+integers alone.
+"""
 
 
 @dataclass(frozen=True)
 class Objects:
-    """A class of objects: `count` of them have `size` bytes together, and come from `hosts` in turn."""
+    """A class of objects:
+
+    `count` of them have `size` bytes together, and come from `hosts` in turn.
+    """
 
     loaded_as: str
     count: int

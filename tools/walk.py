@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Walk through tutorials as a newcomer does: `python3 tools/walk.py FOLDER docs/tutorials/*.md`, in a fresh clone.
+"""Walk through tutorials as a newcomer does:
 
-Each file that a tutorial shows is written, each command runs as it is printed, with a clock; `runs/NAME-DATE-TIME` is
-the newest such folder. FOLDER keeps all output and a picture of every new page. Prints a JSON line for each command.
-Standard library alone: a fresh clone has nothing else. Status 1: a command ended with an unexpected status.
+`python3 tools/walk.py FOLDER docs/tutorials/*.md`, in a fresh clone.
+
+Each file that a tutorial shows is written, each command runs as it is printed, with a clock;
+`runs/NAME-DATE-TIME` is the newest such folder. FOLDER keeps all output and a picture of every new
+page. Prints a JSON line for each command. Standard library alone: a fresh clone has nothing else.
+Status 1: a command ended with an unexpected status.
 """
 
 import argparse
@@ -19,7 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 EXPECTED = (0, 1, 4)
-"""1: something was found or became slower, which tutorials show; 4: the host was out of calibration."""
+"""1: something was found or became slower, which tutorials show; 4: the host was out of
+calibration.
+"""
 DEADLINE_S = 3600.0
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"^# (\S+\.(?:yml|yaml|json))\b.*$")
@@ -37,7 +42,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Walked:
-    """A command that ended: its exit status (None at the deadline), duration, and the pages that it wrote."""
+    """A command that ended: its exit status (None at the deadline), duration, and the pages that it
+    wrote.
+    """
 
     tutorial: str
     command: str
@@ -47,7 +54,9 @@ class Walked:
 
 
 def steps(markdown: str) -> Iterator[Step]:
-    """Yield the files and commands of a tutorial in their order; a file is a block whose first line is its name."""
+    """Yield the files and commands of a tutorial in their order; a file is a block whose first line
+    is its name.
+    """
     for language, text in BLOCK.findall(markdown):
         first = text.partition("\n")[0]
         if language == "sh":

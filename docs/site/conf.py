@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation site (`make site`): the source folder is the repository, its Markdown is rendered as it is."""
+"""Documentation site (`make site`): the source folder is the repository, its Markdown is rendered
+as it is.
+"""
 
 project = "satlab"
 author = "the satlab authors"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the tests of jobs share: a program as a module, and as a process with the recorder in place of an agent."""
+"""What the tests of jobs share: a program as a module, and as a process with the recorder in place
+of an agent.
+"""
 
 import json
 import os
@@ -77,7 +79,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Node:
-    """A network namespace with an interface `lan0` (192.0.2.1), whose far end (192.0.2.2) is in another one."""
+    """A network namespace with an interface `lan0` (192.0.2.1), whose far end (192.0.2.2) is in
+    another one.
+    """
 
     name: str
 

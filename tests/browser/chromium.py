@@ -17,10 +17,12 @@ def browser(
 ) -> webdriver.Chrome:
     """Start a headless Chromium.
 
-    `is_shell`: with the engine alone, which takes two thirds of the CPU time of the browser that people have.
+    `is_shell`: with the engine alone, which takes two thirds of the CPU time of the browser that
+    people have.
     """
     options = webdriver.ChromeOptions()
-    # Debian's /usr/bin/chromium-headless-shell is a shell's child: WebDriver would end the shell and leave the browser.
+    # Debian's /usr/bin/chromium-headless-shell is a shell's child: WebDriver would end the shell
+    # and leave the browser.
     options.binary_location = (
         "/usr/lib/chromium/chromium-headless-shell" if is_shell else "/usr/bin/chromium"
     )
@@ -61,5 +63,8 @@ def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> No
 
 
 def text(driver: webdriver.Chrome) -> str:
-    """Return what a person reads. WebDriver's own command for it takes longer: it looks at each node by a script."""
+    """Return what a person reads.
+
+    WebDriver's own command for it takes longer: it looks at each node by a script.
+    """
     return re.sub(r"[^\S\n]+", " ", driver.execute_script("return document.body.innerText"))

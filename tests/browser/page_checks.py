@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is checked of any page in a browser: script errors, width, contrast (WCAG 2.2), what Tab reaches."""
+"""What is checked of any page in a browser: script errors, width, contrast (WCAG 2.2), what Tab
+reaches.
+"""
 
 import time
 from typing import Any, Literal
@@ -15,7 +17,9 @@ CONTROLS = (
     " e.getAttribute('aria-label'), e.getAttribute('href'), e.textContent.trim().slice(0, 40)].join(' ');"
     "const controls = [...document.querySelectorAll(some)].filter(e => shown(e) && !e.disabled);"
 )
-"""The controls of a page that can be seen, and a text that stays the same when a live page replaces one."""
+"""The controls of a page that can be seen, and a text that stays the same when a live page replaces
+one.
+"""
 
 WEAK_TEXTS = """
 const channels = text => {
@@ -70,18 +74,25 @@ while (walker.nextNode()) {
 }
 return weak.slice(0, 8);
 """
-"""Returns texts whose contrast is too small: WCAG 2.2, 1.4.3, by the colours that the browser has computed."""
+"""Returns texts whose contrast is too small:
+
+WCAG 2.2, 1.4.3, by the colours that the browser has computed.
+"""
 
 
 def errors(driver: webdriver.Chrome) -> list[str]:
-    """Return the errors in the browser's console since the last call, without that of a page that is missing."""
+    """Return the errors in the browser's console since the last call, without that of a page that
+    is missing.
+    """
     entries: list[dict[str, Any]] = driver.get_log("browser")  # type: ignore[no-untyped-call]
     said = [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
     return [message for message in said if "status of 404" not in message]
 
 
 def too_wide(driver: webdriver.Chrome, width: int) -> list[str]:
-    """Return what reaches beyond the page's width, outside of what scrolls by itself; empty if the page fits."""
+    """Return what reaches beyond the page's width, outside of what scrolls by itself; empty if the
+    page fits.
+    """
     if driver.execute_script("return document.documentElement.scrollWidth") <= width:
         return []
     script = (
@@ -92,7 +103,10 @@ def too_wide(driver: webdriver.Chrome, width: int) -> list[str]:
 
 
 def weak_texts(driver: webdriver.Chrome, theme: Literal["light", "dark"]) -> list[str]:
-    """Return texts with too little contrast in a theme, in which the page stays. Plots are drawn again in it."""
+    """Return texts with too little contrast in a theme, in which the page stays.
+
+    Plots are drawn again in it.
+    """
     features = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
     end = time.monotonic() + REDRAWN_S

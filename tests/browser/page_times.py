@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How long it takes until pages can be read: `make page-times ARGS="--runs 200"`.
 
-A service with so many runs, a browser, both on this host. For each page the median over rounds of three times since
-the navigation, in ms: the answer's first byte, First Contentful Paint, and the end of the load. JSON on stdout. The
-first visit, for which the service reads the runs, is apart (`first_ms`).
+A service with so many runs, a browser, both on this host. For each page the median over rounds of
+three times since the navigation, in ms: the answer's first byte, First Contentful Paint, and the
+end of the load. JSON on stdout. The first visit, for which the service reads the runs, is apart
+(`first_ms`).
 """
 
 import argparse

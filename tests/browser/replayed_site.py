@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A server whose helper replays a recorded run, and a browser: fixtures of the tests of the web pages."""
+"""A server whose helper replays a recorded run, and a browser: fixtures of the tests of the web
+pages.
+"""
 
 import contextlib
 import shutil

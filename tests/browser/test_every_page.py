@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each page of the service, reports, documents: no script errors, contrast, keyboard, and 390 pixels of width."""
+"""Each page of the service, reports, documents: no script errors, contrast, keyboard, and 390
+pixels of width.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -62,7 +64,9 @@ WITHOUT_PLOTS = ("matrix", "documentation")
 
 @pytest.fixture(scope="module")
 def pages(site: Site) -> list[tuple[str, str]]:
-    """Return name and path of each page; the service has a run that has ended and one of the command line."""
+    """Return name and path of each page; the service has a run that has ended and one of the
+    command line.
+    """
     other = example_run.write(
         site.others,
         example_run.Example(
@@ -89,7 +93,9 @@ def pages(site: Site) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return pages that commands write without a lab: of a check, of several, of a paper, and of documentation."""
+    """Return pages that commands write without a lab: of a check, of several, of a paper, and of
+    documentation.
+    """
     place = tmp_path_factory.mktemp("pages")
     suite = place / "tiny.yml"
     suite.write_text(TINY)

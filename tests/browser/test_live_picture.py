@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The picture of the path on the page of a run: live figures, curves of a hop by mouse and keyboard, on a phone."""
+"""The picture of the path on the page of a run: live figures, curves of a hop by mouse and
+keyboard, on a phone.
+"""
 
 import os
 import time

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A connection that was opened before the navigation saves round trips: such a load is a failed sample."""
+"""A connection that was opened before the navigation saves round trips: such a load is a failed
+sample.
+"""
 
 import json
 import shutil
@@ -29,7 +31,10 @@ OPENED_AHEAD = '            if index: navigate(driver, target.url + "none")\n'
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Copy the shipped jobs, and use the copies; do not probe the link. A job's sandbox has a /tmp of its own."""
+    """Copy the shipped jobs, and use the copies; do not probe the link.
+
+    A job's sandbox has a /tmp of its own.
+    """
     monkeypatch.setattr(
         link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {})
     )

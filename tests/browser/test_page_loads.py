@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The web server and page load jobs against each other, in two namespaces joined by a wire without delay."""
+"""The web server and page load jobs against each other, in two namespaces joined by a wire without
+delay.
+"""
 
 import contextlib
 import json

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pictures of the documentation are drawn from the pages: `make pictures` writes them, this test compares."""
+"""The pictures of the documentation are drawn from the pages:
+
+`make pictures` writes them, this test compares.
+"""
 
 import base64
 import os

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Chromium loads pages over HTTP/3 through two transparent proxies: Kepler in each mode, several domains in one."""
+"""Chromium loads pages over HTTP/3 through two transparent proxies:
+
+Kepler in each mode, several domains in one.
+"""
 
 import contextlib
 import json
@@ -78,7 +81,10 @@ def job(row: Chain, role: str, name: str, place: Path, *argv: str) -> "subproces
 
 @contextlib.contextmanager
 def web_server(row: Chain, place: Path, *argv: str) -> Iterator[None]:
-    """Serve a page over HTTP/3 on the server; `place` is for what the job sends. After a fault all proxies end."""
+    """Serve a page over HTTP/3 on the server;
+
+    `place` is for what the job sends. After a fault all proxies end.
+    """
     server = job(row, "server", "satlab_web_server", place, "-P", "h3", "-B", SERVER, *argv)
     try:
         until(

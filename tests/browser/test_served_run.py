@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab serve` as it is started, a browser, and real runs over the emulated link: nothing stands in for anything."""
+"""`satlab serve` as it is started, a browser, and real runs over the emulated link: nothing stands
+in for anything.
+"""
 
 import http.client
 import os

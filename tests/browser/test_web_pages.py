@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The web pages in a real browser, with a helper that replays a run: mouse, keyboard, without scripts."""
+"""The web pages in a real browser, with a helper that replays a run: mouse, keyboard, without
+scripts.
+"""
 
 from typing import Any
 
@@ -89,7 +91,9 @@ def focused(driver: webdriver.Chrome) -> str:
 
 
 def tab_to(driver: webdriver.Chrome, name: str) -> None:
-    """Press Tab until an element has the focus; each one on the way must have a visible focus outline."""
+    """Press Tab until an element has the focus; each one on the way must have a visible focus
+    outline.
+    """
     for _ in range(40):
         driver.switch_to.active_element.send_keys(Keys.TAB)
         outline = "return getComputedStyle(document.activeElement).outlineStyle"

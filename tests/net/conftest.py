@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What network tests share: lab ids of their own, a stand-in for satlink, and proof that nothing is left behind."""
+"""What network tests share: lab ids of their own, a stand-in for satlink, and proof that nothing is
+left behind.
+"""
 
 import os
 import secrets
@@ -52,7 +54,8 @@ def satlink() -> Path:
 
 @pytest.fixture
 def as_planned(tmp_path: Path) -> AsPlanned:
-    """Return a function that calls another one with a folder for its runs, and returns what that returns.
+    """Return a function that calls another one with a folder for its runs, and returns what that
+    returns.
 
     RTT, rate and loss of each run must be as planned; if they are not, all is done once more.
     """

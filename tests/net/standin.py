@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in for satlink: `plan` answers a fixed plan, `run` joins the TUNs without delay.
 
-Environment: STANDIN_MODE = pass (default), mute (never ready), die (ends at once with status 3), bad-profile.
+Environment: STANDIN_MODE = pass (default), mute (never ready), die (ends at once with status 3),
+bad-profile.
 """
 
 import fcntl

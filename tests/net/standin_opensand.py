@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for OpenSAND: takes its command line, serves the TAPs, and carries frames over UDP from ST to GW and back.
+"""A stand-in for OpenSAND: takes its command line, serves the TAPs, and carries frames over UDP
+from ST to GW and back.
 
-ST and GW send to the SAT, which sends on to the GW's address and to the STs' multicast group, as OpenSAND does. The
-sending side paces frames to `RATE_BPS` and delays them by `DELAY_S`.
+ST and GW send to the SAT, which sends on to the GW's address and to the STs' multicast group, as
+OpenSAND does. The sending side paces frames to `RATE_BPS` and delays them by `DELAY_S`.
 
-Environment: OPENSAND_MODE = carry (default), topology (ends with status 14), crash (an error, then SIGSEGV), idle
-(initialized, never logged on, carries nothing), lossy (loses each hundredth packet, and logs it as 8.2.0 does);
-OPENSAND_ENTITY = sat, gw or st: the mode is for this one alone; OPENSAND_LATE_S = s until SAT and GW are initialized;
-OPENSAND_NOTE = file that gets a JSON line of each call.
+Environment: OPENSAND_MODE = carry (default), topology (ends with status 14), crash (an error, then
+SIGSEGV), idle (initialized, never logged on, carries nothing), lossy (loses each hundredth packet,
+and logs it as 8.2.0 does); OPENSAND_ENTITY = sat, gw or st: the mode is for this one alone;
+OPENSAND_LATE_S = s until SAT and GW are initialized; OPENSAND_NOTE = file that gets a JSON line of
+each call.
 
 Probes go to a file in `path_local`, as 8.2.0 writes them, once in `PROBES_S`.
 """
@@ -33,7 +35,9 @@ KINDS = {"Satellite": "sat", "Gateway": "gw", "Terminal": "st"}
 TO_SAT = {"gw": 55008, "st": 55006}
 GW_PORT, ST_GROUP, ST_PORT = 55007, "239.137.194.221", 55009
 DELAY_S = 0.261
-"""One way: the 250 ms of the geo profile, and half of the 22 ms that OpenSAND's ticks add to the round trip."""
+"""One way: the 250 ms of the geo profile, and half of the 22 ms that OpenSAND's ticks add to the
+round trip.
+"""
 RATE_BPS = 19.2e6
 QUEUE_S = 3.6
 LOST_EACH = 100
@@ -89,7 +93,10 @@ def main() -> int:
 
 
 class Probes:
-    """A file of probes in OpenSAND's form: `;` between cells, local times, `name (unit)`; some cells are empty."""
+    """A file of probes in OpenSAND's form:
+
+    `;` between cells, local times, `name (unit)`; some cells are empty.
+    """
 
     def __init__(self, kind: str, folder: Path, collector: tuple[str, int] | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab serve` with workers that take a moment: `standin_serve.py STATE PORT`; as a worker `... STATE RUN-ID PID`."""
+"""`satlab serve` with workers that take a moment:
+
+`standin_serve.py STATE PORT`; as a worker `... STATE RUN-ID PID`.
+"""
 
 import json
 import os

@@ -29,7 +29,9 @@ RAMP_S, RAMP_DB = 6.0, 3.0
 
 
 def ramp() -> Timeline:
-    """0.5 dB/s, which the profile's margin of 1 dB covers at a loop of 1.5 s, and 3 dB from then on."""
+    """0.5 dB/s, which the profile's margin of 1 dB covers at a loop of 1.5 s, and 3 dB from then
+    on.
+    """
     steps = [
         {
             "at_s": 1 + RAMP_S * i / 24,
@@ -84,7 +86,8 @@ def test_a_ramp_under_saturated_udp_moves_the_rate_without_lost_frames(
         ids = list(dict.fromkeys(s["modcod_id"] for s in during))
         assert ids == sorted(ids, reverse=True)
         assert (ids[0], ids[-1]) == (28, 25)
-        # Of 10 Mbaud, less the headers of GSE; the emulator's own rate is exact, a busy host's sender is not.
+        # Of 10 Mbaud, less the headers of GSE; the emulator's own rate is exact, a busy host's
+        # sender is not.
         for efficiency, seconds in (
             (4.453027, since(metrics, began, began + 1)),
             (3.951571, during[-15:]),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts of an Ansible inventory, as EnOSlib writes it, become hosts of a campaign (ansible/campaign.yml)."""
+"""Hosts of an Ansible inventory, as EnOSlib writes it, become hosts of a campaign
+(ansible/campaign.yml).
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ pytestmark = [
     ),
 ]
 ENOSLIB = os.environ.get("SATLAB_ENOSLIB")
-"""A Python that has EnOSlib: where it is named, EnOSlib writes the inventory and starts the playbook."""
+"""A Python that has EnOSlib: where it is named, EnOSlib writes the inventory and starts the
+playbook.
+"""
 ANSIBLE = Path(sys.executable).parent / "ansible-playbook"
 PLAYBOOK = paths.ROOT / "ansible" / "campaign.yml"
 COUNT = 4

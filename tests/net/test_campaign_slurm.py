@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A campaign over two nodes of Debian's Slurm on this host. With labs and a lost node: `python tests/slurm.py`."""
+"""A campaign over two nodes of Debian's Slurm on this host.
+
+With labs and a lost node: `python tests/slurm.py`.
+"""
 
 import json
 import os

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab check` on the real clock: built-in stacks, planted faults, an endpoint of the QUIC interop runner."""
+"""`satlab check` on the real clock: built-in stacks, planted faults, an endpoint of the QUIC
+interop runner.
+"""
 
 import dataclasses
 import functools
@@ -69,7 +71,9 @@ GOOD_SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port
 
 @pytest.fixture(autouse=True)
 def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) -> None:
-    """Use suites of this file, do not probe the link, and lower the limits: neither link nor disk is under test."""
+    """Use suites of this file, do not probe the link, and lower the limits: neither link nor disk
+    is under test.
+    """
     (tmp_path / "suites").mkdir()
     for name, text in (("small", SMALL), ("wide", WIDE), ("light", LIGHT)):
         (tmp_path / "suites" / f"{name}.yml").write_text(f"{HEAD}name: {name}{text}")
@@ -121,7 +125,7 @@ def _ngtcp2() -> None:
         pytest.skip("ngtcp2-client is not installed")
 
 
-# --- built-in stacks ------------------------------------------------------------------------------------------------
+# --- built-in stacks ------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("_satperf")
@@ -145,7 +149,8 @@ def test_satperf_is_timed_and_captured(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
     found = check(tmp_path, "small", "up", "again", stack="quiche")
     assert 3 < times(found.samples["up"][0])[0] < 8
-    # The client hands aggregates to its interface (GSO); the capture has packets, as the link carries them.
+    # The client hands aggregates to its interface (GSO); the capture has packets, as the link
+    # carries them.
     [captured] = (tmp_path / "runs").glob("*/raw/up-1/client-0.pcap")
     lengths = [one.length for one in pcap.read(captured)]
     assert max(lengths) <= 1500 and sum(length > 1000 for length in lengths) > 1400
@@ -183,7 +188,8 @@ def test_debian_s_ngtcp2_is_timed_from_its_packets(tmp_path: Path) -> None:
     assert (
         3 < half < whole < 12 and found.handshake_ms is not None and 600 < found.handshake_ms < 1500
     )
-    # The rest is from its qlog: the answer takes a round trip after the handshake, and each moment has a cause.
+    # The rest is from its qlog: the answer takes a round trip after the handshake, and each moment
+    # has a cause.
     assert (
         found.warnings == ()
         and found.time_to_first_byte_ms is not None
@@ -222,7 +228,8 @@ def test_a_broken_qlog_is_reported_and_times_are_kept(tmp_path: Path) -> None:
 def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
     found = sample(tmp_path, "small", "small", stack="tcp-pep")
     half, whole = times(found)
-    # The proxy before the link answers the handshake; a window of 100 packets saves the first round trips.
+    # The proxy before the link answers the handshake; a window of 100 packets saves the first round
+    # trips.
     assert found.handshake_ms is not None and found.handshake_ms < 300
     assert half < whole < 6
     assert found.retransmitted_share is not None and 0 <= found.retransmitted_share < 0.5
@@ -230,7 +237,9 @@ def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_ngtcp2")
 def test_the_ledger_closes_to_the_packet(tmp_path: Path) -> None:
-    """Also in a busy host: what a socket's full buffer loses is counted, and nothing else may be missing."""
+    """Also in a busy host: what a socket's full buffer loses is counted, and nothing else may be
+    missing.
+    """
     found = sample(tmp_path, "small", "small", stack="ngtcp2")
     times(found)
     assert found.ledgers is not None
@@ -246,7 +255,9 @@ def test_the_ledger_closes_to_the_packet(tmp_path: Path) -> None:
 
 
 def test_a_stack_of_others_is_compared_on_both_clocks(tmp_path: Path) -> None:
-    """aioquic in lock-step and over UDP, with the same settings: the lab adds time, and cannot save any."""
+    """aioquic in lock-step and over UDP, with the same settings: the lab adds time, and cannot save
+    any.
+    """
     folder = paths.ROOT / "tests/endpoints/aioquic"
     environment = Path(sys.prefix).resolve()  # a link would lead out of the sandbox
     python, readable = f"{environment}/bin/python", [folder, environment]
@@ -265,7 +276,7 @@ def test_a_stack_of_others_is_compared_on_both_clocks(tmp_path: Path) -> None:
         assert mark["virtual_s"] > 1.3 and 0.95 < mark["real_s"] / mark["virtual_s"] < 3, mark
 
 
-# --- planted faults -------------------------------------------------------------------------------------------------
+# --- planted faults -------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("_satperf")
@@ -325,7 +336,9 @@ def slow_group() -> Iterator[Path]:
 
 @pytest.fixture
 def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Move each gtlsserver (it runs when a client starts) to the slow group, and not its supervisor."""
+    """Move each gtlsserver (it runs when a client starts) to the slow group, and not its
+    supervisor.
+    """
     usual = sandboxed.start
 
     def limited(
@@ -346,7 +359,9 @@ def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_ngtcp2", "starved_server")
 @pytest.mark.parametrize("control", ["cubic", "bbr"])
 def test_a_server_without_cpu_is_named(control: str, tmp_path: Path) -> None:
-    """Its qlog shows windows that are full whenever it runs: processor time and waits name the host, not its states."""
+    """Its qlog shows windows that are full whenever it runs: processor time and waits name the
+    host, not its states.
+    """
     usual = command_line.ngtcp2()
     pair = dataclasses.replace(
         usual, server_words=(*usual.server_words[:1], f"--cc={control}", *usual.server_words[1:])
@@ -420,7 +435,7 @@ def test_a_planted_fault_of_a_server_is_named(
     assert found.status == status and words in found.reason, found
 
 
-# --- endpoints ------------------------------------------------------------------------------------------------------
+# --- endpoints ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("_ngtcp2")
@@ -442,7 +457,8 @@ def test_a_second_download_of_an_endpoint_finds_what_the_first_one_kept(tmp_path
         found = sample(tmp_path, "light", "again", pair=pair)
     half, whole = times(found)
     assert 1 < half < whole < 12
-    # The client's session is in its own folder, and the second connection sent its request as early data.
+    # The client's session is in its own folder, and the second connection sent its request as early
+    # data.
     [session] = (tmp_path / "runs").glob("*/raw/again-1/client/state/session")
     assert session.stat().st_size > 0
     first, second = sorted((tmp_path / "runs").glob("*/raw/again-1/client-*.pcap"))
@@ -472,7 +488,10 @@ CLAIMS = (
 def test_an_endpoint_that_only_claims_a_test_case_fails(
     does: str, pretends: str, case: str, words: str, tmp_path: Path
 ) -> None:
-    """It accepts the case and leaves all files. The honest one passes: its script differs in one word."""
+    """It accepts the case and leaves all files.
+
+    The honest one passes: its script differs in one word.
+    """
     folder = shutil.copytree(NGTCP2, tmp_path / "endpoint")
     script_file = folder / "run_endpoint.sh"
     text = script_file.read_text()
@@ -511,7 +530,9 @@ def endpoint(folder: Path, text: str) -> Path:
 
 
 READS_KEYS = "cat /certs/cert.pem /certs/priv.key /certs/ca.pem >/dev/null && ls /www /downloads /logs || exit 3; "
-"""What a script does before it looks at TESTCASE: quic-go's, x/net's and neqo's read the certificates."""
+"""What a script does before it looks at TESTCASE: quic-go's, x/net's and neqo's read the
+certificates.
+"""
 
 
 @pytest.mark.parametrize(
@@ -536,7 +557,9 @@ def test_what_is_not_compliant_is_named(
 
 @pytest.mark.usefixtures("_ngtcp2")
 def test_two_endpoints_are_paired_and_have_variables_and_a_directory(tmp_path: Path) -> None:
-    """The client is an image's: its command finds its script in the working directory, and has our variables."""
+    """The client is an image's: its command finds its script in the working directory, and has our
+    variables.
+    """
     root = tmp_path / "image"
     (root / "q").mkdir(parents=True)
     shutil.copy(NGTCP2 / "run_endpoint.sh", root / "q/run.sh")

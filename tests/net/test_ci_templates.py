@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands of docs/ci run as they are: green on no change, red on a slowdown, with the cause that grew."""
+"""The commands of docs/ci run as they are: green on no change, red on a slowdown, with the cause
+that grew.
+"""
 
 import json
 import os

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A live session on a control network, as a conductor's ssh is, while the TCP scenarios run: it fails none of them."""
+"""A live session on a control network, as a conductor's ssh is, while the TCP scenarios run: it
+fails none of them.
+"""
 
 import json
 import subprocess
@@ -23,7 +25,9 @@ from satlab.run.run_id import new_run_id
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
 
 OTHERS = ("bbr", "reno")
-"""Congestion controls that no component of these scenarios has as its own; the first that the kernel has is taken."""
+"""Congestion controls that no component of these scenarios has as its own; the first that the
+kernel has is taken.
+"""
 NEAR, FAR = "10.99.7.1", "10.99.7.2"
 SESSION = """
 import socket, sys, threading, time
@@ -47,9 +51,11 @@ def within(lab: str, node: str, *argv: str) -> list[str]:
 
 
 def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
-    """Keep a session between client and server on a network of its own, from the lab's start to `stop`.
+    """Keep a session between client and server on a network of its own, from the lab's start to
+    `stop`.
 
-    satlink starts when the lab has set all its routes: one that comes between would not be the lab's.
+    satlink starts when the lab has set all its routes: one that comes between would not be the
+    lab's.
     """
     while not (Path("/run/satlab") / lab / "satlink.out").exists():
         if stop.wait(0.05):

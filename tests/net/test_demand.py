@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slots on demand through a real lab: what an idle return link costs, what others take of it, and acknowledgements."""
+"""Slots on demand through a real lab: what an idle return link costs, what others take of it, and
+acknowledgements.
+"""
 
 import json
 import shutil
@@ -126,13 +128,16 @@ def test_others_leave_fewer_slots_free(lab_id: str, satlink: Path, tmp_path: Pat
     ]
     before, after = statistics.mean(free[10:25]), statistics.mean(free[-20:])
     print(f"free slots per superframe: {before:.1f}, then {after:.1f}")
-    # The constant rates are 5 and 3 bursts; 1500 kbit/s are 25.6 bursts, those above 3 granted once a second.
+    # The constant rates are 5 and 3 bursts; 1500 kbit/s are 25.6 bursts, those above 3 granted once
+    # a second.
     assert abs(before - (791 - 5 - 3)) < 2
     assert 18 < before - after < 28
 
 
 def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
-    """Download over QUIC with the ACK frequency that the server asks for; look at the last seconds of it."""
+    """Download over QUIC with the ACK frequency that the server asks for; look at the last seconds
+    of it.
+    """
     folder.mkdir()
     sender = ["--initial-window", "600", *ask]
     with quic_bench.server(the_lab, "server", ["--once", *sender], folder) as connect:
@@ -154,7 +159,9 @@ def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
 def test_fewer_acknowledgements_leave_more_slots_free(
     lab_id: str, satlink: Path, tmp_path: Path, kind: str
 ) -> None:
-    """A download acknowledged less often takes as many bursts less as those acknowledgements filled."""
+    """A download acknowledged less often takes as many bursts less as those acknowledgements
+    filled.
+    """
     if not paths.SATPERF.exists():
         pytest.skip(f"{paths.SATPERF} is not built")
     request = LinkRequest(profile=profile(tmp_path, KINDS[kind]))

@@ -213,7 +213,9 @@ def ancestors(pid: int) -> Iterator[int]:
 
 
 def ours(words: tuple[str, ...]) -> int | None:
-    """Return our process whose command line has these words: the workers next to us have such programs, too."""
+    """Return our process whose command line has these words: the workers next to us have such
+    programs, too.
+    """
     for entry in Path("/proc").iterdir():
         try:
             argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A terminal goes over to another gateway while packets flow: their delay, their way, and the lines about it."""
+"""A terminal goes over to another gateway while packets flow: their delay, their way, and the lines
+about it.
+"""
 
 import json
 import subprocess
@@ -59,7 +61,8 @@ def test_p365_echoes_have_the_delay_of_the_new_gateway_and_go_by_it(spots: Lab) 
     after = rtts_ms(spots, "client", server)
     ended = [received(spots, node) for node in ("gw", "gw-2")]
     assert len(before) == len(after) == 5
-    # 250 and 255 ms one way, and 40 ms behind the gateways; frames, slots and a busy host add to that.
+    # 250 and 255 ms one way, and 40 ms behind the gateways; frames, slots and a busy host add to
+    # that.
     assert min(before) >= 580
     assert min(after) >= 590
     assert 3 <= min(after) - min(before) <= 40

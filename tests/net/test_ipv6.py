@@ -110,7 +110,9 @@ def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
 def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(
     both: Lab, direction: str, tmp_path: Path
 ) -> None:
-    """Its first packets have 1200 bytes (RFC 9000, section 14.1); larger ones are tried, and too long ones are lost."""
+    """Its first packets have 1200 bytes (RFC 9000, section 14.1); larger ones are tried, and too
+    long ones are lost.
+    """
     for node in ("st", "gw"):
         argv = [*both.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
         subprocess.run(argv, check=True)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Proxies over IPv6: connections are split with the client's own address, and each leg finds the MTU of its path."""
+"""Proxies over IPv6: connections are split with the client's own address, and each leg finds the
+MTU of its path.
+"""
 
 import json
 import os
@@ -81,7 +83,9 @@ def test_p304_connections_over_ipv6_are_split_in_a_run(
 
 
 class Path6:
-    """A lab with both IP versions, whose satellite segment has a smaller MTU than the LANs, and proxies on it."""
+    """A lab with both IP versions, whose satellite segment has a smaller MTU than the LANs, and
+    proxies on it.
+    """
 
     def __init__(self, up: Lab, folder: Path) -> None:
         self.up, self.folder = up, folder
@@ -162,7 +166,10 @@ def path6(lab_id: str, satlink: Path, tmp_path: Path) -> Iterator[Path6]:
 
 
 def test_p305_legs_of_tcp_find_the_mtu_of_their_path(path6: Path6) -> None:
-    """No leg's endpoint has the address of the proxy: ICMP errors are about connections of client and server."""
+    """No leg's endpoint has the address of the proxy:
+
+    ICMP errors are about connections of client and server.
+    """
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("haproxy is not installed")
     for node in PROXIES:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages and files that a playbook names, for the sandboxes of one job: from a folder, without a network."""
+"""Packages and files that a playbook names, for the sandboxes of one job: from a folder, without a
+network.
+"""
 
 import hashlib
 import json
@@ -112,7 +114,9 @@ Dir::Etc::sourcelist "{tmp_path}/sources.list"; Dir::Etc::sourceparts "/dev/null
 
 @dataclass(frozen=True)
 class Bench:
-    """A folder with the jobs `fping`, whose playbook names packages and a file, and `other`, without."""
+    """A folder with the jobs `fping`, whose playbook names packages and a file, and `other`,
+    without.
+    """
 
     folder: Path
 

@@ -33,7 +33,8 @@ TOPOLOGY = load()
 REQUEST = LinkRequest(profile=paths.PROFILES / "geo")
 SERVER, CLIENT = "198.18.4.2", "198.18.1.2"
 UDP_SEGMENT = 103  # linux/udp.h; not in Python
-# The promises are 3 s and 2 s, measured on a quiet host (docs/measurements.md); a busy one gets more.
+# The promises are 3 s and 2 s, measured on a quiet host (docs/measurements.md); a busy one gets
+# more.
 UP_LIMIT_S, DOWN_LIMIT_S = 15.0, 10.0
 BUSY_HOST_MS = 10.0
 NOBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
@@ -98,7 +99,7 @@ STUBBORN = (
 )
 
 
-# --- up and down ----------------------------------------------------------------------------------------------------
+# --- up and down ----------------------------------------------------------------------------------
 
 
 def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
@@ -157,7 +158,7 @@ def test_two_labs_side_by_side(lab_id: str, standin: Path) -> None:
     labs[1].down()
 
 
-# --- what is killed -------------------------------------------------------------------------------------------------
+# --- what is killed -------------------------------------------------------------------------------
 
 
 def test_satlink_killed(lab_id: str, standin: Path) -> None:
@@ -232,7 +233,7 @@ def test_processes_inside_are_ended_and_others_are_not(lab_id: str, standin: Pat
         assert stranger.poll() is None
 
 
-# --- what the host or satlink refuse --------------------------------------------------------------------------------
+# --- what the host or satlink refuse --------------------------------------------------------------
 
 
 def test_satlink_dies_or_stays_silent(
@@ -292,11 +293,13 @@ def _refusal(prefix: list[str], call: str) -> str:
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
 
 
-# --- what the network is like ---------------------------------------------------------------------------------------
+# --- what the network is like ---------------------------------------------------------------------
 
 
 def test_t10_the_lab_is_closed(lab_id: str, standin: Path) -> None:
-    """Row T10 of the threat table: no default route, no link but the lab's own, each wire ends at its neighbour."""
+    """Row T10 of the threat table: no default route, no link but the lab's own, each wire ends at
+    its neighbour.
+    """
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     subnets = {n.subnet for n in TOPOLOGY.networks.values() if n.kind is not NetworkKind.EMULATION}
     for name, node in TOPOLOGY.nodes.items():
@@ -390,7 +393,7 @@ def _transfer(lab_id: str, payload: bytes) -> bytes:
     return got
 
 
-# --- with the emulator itself ---------------------------------------------------------------------------------------
+# --- with the emulator itself ---------------------------------------------------------------------
 
 
 def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
@@ -420,7 +423,9 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
 def test_satlink_carries_tcp_in_packets_of_the_mtu(
     lab_id: str, satlink: Path, tmp_path: Path
 ) -> None:
-    """TCP hands large packets over; what the link carries are those that an interface without offloads would send."""
+    """TCP hands large packets over; what the link carries are those that an interface without
+    offloads would send.
+    """
     request = replace(REQUEST, metrics=tmp_path / "link.jsonl")
     the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
     payload = os.urandom(500_000)

@@ -107,7 +107,10 @@ def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> 
     not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built"
 )
 def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Path) -> None:
-    """quinn directly, quiche through satpep: the senders, and both legs of the proxy. Receivers are not shown."""
+    """quinn directly, quiche through satpep: the senders, and both legs of the proxy.
+
+    Receivers are not shown.
+    """
     made = pki.create(
         tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
     )

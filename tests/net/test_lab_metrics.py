@@ -33,7 +33,9 @@ def sizes(folder: Path, name: str) -> dict[int, int]:
 def test_link_metrics_of_a_lab_that_stays_up_are_bounded(
     lab_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """100 samples a second in place of 10, and 1 MiB in place of 64: seconds take the place of hours."""
+    """100 samples a second in place of 10, and 1 MiB in place of 64: seconds take the place of
+    hours.
+    """
     monkeypatch.setattr(lab, "METRICS_MAX_BYTES", MOST_BYTES)
     request = LinkRequest(profile=paths.PROFILES / "leo", metrics_interval_ms=10, lan_loss=0.001)
     the_lab = Lab.up(lab_id, load(), request)

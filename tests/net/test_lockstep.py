@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs in lock-step with the virtual clock, in their sandboxes: aioquic's adapter, and planted faults."""
+"""Programs in lock-step with the virtual clock, in their sandboxes: aioquic's adapter, and planted
+faults.
+"""
 
 import json
 import os
@@ -105,7 +107,10 @@ def test_ngtcp2_passes_and_repeats_are_identical(tmp_path: Path) -> None:
 
 
 def test_quiche_takes_the_virtual_time_and_repeats_are_identical(tmp_path: Path) -> None:
-    """quiche reads the clock itself: the adapter replaces it. The second connection sends 0-RTT data."""
+    """quiche reads the clock itself: the adapter replaces it.
+
+    The second connection sends 0-RTT data.
+    """
     program = paths.PROGRAMS / "examples" / "quiche-lockstep"
     if not program.is_file():
         pytest.skip(
@@ -176,7 +181,7 @@ def test_variables_reach_a_program(tmp_path: Path) -> None:
     assert found.reason.endswith("own yes")
 
 
-# --- an ordinary user -----------------------------------------------------------------------------------------------
+# --- an ordinary user -----------------------------------------------------------------------------
 
 USER = 1_999_999_777
 PLANTED = f"{Path(sys.executable).resolve()} {paths.ROOT / 'tests/endpoints/planted/lockstep.py'}"

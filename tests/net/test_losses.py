@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packets lost by planted faults: each is in its own account of the ledger, and what the host lost is the host's."""
+"""Packets lost by planted faults: each is in its own account of the ledger, and what the host lost
+is the host's.
+"""
 
 import os
 import signal
@@ -34,7 +36,10 @@ cases:
 """Targets that no transfer meets: a verdict is `fail` unless the host is to blame."""
 FULL_BUFFER_DATAGRAMS = 30
 DROPPED = {"proxy-st": 20, "gw": 3}
-"""By each node. Its interfaces may hold several packets in one buffer, which the rule counts as one."""
+"""By each node.
+
+Its interfaces may hold several packets in one buffer, which the rule counts as one.
+"""
 DROPPING = """
 table inet planted {{
   chain dropping {{
@@ -48,7 +53,9 @@ Plant = Callable[[], None]
 
 @pytest.fixture
 def at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plant]]:
-    """Yield a list of what is called, in a thread, when the client starts; the suite `planted` exists."""
+    """Yield a list of what is called, in a thread, when the client starts; the suite `planted`
+    exists.
+    """
     (tmp_path / "suites" / "planted.yml").write_text(f"{HEAD}name: planted{PLANTED}")
     usual, plants, threads = sandboxed.start, list[Plant](), list[Thread]()
 
@@ -92,7 +99,9 @@ def assert_is_blamed_on_the_host(result: CheckResult, sample: Sample) -> None:
 
 
 def judged(result: CheckResult, sample: Sample) -> TargetVerdict:
-    """Return the verdict if losses of the host alone counted: the link was not probed, and others use the host."""
+    """Return the verdict if losses of the host alone counted: the link was not probed, and others
+    use the host.
+    """
     off = [name for name in sample.calibration.split(", ") if name.startswith("host_loss_ratio")]
     case = result.suite.case(sample.case)
     [found] = verdict.against_targets(
@@ -102,7 +111,9 @@ def judged(result: CheckResult, sample: Sample) -> TargetVerdict:
 
 
 def test_a_full_socket_buffer_is_the_host_s_loss(tmp_path: Path, at_start: list[Plant]) -> None:
-    """A client that is not scheduled for a while: its socket's buffer of 208 KiB overflows, as quic-go's did."""
+    """A client that is not scheduled for a while: its socket's buffer of 208 KiB overflows, as
+    quic-go's did.
+    """
     at_start.append(_stop_the_client_until_its_buffer_overflows)
     result, sample, forward = found(tmp_path, "host")
     assert forward["buffer_errors"] >= FULL_BUFFER_DATAGRAMS, forward
@@ -150,7 +161,8 @@ def test_packets_that_an_interface_drops_are_the_host_s_loss(
     assert DROPPED[node] <= forward[account] == forward["by_host"] - forward["buffer_errors"], (
         forward
     )
-    # What the server itself found lost: all but a packet without data, which nobody misses (RFC 9002, section 2).
+    # What the server itself found lost: all but a packet without data, which nobody misses (RFC
+    # 9002, section 2).
     assert (
         forward["by_host"] - 1 <= forward["reported"] <= forward["by_host"]
         and forward["spurious"] == 0
@@ -179,6 +191,7 @@ def test_a_loss_of_the_link_is_the_stack_s_to_bear(tmp_path: Path, at_start: lis
         and forward["lost_between_links"] == forward["lost_after_link"] == 0
     )
     assert "host_loss_ratio" not in sample.calibration
-    # A loss in the last window's worth of packets costs no time in loss recovery (check/trace/test_causes.py has that).
+    # A loss in the last window's worth of packets costs no time in loss recovery
+    # (check/trace/test_causes.py has that).
     assert (sample.spent_s or {})["host"] == 0, sample
     assert judged(result, sample).result == "fail"

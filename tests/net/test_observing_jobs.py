@@ -99,7 +99,9 @@ def test_the_link_is_changed_captured_and_the_host_watched(
 
 
 def test_a_fade_is_followed_by_the_modcod(as_planned: AsPlanned) -> None:
-    """6 dB off 17.99 dB, with a margin of 1 dB: 32APSK 9/10 (id 28) changes to 16APSK 3/4 (id 19), and comes back."""
+    """6 dB off 17.99 dB, with a margin of 1 dB: 32APSK 9/10 (id 28) changes to 16APSK 3/4 (id 19),
+    and comes back.
+    """
     # iperf3 needs four round trips before its stream begins, and does not survive losses in them.
     settings = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
     link = LinkOptions(profile="geo-acm")

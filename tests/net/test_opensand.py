@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lab whose satellite segment is OpenSAND's, here a stand-in: how it is called, what it finds, how it ends."""
+"""A lab whose satellite segment is OpenSAND's, here a stand-in: how it is called, what it finds,
+how it ends.
+"""
 
 import contextlib
 import json
@@ -65,7 +67,7 @@ def echo(the_lab: Lab) -> float:
     return float(done.stdout.partition("time=")[2].split()[0])
 
 
-# --- how it is called, and what it finds ----------------------------------------------------------------------------
+# --- how it is called, and what it finds ----------------------------------------------------------
 
 
 def test_entities_get_the_very_files_in_their_namespaces(
@@ -158,7 +160,9 @@ def test_a_lab_of_opensand_s_tools_runs_on_satlink(
 
 
 def test_probes_and_logs_reach_a_collector(lab_id: str, satlink: Path, tmp_path: Path) -> None:
-    """Entities send within their namespaces; what they send arrives at the collector, and is in the run folder too."""
+    """Entities send within their namespaces; what they send arrives at the collector, and is in the
+    run folder too.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probes:
         probes.bind(("127.0.0.1", 0))
         probes.settimeout(5)
@@ -234,7 +238,7 @@ def test_up_twice_changes_nothing_and_another_emulator_is_refused(
     first.down()
 
 
-# --- how its end is reported ----------------------------------------------------------------------------------------
+# --- how its end is reported ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -360,7 +364,7 @@ def test_a_host_without_opensand(
     assert lab.status(lab_id).phase == "absent"
 
 
-# --- a whole run ----------------------------------------------------------------------------------------------------
+# --- a whole run ----------------------------------------------------------------------------------
 
 
 def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The jobs satlab_pep and satlab_tcp_conf on a node between client and server, joined by wires without delay."""
+"""The jobs satlab_pep and satlab_tcp_conf on a node between client and server, joined by wires
+without delay.
+"""
 
 import contextlib
 import json
@@ -124,7 +126,9 @@ class Chain:
         return found
 
     def state(self) -> list[str]:
-        """What a proxy must leave as it found it; whether a new wire has a carrier yet is not of it."""
+        """What a proxy must leave as it found it; whether a new wire has a carrier yet is not of
+        it.
+        """
         table = ("ip", "route", "show", "table", "all")
         memory = ("cat", "/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
         asked = (table, ("ip", "rule"), ("nft", "list", "ruleset"), memory)
@@ -439,7 +443,9 @@ def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -
 
 
 def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Chain) -> None:
-    """What the conductor of a real OpenBACH keeps open to each agent: here it uses another congestion control."""
+    """What the conductor of a real OpenBACH keeps open to each agent: here it uses another
+    congestion control.
+    """
     peer = ("peer", "name", "mgmt0", "netns", f"{chain.name}-client")
     chain.run("proxy", "ip", "link", "add", "mgmt0", "type", "veth", *peer)
     for node, address in (("proxy", "198.19.0.1"), ("client", "198.19.0.2")):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The playbooks of the jobs install what they say, twice without a change, and take it away again.
 
-They run for real, as OpenBACH's role would include them, on a copy-on-write layer over this host: with the
-packages that it has, those of `make dist`, and a stand-in for OpenSAND's repository.
+They run for real, as OpenBACH's role would include them, on a copy-on-write layer over this host:
+with the packages that it has, those of `make dist`, and a stand-in for OpenSAND's repository.
 """
 
 import os
@@ -23,7 +23,8 @@ pytestmark = pytest.mark.net
 
 ANSIBLE = Path(sys.executable).parent / "ansible-playbook"
 JOBS = sorted(paths.JOBS.glob("satlab_*/install_*.yml"))
-# One of each kind: files alone, with a package, with a Python package; and each that brings more than files.
+# One of each kind: files alone, with a package, with a Python package; and each that brings more
+# than files.
 TRIED = (
     *("satlab_link", "satlab_capture", "satlab_page_load"),
     *("satlab_opensand", "satlab_pep", "satlab_satperf", "satlab_web_server"),
@@ -32,8 +33,8 @@ TRIED = (
 STANDIN = Path(__file__).with_name("standin_opensand.py")
 OWN_PROGRAMS = {"satlab_pep": "satpep", "satlab_satperf": "satperf"}
 SERVICES = ("h2o", "haproxy", "nginx", "ngtcp2d")
-# A copy-on-write host: no systemd, an /opt with our Python in the place of the agent's, and one package repository,
-# whose lists are fresh. What the real host has is installed there, too.
+# A copy-on-write host: no systemd, an /opt with our Python in the place of the agent's, and one
+# package repository, whose lists are fresh. What the real host has is installed there, too.
 PRIVATE = """
 set -eu
 host=$1/layers/host
@@ -66,7 +67,9 @@ done
 
 
 def packages(playbook: Path) -> list[str]:
-    """Return the packages that a playbook names; a template is none, it chooses among those that there are."""
+    """Return the packages that a playbook names; a template is none, it chooses among those that
+    there are.
+    """
     tasks = yaml.safe_load(playbook.read_text())
     named = [
         task["ansible.builtin.apt"].get("pkg", [])
@@ -136,7 +139,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def outfit(folder: Path, jobs: list[str]) -> None:
-    """Put into a folder what `PRIVATE` looks for: plays, jobs with our packages, the line of the repository."""
+    """Put into a folder what `PRIVATE` looks for: plays, jobs with our packages, the line of the
+    repository.
+    """
     repository = standin_repository.build(folder / "repository", STANDIN)
     source = f"deb [signed-by={repository.key}] file:{repository.folder}/net4sat/{standin_repository.SUITE}"
     (folder / "standin.list").write_text(f"{source} {standin_repository.SUITE} stable\n")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of delay and attenuation that a profile names, next to its XML, through a whole run: with and without loop."""
+"""Files of delay and attenuation that a profile names, next to its XML, through a whole run: with
+and without loop.
+"""
 
 import json
 import os
@@ -17,7 +19,8 @@ from tests.net.conftest import AsPlanned
 pytestmark = pytest.mark.net
 
 FILES = {
-    # 125 ms up to step 2, 75 ms at step 3, which a file without loop holds: steps of a second, the first is step 1.
+    # 125 ms up to step 2, 75 ms at step 3, which a file without loop holds: steps of a second, the
+    # first is step 1.
     "orbit.txt": "# STEP ms\n1 125\n2 125\n3 75\n",
     # 0 and 1 dB, again and again: steps 0, 1, 2 of a loop that begins with step 1.
     "rain.txt": "1 0\n2 1\n",
@@ -39,7 +42,9 @@ EDITS = (
 
 
 def profile(folder: Path) -> Path:
-    """The GEO profile whose terminal has a delay and a downlink attenuation from files next to its XML."""
+    """The GEO profile whose terminal has a delay and a downlink attenuation from files next to its
+    XML.
+    """
     shutil.copytree(paths.PROFILES / "geo", folder)
     for name, text in FILES.items():
         (folder / name).write_text(text)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A reproduction through the command line, killed in the middle and resumed. One real run over the short link."""
+"""A reproduction through the command line, killed in the middle and resumed.
+
+One real run over the short link.
+"""
 
 import json
 import os

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whole runs through the command line: real namespaces, real emulator, real iperf3. Bounds are generous on purpose."""
+"""Whole runs through the command line: real namespaces, real emulator, real iperf3.
+
+Bounds are generous on purpose.
+"""
 
 import dataclasses
 import json
@@ -115,7 +118,10 @@ def test_two_labs_at_once(as_planned: AsPlanned) -> None:
 def test_a_link_at_half_its_rate_passes_no_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_planned: AsPlanned
 ) -> None:
-    """A probe that offers half of the rate makes the link look slower; `as_planned` must not excuse that."""
+    """A probe that offers half of the rate makes the link look slower;
+
+    `as_planned` must not excuse that.
+    """
     monkeypatch.setattr(link_probe, "PROBE_OVERLOAD", 0.5)
     request = run.RunRequest(
         paths.SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, report=False

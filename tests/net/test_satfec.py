@@ -199,7 +199,10 @@ def pings(pair: Pair, count: int = 480) -> int:
 
 @pytest.mark.parametrize("order", ["immediate", "in-order"])
 def test_runs_of_lost_datagrams_are_repaired(pair: Pair, order: str) -> None:
-    """8 of each 200 datagrams are lost, the last time more than z packets before the end: S(10,100) repairs them."""
+    """8 of each 200 datagrams are lost, the last time more than z packets before the end:
+
+    S(10,100) repairs them.
+    """
     client, server = pair.tunnel("--code=10,100", f"--deliver={order}", "--hold-ms=5000")
     pair.drop(8, 200)
     assert pings(pair) == 480
@@ -217,7 +220,10 @@ def test_without_a_code_losses_stay(pair: Pair) -> None:
 
 
 def test_redundancy_follows_the_losses_between_two_hosts(pair: Pair) -> None:
-    """Runs of 24 datagrams need S(2,100): S(5,100), with which an end begins, repairs 18 packets."""
+    """Runs of 24 datagrams need S(2,100):
+
+    S(5,100), with which an end begins, repairs 18 packets.
+    """
     client, server = pair.tunnel("--code=adaptive", "--hold-ms=5000")
     pair.drop(24, 400)
     pings(pair, 1000)
@@ -265,7 +271,10 @@ CONTROLS = ("off", "cubic")
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_runs_of_lost_quic_packets_are_repaired(pair: Pair, control: str) -> None:
-    """Frames that waited for the window share a packet, so a lost one takes several: S(2,100) repairs 48 in a row."""
+    """Frames that waited for the window share a packet, so a lost one takes several:
+
+    S(2,100) repairs 48 in a row.
+    """
     client, server = pair.tunnel("--code=2,100", "--hold-ms=5000", control=control)
     pair.drop(8, 200)
     assert pings(pair) == 480
@@ -386,7 +395,9 @@ def failed(end: End, status: int, said: str) -> None:
 
 
 def test_what_cannot_work_is_named(pair: Pair) -> None:
-    """A peer that never answers, one with another MTU, a path that is too narrow, a device that is there."""
+    """A peer that never answers, one with another MTU, a path that is too narrow, a device that is
+    there.
+    """
     failed(pair.start("client", "--peer-timeout-s=1"), 1, "was silent for 1 s")
     failed(
         pair.start("client", "--peer-timeout-s=1", to="198.18.201.9"),
@@ -475,7 +486,7 @@ def test_a_full_disk_only_costs_lines(pair: Pair) -> None:
     assert errors.read_text().count("No space left on device") == 1
 
 
-# --- the job ------------------------------------------------------------------------------------------------------
+# --- the job --------------------------------------------------------------------------------------
 
 
 @dataclass

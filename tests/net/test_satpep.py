@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""satpep as a program: transparent chains, clients' addresses, ends and faults. Page loads: tests/browser.
+"""satpep as a program: transparent chains, clients' addresses, ends and faults.
 
-A proxy with `--prime` connects by itself, and one without a usable next hop answers like a server: both stand in for
-client and origin here.
+Page loads: tests/browser.
+
+A proxy with `--prime` connects by itself, and one without a usable next hop answers like a server:
+both stand in for client and origin here.
 """
 
 import json
@@ -44,7 +46,9 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
 
 
 def caller(row: Chain, port: int, *argv: str, name: str = NAME) -> Satpep:
-    """Something on the client that keeps connecting to the server as `name` until it gets a session ticket."""
+    """Something on the client that keeps connecting to the server as `name` until it gets a session
+    ticket.
+    """
     request = (
         "--mode=warm",
         f"--prime={name}",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""satperf over the emulated link: the large link of draft-kuhn-quic-4-sat-07, and 0-RTT where it saves 580 ms."""
+"""satperf over the emulated link: the large link of draft-kuhn-quic-4-sat-07, and 0-RTT where it
+saves 580 ms.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab serve` as a whole: a client that follows OpenBACH's contract, privileges, and what a kill leaves behind."""
+"""`satlab serve` as a whole: a client that follows OpenBACH's contract, privileges, and what a kill
+leaves behind.
+"""
 
 import contextlib
 import csv
@@ -224,7 +226,9 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
 
 
 def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
-    """One fails, one runs when the server is killed, one is stopped before it runs; none is lost, repeated or left."""
+    """One fails, one runs when the server is killed, one is stopped before it runs; none is lost,
+    repeated or left.
+    """
     with serving() as service:
         where = set_up(service.client)
         service.client.expect(200, "POST", "/job/", {"name": "satlab_iperf3", "path": "ignored"})

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The service scenarios over geo: a call, a video, a VPN, a mix of them; a mark on the return link of geo-dama."""
+"""The service scenarios over geo: a call, a video, a VPN, a mix of them; a mark on the return link
+of geo-dama.
+"""
 
 import shutil
 import threading
@@ -19,7 +21,9 @@ from tests.net.conftest import AsPlanned
 
 pytestmark = [pytest.mark.net, pytest.mark.long, pytest.mark.usefixtures("satlink")]
 GEO_RTT_MS = 580
-"""Twice 250 ms to the satellite and back, twice 40 ms on the ground; frames and the host come on top."""
+"""Twice 250 ms to the satellite and back, twice 40 ms on the ground; frames and the host come on
+top.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def test_a_video_over_geo_starts_after_round_trips(as_planned: AsPlanned, protoc
 
 
 @pytest.mark.long
-@pytest.mark.timing  # wireguard-go has a socket buffer of the kernel's default size, which bursts overrun on busy cores
+# wireguard-go has a socket buffer of the kernel's default size, which bursts overrun on busy cores
+@pytest.mark.timing
 def test_a_download_passes_a_vpn_over_geo(as_planned: AsPlanned) -> None:
     if not shutil.which("wg"):
         pytest.skip("needs wireguard-tools")

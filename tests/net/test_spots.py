@@ -64,7 +64,8 @@ def test_p347_each_terminal_has_the_delay_and_the_gateway_of_its_spot(spots: Lab
     other = rtts_ms(spots, "client-2", server)
     ended = [packets(spots, node) for node in ("gw", "gw-2")]
     assert len(own) == len(other) == 5
-    # 250 and 255 ms one way, and 40 ms behind the gateways; frames, slots and a busy host add to that.
+    # 250 and 255 ms one way, and 40 ms behind the gateways; frames, slots and a busy host add to
+    # that.
     assert min(own) >= 580
     assert min(other) >= 590
     assert [now - then for then, now in zip(begun, between, strict=True)] == [5, 0]

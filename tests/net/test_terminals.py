@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labs with several terminals: each client has its own way over the shared link, and one does not take another's."""
+"""Labs with several terminals: each client has its own way over the shared link, and one does not
+take another's.
+"""
 
 import json
 import os
@@ -100,7 +102,9 @@ def rtts_ms(
 
 
 def fifos_of(the_lab: Lab, direction: str, terminal: int) -> dict[str, dict[str, Any]]:
-    """Return packets sent and dropped by each FIFO of a terminal, added up, and the largest 99th percentile, ms."""
+    """Return packets sent and dropped by each FIFO of a terminal, added up, and the largest 99th
+    percentile, ms.
+    """
     found: dict[str, dict[str, Any]] = {}
     for sample in MetricsFile(Path(the_lab.config.metrics)).samples():
         for one in sample[direction]["terminals"][terminal - 1].get("fifos", ()):
@@ -137,7 +141,8 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
     # A further ST itself answers, on the satellite link, too.
     own = HERE.nodes["st-2"].interfaces["sat0"].address
     assert len(rtts_ms(the_lab, "server", str(own))) == 5
-    # From one LAN to another: over the gateway, twice the satellite's delay each way, and no terrestrial segment.
+    # From one LAN to another: over the gateway, twice the satellite's delay each way, and no
+    # terrestrial segment.
     found = rtts_ms(the_lab, "client-2", HERE.nodes["client-3"].address)
     assert len(found) == 5
     assert min(found) >= 4 * the_lab.plan.forward.one_way_delay_ms
@@ -164,7 +169,8 @@ def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: 
         found = rtts_ms(the_lab, "client-3", count=15)
         flood.kill()
     assert len(found) == 15
-    # A frame of the flood may be on its way, and the host is loaded; a common queue would add 150 ms and losses.
+    # A frame of the flood may be on its way, and the host is loaded; a common queue would add 150
+    # ms and losses.
     assert sorted(found)[7] < quiet + 40
     assert wait(lambda: terminals_of(the_lab, "forward")[2]["dropped_packets"] > 1000, 30)
     counted = terminals_of(the_lab, "forward")

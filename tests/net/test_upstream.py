@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job in the form of OpenBACH's own runs unchanged in a lab, with what the operator lets it do and no more."""
+"""A job in the form of OpenBACH's own runs unchanged in a lab, with what the operator lets it do
+and no more.
+"""
 
 import json
 import threading

@@ -47,7 +47,9 @@ def _samples(count: int) -> Iterator[str]:
 
 
 def many_values(path: Path) -> None:
-    """Write a page load whose objects are numbers, as many as are read: each is a fault, and takes memory."""
+    """Write a page load whose objects are numbers, as many as are read: each is a fault, and takes
+    memory.
+    """
     load = json.loads(path.read_text())
     path.write_text(json.dumps(load | {"resources": [1] * 1_900_000}))
 
@@ -86,7 +88,9 @@ COLLECT = "import sys, pathlib; from satlab.run import reading; reading.collecte
 
 
 def collected(run: Path) -> tuple[float, int]:
-    """Collect in a process of its own; return the time, s, and the peak of resident bytes of all its processes."""
+    """Collect in a process of its own; return the time, s, and the peak of resident bytes of all
+    its processes.
+    """
     began, peak = time.monotonic(), 0
     process = subprocess.Popen([sys.executable, "-c", COLLECT, str(run)])
     while process.poll() is None:

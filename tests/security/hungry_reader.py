@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The reader of raw files with a parser that a document can steer: it hangs, takes memory, dies or looks around."""
+"""The reader of raw files with a parser that a document can steer: it hangs, takes memory, dies or
+looks around.
+"""
 
 import os
 import socket
@@ -27,7 +29,9 @@ def steered(content: bytes) -> None:
 
 
 def look() -> list[Any]:
-    """Return whether it has a user of its own, network, capabilities, what lies next to its folder, what is opened."""
+    """Return whether it has a user of its own, network, capabilities, what lies next to its folder,
+    what is opened.
+    """
     try:
         socket.create_connection(("127.0.0.1", 1), timeout=1)
     except OSError as error:

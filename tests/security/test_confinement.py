@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T23 to T27 of the threat table: what a hostile job, and a hostile program under test, try against the host.
+"""T23 to T27 of the threat table: what a hostile job, and a hostile program under test, try against
+the host.
 
-Each attempt is made by both, with and without CAP_NET_ADMIN and CAP_NET_RAW. Limits do not depend on these.
+Each attempt is made by both, with and without CAP_NET_ADMIN and CAP_NET_RAW. Limits do not depend
+on these.
 """
 
 import contextlib
@@ -59,7 +61,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Attacker:
-    """Runs Python programs as a job or as a program under test; `shown` is a folder that it may read."""
+    """Runs Python programs as a job or as a program under test;
+
+    `shown` is a folder that it may read.
+    """
 
     kind: str
     place: Place
@@ -124,7 +129,7 @@ def processes_with(word: str) -> list[str]:
     return found
 
 
-# --- T23: capabilities ----------------------------------------------------------------------------------------------
+# --- T23: capabilities ----------------------------------------------------------------------------
 
 LINKS = """
 import subprocess, sys
@@ -148,7 +153,8 @@ def test_t23_a_capability_ends_at_the_lab(attacker: Attacker) -> None:
     assert {name for _, name in if_nameindex()} == before
 
 
-# A namespace gets an id in the attacker's (RTM_NEWNSID), then a macvlan is put on its interface (IFLA_LINK_NETNSID).
+# A namespace gets an id in the attacker's (RTM_NEWNSID), then a macvlan is put on its interface
+# (IFLA_LINK_NETNSID).
 MACVLAN = """
 import socket, struct, sys
 def attribute(kind, value):
@@ -211,7 +217,7 @@ def test_t23_without_user_namespaces_a_lab_has_plain_ones(
         netns.remove(lab_id)
 
 
-# --- T31: the spec --------------------------------------------------------------------------------------------------
+# --- T31: the spec --------------------------------------------------------------------------------
 
 LOOK = """
 import os
@@ -235,7 +241,7 @@ def test_t31_what_a_sandbox_is_made_from_is_not_seen(attacker: Attacker) -> None
     assert lines[6] == "[False]", "satbox names the file; the program has no such file"
 
 
-# --- T24: processes -------------------------------------------------------------------------------------------------
+# --- T24: processes -------------------------------------------------------------------------------
 
 LEAVE = """
 import os, sys, time
@@ -269,7 +275,7 @@ def test_t24_nothing_that_a_program_starts_is_left_and_the_host_s_processes_are_
     assert not processes_with(seconds)
 
 
-# --- T25: memory, disk, processes -----------------------------------------------------------------------------------
+# --- T25: memory, disk, processes -----------------------------------------------------------------
 
 HOGS = {
     "memory": ("b = [b'x' * 1000000 for _ in range(400)]", "128 MiB of memory"),
@@ -326,7 +332,7 @@ def test_t25_a_program_that_takes_more_than_its_share_is_ended_with_the_reason(
     assert reason in outcome.reason or reason in outcome.output, (outcome.reason, outcome.output)
 
 
-# --- T26: system calls ----------------------------------------------------------------------------------------------
+# --- T26: system calls ----------------------------------------------------------------------------
 
 CALLS = """
 import ctypes, errno, json, socket
@@ -374,7 +380,7 @@ def test_t26_calls_that_lead_out_are_refused(attacker: Attacker) -> None:
     }, said
 
 
-# --- T27: files -----------------------------------------------------------------------------------------------------
+# --- T27: files -----------------------------------------------------------------------------------
 
 WRITES = """
 import errno, json, os, sys

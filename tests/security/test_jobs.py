@@ -58,7 +58,9 @@ def add_job(jobs: Path, name: str, program: str) -> None:
 
 @pytest.fixture
 def run_jobs(tmp_path: Path) -> Run:
-    """Run programs one after the other as the jobs of one run, without a lab: in its sandboxes, without a network."""
+    """Run programs one after the other as the jobs of one run, without a lab: in its sandboxes,
+    without a network.
+    """
 
     def run_them(*programs: str) -> runner.ScenarioResult:
         jobs, folder = tmp_path / "jobs", tmp_path / "private"

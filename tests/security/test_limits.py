@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T22 of the threat table: clients, jobs and a full disk use up no resource that others or the service need."""
+"""T22 of the threat table: clients, jobs and a full disk use up no resource that others or the
+service need.
+"""
 
 import contextlib
 import http.client
@@ -98,7 +100,7 @@ def launch(client: TestClient) -> int:
     return int(client.post(LAUNCH, json=ARGUMENTS).json()["scenario_instance_id"])
 
 
-# --- the root helper ------------------------------------------------------------------------------------------------
+# --- the root helper ------------------------------------------------------------------------------
 
 
 @ROOT_ONLY
@@ -146,7 +148,7 @@ def test_t22_a_request_that_the_helper_would_drop_is_refused_by_its_client(tmp_p
         )
 
 
-# --- launches and the queue -----------------------------------------------------------------------------------------
+# --- launches and the queue -----------------------------------------------------------------------
 
 
 def test_t22_a_launch_that_is_too_large_is_refused_with_a_reason(
@@ -241,7 +243,7 @@ def test_t22_a_refused_status_ends_that_instance_alone(
     assert "Input/output error" in first.reason
 
 
-# --- values and files -----------------------------------------------------------------------------------------------
+# --- values and files -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -362,7 +364,7 @@ def test_t22_records_of_hostile_jobs_break_no_answer(
     assert admin.get("/statistic/1/?name=rtt_ms&histogram=1").json()["counts"] == [1]
 
 
-# --- accounts -------------------------------------------------------------------------------------------------------
+# --- accounts -------------------------------------------------------------------------------------
 
 
 def test_t22_wrong_passwords_from_elsewhere_lock_nobody_out(app: FastAPI) -> None:
@@ -457,7 +459,7 @@ def test_t22_a_request_never_replaces_an_account(app: FastAPI, context: Context)
     assert context.accounts.check("admin", PASSWORD)
 
 
-# --- connections ----------------------------------------------------------------------------------------------------
+# --- connections ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T1 of the threat table: what a stolen password hash costs to guess. Other tests have cheaper hashes."""
+"""T1 of the threat table: what a stolen password hash costs to guess.
+
+Other tests have cheaper hashes.
+"""
 
 import time
 from pathlib import Path
@@ -11,7 +14,9 @@ PASSWORD = "correct horse battery"  # noqa: S105
 
 
 def test_t01_a_stored_password_costs_what_owasp_asks_for(tmp_path: Path) -> None:
-    """scrypt with N=2^15, r=8, p=3: 32 MiB and three passes, a row of OWASP's password storage table."""
+    """scrypt with N=2^15, r=8, p=3: 32 MiB and three passes, a row of OWASP's password storage
+    table.
+    """
     store = Store(tmp_path / "database")
     accounts = Accounts(store, time.time, 60)
     for login in ("one", "other"):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T16 of the threat table: whatever a job leaves in its folder, the run's records are made, within bounds."""
+"""T16 of the threat table: whatever a job leaves in its folder, the run's records are made, within
+bounds.
+"""
 
 import json
 import os

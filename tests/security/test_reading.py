@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T28 and T29 of the threat table: a process without rights parses raw files, with a deadline and little memory."""
+"""T28 and T29 of the threat table: a process without rights parses raw files, with a deadline and
+little memory.
+"""
 
 import json
 import os

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T20 and T21 of the threat table: a full disk does not end the service, an invalid job does not disable others."""
+"""T20 and T21 of the threat table: a full disk does not end the service, an invalid job does not
+disable others.
+"""
 
 import json
 import os
@@ -27,7 +29,9 @@ ARGUMENTS = {"arguments": {"count": "3"}}
 
 
 def served(store: Store, settings: Settings, helper: FakeHelper) -> TestClient:
-    """Return a client of a server with its queue; the client is an administrator once it has logged in."""
+    """Return a client of a server with its queue; the client is an administrator once it has logged
+    in.
+    """
     app = create_app(store, helper, settings)
     app.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
     return TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A round of `satlab serve` with workers that only pretend to run a lab: launches, and a blow in between."""
+"""A round of `satlab serve` with workers that only pretend to run a lab: launches, and a blow in
+between.
+"""
 
 import contextlib
 import http.client

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random ends of `satlab up`, `run`, `check` and `serve`: SIGKILL, SIGSTOP and a full disk; then what is left, or lost.
+"""Random ends of `satlab up`, `run`, `check` and `serve`:
+
+SIGKILL, SIGSTOP and a full disk; then what is left, or lost.
 
     python -m tests.soak.soak --rounds 500 --minutes 60 --state /tmp/soak.jsonl
 
-Each round draws a command, a moment and a blow from its number, so that it can be repeated (`--first N --rounds 1`).
-Rounds that `--state` has are left out: a soak that was stopped goes on. Needs root.
+Each round draws a command, a moment and a blow from its number, so that it can be repeated
+(`--first N --rounds 1`). Rounds that `--state` has are left out: a soak that was stopped goes on.
+Needs root.
 """
 
 import argparse
@@ -38,7 +41,9 @@ COMMANDS = {
 }
 BLOWS = ("kill", "stop", "full")
 LONGEST_S = 12.0
-"""Latest moment of a blow; short ones are as frequent as long ones, since a command starts with its namespaces."""
+"""Latest moment of a blow; short ones are as frequent as long ones, since a command starts with its
+namespaces.
+"""
 STOPPED_S = 1.0
 CLEAN_S = 60.0
 SMALL = "size=64k,nr_inodes=60"

@@ -30,7 +30,9 @@ collect_ignore = (
 
 
 def _name_grafana_s_source(controller: Path, key: Path, standin: str) -> None:
-    """Do what is the user's: name Grafana's repository, which here is the stand-in, on the controller's host."""
+    """Do what is the user's: name Grafana's repository, which here is the stand-in, on the
+    controller's host.
+    """
     etc = controller / "etc" / "apt"
     shutil.copy(key, etc / "keyrings" / "standin.asc")
     signed = (
@@ -39,7 +41,8 @@ def _name_grafana_s_source(controller: Path, key: Path, standin: str) -> None:
     (etc / "sources.list.d" / "standin.list").write_text(
         f"deb {signed} {standin_repository.SUITE} stable\n"
     )
-    # The lists of the common root lack this source: this host reads all lists, as one with a fresh image does.
+    # The lists of the common root lack this source: this host reads all lists, as one with a fresh
+    # image does.
     for known in (controller / "var/lib/apt/lists").glob("*_*"):
         known.unlink()
 

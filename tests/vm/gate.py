@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The only way out of an isolated lab: an HTTP proxy for packages that knows the host's own mirrors and local folders.
+"""The only way out of an isolated lab: an HTTP proxy for packages that knows the host's own mirrors
+and local folders.
 
-It listens inside the lab's control namespace and fetches from the host's. Package files are kept on disk: their names
-hold their versions. What is not listed is refused, so a lab cannot reach anything else.
+It listens inside the lab's control namespace and fetches from the host's. Package files are kept on
+disk: their names hold their versions. What is not listed is refused, so a lab cannot reach anything
+else.
 """
 
 import contextlib
@@ -27,7 +29,9 @@ FETCH_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Sources:
-    """Where packages come from: mirrors by host name (fetched), folders by host name (served), and what was fetched."""
+    """Where packages come from: mirrors by host name (fetched), folders by host name (served), and
+    what was fetched.
+    """
 
     mirrors: frozenset[str]
     folders: Mapping[str, Path]
@@ -99,7 +103,7 @@ def fetch(url: str, cache: Path) -> Path:
         with (
             urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer,
             scratch.open("wb") as file,
-        ):  # noqa: S310
+        ):
             shutil.copyfileobj(answer, file)
     except urllib.error.HTTPError as error:
         raise _RefusedError(HTTPStatus(error.code), f"{url}: {error.reason}") from error

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A libvirt of its own for the stage "vm": in a network and a mount namespace, so the host's stays as it is.
+"""A libvirt of its own for the stage "vm": in a network and a mount namespace, so the host's stays
+as it is.
 
-`python -m tests.vm.libvirt FOLDER` is started inside the network namespace; it puts its folders in place of libvirt's
-and becomes libvirtd.
+`python -m tests.vm.libvirt FOLDER` is started inside the network namespace; it puts its folders in
+place of libvirt's and becomes libvirtd.
 """
 
 import contextlib
@@ -35,7 +36,9 @@ cgroup_controllers = [ ]
 remember_owner = 0
 stdio_handler = "file"
 """
-"""What libvirt needs on a host without systemd; a probe of KVM for each machine takes a minute otherwise."""
+"""What libvirt needs on a host without systemd; a probe of KVM for each machine takes a minute
+otherwise.
+"""
 READY_DEADLINE_S = 60.0
 
 
@@ -79,7 +82,9 @@ class Libvirt:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Libvirt]:
-    """Run libvirtd as long as the block lasts; machines that are left are ended with their namespace."""
+    """Run libvirtd as long as the block lasts; machines that are left are ended with their
+    namespace.
+    """
     with owner.owned(LAB_ID, folder):
         owner.end_processes(LAB_ID)
         netns.build_host(LAB_ID)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts of the VM lab as booted systemd-nspawn containers: real systemd, apt and ssh, on the kernel of this host.
+"""The hosts of the VM lab as booted systemd-nspawn containers: real systemd, apt and ssh, on the
+kernel of this host.
 
-Each is a copy-on-write layer over one Debian root, in a network namespace of its own with the wires of `lab.yml`
-(`satlab.netns.build_machines`). Nothing is registered with a systemd of the host, so none is needed there.
+Each is a copy-on-write layer over one Debian root, in a network namespace of its own with the wires
+of `lab.yml` (`satlab.netns.build_machines`). Nothing is registered with a systemd of the host, so
+none is needed there.
 """
 
 import contextlib
@@ -66,7 +68,8 @@ class Containers:
 def _root() -> Path:
     """Return the unpacked root of all containers, made anew once a week.
 
-    It has what each host would otherwise unpack for itself: large packages of several roles, and apt's lists.
+    It has what each host would otherwise unpack for itself: large packages of several roles, and
+    apt's lists.
     """
     root, archive = STATE / "root", STATE / "root.tar"
     packages = [*box.BASE_PACKAGES, "python3-venv", "chrony", "iperf3"]
@@ -98,7 +101,8 @@ def booted(topology: Topology, size: Size, folder: VmFolder) -> Iterator[Contain
             clean_up(layers)
         processes: dict[str, TrackedProcess] = {}
         try:
-            # In memory, 3 GB at the end: what is thrown away needs no disk, for which dpkg waits at each file.
+            # In memory, 3 GB at the end: what is thrown away needs no disk, for which dpkg waits at
+            # each file.
             LAYERS.mkdir(parents=True)
             box.run(
                 ["mount", "-t", "tmpfs", "-o", "mode=0755,size=8g", "satlab-layers", str(LAYERS)],
@@ -138,7 +142,9 @@ def _boot_all(
 
 
 def clean_up(layers: Path) -> None:
-    """Remove what a lab, or a killed one, has left: containers, namespaces, mounts and the trees below `layers`."""
+    """Remove what a lab, or a killed one, has left: containers, namespaces, mounts and the trees
+    below `layers`.
+    """
     owner.end_processes(LAB_ID)
     for place in (*layers.glob("*/tree"), layers):
         if place.is_mount():
@@ -148,7 +154,9 @@ def clean_up(layers: Path) -> None:
 
 
 def _own_groups() -> Iterator[Path]:
-    """Yield our control group in each hierarchy that systemd manages: the unified one, and its own with older hosts."""
+    """Yield our control group in each hierarchy that systemd manages: the unified one, and its own
+    with older hosts.
+    """
     places = {"": ("", "unified"), "name=systemd": ("systemd",)}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, kind, path = line.split(":", 2)
@@ -176,7 +184,9 @@ def _keygen(path: Path) -> None:
 
 
 def _layer(folder: Path, root: Path, name: str, public_key: str) -> Path:
-    """Make a container's tree: a layer over the root with name, keys of its own, and no other way in."""
+    """Make a container's tree: a layer over the root with name, keys of its own, and no other way
+    in.
+    """
     upper, work, tree = (folder / part for part in ("upper", "work", "tree"))
     for each in (upper, work, tree):
         each.mkdir(parents=True)
@@ -254,7 +264,9 @@ def _end(processes: dict[str, TrackedProcess]) -> None:
 
 
 def main(group: str, argv: list[str]) -> None:
-    """Become a program in a control group of its own: systemds that share one end each other's services."""
+    """Become a program in a control group of its own: systemds that share one end each other's
+    services.
+    """
     for own in list(_own_groups()):
         (own / group).mkdir(exist_ok=True)
         (own / group / "cgroup.procs").write_text(str(os.getpid()))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stage owns its lab: one at a time on a host, taken down however the stage ends, swept by the next if it was killed.
+"""A stage owns its lab: one at a time on a host, taken down however the stage ends, swept by the
+next if it was killed.
 
-The owner holds a lock on `/run/satlab-stage-<lab id>`, in which the folder of its mounts is written; the kernel
-releases the lock when the process ends.
+The owner holds a lock on `/run/satlab-stage-<lab id>`, in which the folder of its mounts is
+written; the kernel releases the lock when the process ends.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 @contextlib.contextmanager
 def owned(lab_id: str, folder: Path) -> Iterator[Path | None]:
-    """Own a lab as long as the block lasts; yield the folder of a stage that did not end well, None if there is none.
+    """Own a lab as long as the block lasts; yield the folder of a stage that did not end well, None
+    if there is none.
 
     A signal that asks the stage to end interrupts the block.
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for OpenBACH's controller as its installer leaves it: version and login routes, and its known password."""
+"""A stand-in for OpenBACH's controller as its installer leaves it: version and login routes, and
+its known password.
+"""
 
 import http.server
 import json

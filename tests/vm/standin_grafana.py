@@ -12,7 +12,9 @@ PROVISIONING = Path("/etc/grafana/provisioning")
 
 
 def dashboards() -> dict[str, str]:
-    """Return the provisioned dashboards by uid; every data source that they name must be provisioned, too."""
+    """Return the provisioned dashboards by uid; every data source that they name must be
+    provisioned, too.
+    """
     folders = re.findall(r"path: (\S+)", (PROVISIONING / "dashboards/satlab.yml").read_text())
     sources = re.findall(r"uid: (\S+)", (PROVISIONING / "datasources/satlab.yml").read_text())
     texts = [file.read_text() for folder in folders for file in Path(folder).glob("*.json")]

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for the repositories of OpenSAND, OpenBACH and Grafana: their names, versions and layout, signed, small.
+"""A stand-in for the repositories of OpenSAND, OpenBACH and Grafana: their names, versions and
+layout, signed, small.
 
-So the tasks, units and templates of the roles really run where those repositories cannot be reached. What is proved is
-that the roles ask for what the repositories have, not that OpenSAND or OpenBACH work.
+So the tasks, units and templates of the roles really run where those repositories cannot be
+reached. What is proved is that the roles ask for what the repositories have, not that OpenSAND or
+OpenBACH work.
 """
 
 import os
@@ -126,7 +128,9 @@ def _index(root: Path, home: Path) -> None:
 
 
 def _openbach(tree: Path, bare: Path) -> str:
-    """Make a git repository that has OpenBACH's entry points, served as plain files; return its commit."""
+    """Make a git repository that has OpenBACH's entry points, served as plain files; return its
+    commit.
+    """
     (tree / "ansible/inventory").mkdir(parents=True)
     installer = tree / "ansible/ansible-playbook"
     installer.write_text(_INSTALLER)
@@ -147,7 +151,10 @@ def _openbach(tree: Path, bare: Path) -> str:
 
 @contextmanager
 def _keyring() -> Iterator[Path]:
-    """Yield an empty home of GnuPG. Its path is short: the agent's sockets lie there (unix(7): 107 bytes)."""
+    """Yield an empty home of GnuPG.
+
+    Its path is short: the agent's sockets lie there (unix(7): 107 bytes).
+    """
     with tempfile.TemporaryDirectory(prefix="gpg-") as name:
         yield Path(name)
         _run(["gpgconf", "--homedir", name, "--kill", "gpg-agent"])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The whole VM lab in booted containers: every role, a second run that changes nothing, traffic, threats."""
+"""The whole VM lab in booted containers: every role, a second run that changes nothing, traffic,
+threats.
+"""
 
 import functools
 import json
@@ -44,7 +46,7 @@ def only(role: str) -> list[str]:
     return ["--limit", "emulator", "--tags", f"always,{role}"]
 
 
-# --- roles ----------------------------------------------------------------------------------------------------------
+# --- roles ----------------------------------------------------------------------------------------
 
 
 def test_site_converges_on_every_host(provisioned: Provisioned) -> None:
@@ -85,11 +87,13 @@ def test_the_controller_is_found_with_the_password_that_its_role_made(lab: VmLab
         netns.inside(nspawn.LAB_ID, netns.HOST_NODE, controller.enter)
 
 
-# --- threats --------------------------------------------------------------------------------------------------------
+# --- threats --------------------------------------------------------------------------------------
 
 
 def test_t06_control_ports_are_not_reached_from_the_measured_networks(lab: VmLab) -> None:
-    """Each is tried from the neighbour; ssh on the control network shows that the same try finds an open port."""
+    """Each is tried from the neighbour; ssh on the control network shows that the same try finds an
+    open port.
+    """
 
     def is_open(node: str, address: str, port: int) -> bool:
         words = "timeout", "3", "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}"
@@ -137,7 +141,9 @@ def test_t07_no_secret_is_in_the_log_and_all_are_private(provisioned: Provisione
 
 
 def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> None:
-    """Without the rule such a packet would go to the host; the rule's counter shows that it was tried."""
+    """Without the rule such a packet would go to the host; the rule's counter shows that it was
+    tried.
+    """
     table = ("nft", "list", "chain", "inet", "satlab_closed", "output")
     before = lab.output("controller", *table).decode()
     lab.output("controller", "ip", "route", "add", "198.18.4.0/24", "via", "198.19.0.1")
@@ -156,7 +162,7 @@ def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> N
     assert packets[1] > packets[0]
 
 
-# --- failures -------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def test_a_missing_repository_is_reported_and_the_next_run_recovers(
@@ -191,7 +197,7 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_fixed(
     provisioned.play("verify.yml", *only("satlink"))
 
 
-# --- the other emulator ---------------------------------------------------------------------------------------------
+# --- the other emulator ---------------------------------------------------------------------------
 
 
 def test_opensand_replaces_satlink_and_satlink_returns(
@@ -221,7 +227,7 @@ def test_opensand_replaces_satlink_and_satlink_returns(
     provisioned.play("verify.yml", *only("satlink"))
 
 
-# --- traffic, last ---------------------------------------------------------------------------------------------------
+# --- traffic, last --------------------------------------------------------------------------------
 
 
 def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Path) -> RunResult:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The VM lab with two terminals (SATLAB_VM_TERMINALS=2): the second client reaches the server over its own ST."""
+"""The VM lab with two terminals (SATLAB_VM_TERMINALS=2): the second client reaches the server over
+its own ST.
+"""
 
 import json
 import re

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real `vagrant up` under software emulation, with the box built here, and traffic through the chain.
+"""A real `vagrant up` under software emulation, with the box built here, and traffic through the
+chain.
 
-`SATLAB_VM_STAGE=link` brings up the hosts of the satellite link alone (st, sat, gw): three machines in place of seven,
-for busy or small hosts.
+`SATLAB_VM_STAGE=link` brings up the hosts of the satellite link alone (st, sat, gw): three machines
+in place of seven, for busy or small hosts.
 """
 
 import os
@@ -82,7 +83,8 @@ def machines() -> Iterator[Machines]:
                 paths.ROOT / ".satlab/nspawn/packages",
             )
             address = topology.control_address(found)
-            # The box has what the link's roles need; reading package lists takes an interpreted machine minutes.
+            # The box has what the link's roles need; reading package lists takes an interpreted
+            # machine minutes.
             variables = {
                 "base_apt_proxy": f"http://{address}:{gate.PORT}",
                 "base_apt_update": not LINK_ONLY,

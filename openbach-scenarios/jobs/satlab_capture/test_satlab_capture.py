@@ -106,7 +106,7 @@ def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
     assert trial("satlab_capture").run(*arguments)[0] == 2
 
 
-# --- the real program -----------------------------------------------------------------------------------------------
+# --- the real program -----------------------------------------------------------------------------
 
 
 @pytest.fixture

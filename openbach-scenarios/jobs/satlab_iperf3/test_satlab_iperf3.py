@@ -58,7 +58,9 @@ def report(folder: Path, instance: int) -> dict[str, Any]:
 
 
 def wait_for_tcp(port: int, state: str) -> None:
-    """Wait until a socket with this local port is in a state (/proc/net/tcp: 0A listening, 01 established)."""
+    """Wait until a socket with this local port is in a state (/proc/net/tcp: 0A listening, 01
+    established).
+    """
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -139,7 +141,8 @@ def test_an_idle_server_that_is_stopped_stores_nothing(job: Job, port: int, tmp_
     assert not (tmp_path / "files").exists()
 
 
-# A stand-in for iperf3 that prints a given report and exits with 0, as the real one does after some errors.
+# A stand-in for iperf3 that prints a given report and exits with 0, as the real one does after some
+# errors.
 FAKE = "#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit 0\n"
 STREAM = {"bits_per_second": 1.0, "bytes": 1, "end": 0.1, "sender": False}
 TOTAL = {"sum_received": {"bits_per_second": 1.0, "bytes": 1}}

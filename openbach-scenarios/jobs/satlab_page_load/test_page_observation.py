@@ -34,7 +34,9 @@ def network(name: str, **params: Any) -> dict[str, Any]:
 
 
 def recorded_trace() -> Any:
-    """Return marks of Chromium 156's trace of a load over HTTP/3 without delay; of pictures, a digest."""
+    """Return marks of Chromium 156's trace of a load over HTTP/3 without delay; of pictures, a
+    digest.
+    """
     return json.loads((Path(__file__).parent / "fixtures" / "trace-h3.json").read_text())
 
 
@@ -185,7 +187,7 @@ def test_pictures_before_the_page_and_repeated_ones_are_left_out() -> None:
     assert page_observation.screenshots([*marks, again, before], begun, 57.4) == shots
 
 
-# --- visual progress ------------------------------------------------------------------------------------------------
+# --- visual progress ------------------------------------------------------------------------------
 
 
 def picture(dark: int, pixels: int = 1000) -> dict[str, Any]:

@@ -20,7 +20,8 @@ def job(module: Module) -> ModuleType:
     return module("satlab_stream")
 
 
-# ITU-T G.107: MOS of R (annex B, table B.1: R 90 is 4.34, 80 is 4.03, 70 is 3.60, 60 is 3.10, 50 is 2.58).
+# ITU-T G.107: MOS of R (annex B, table B.1: R 90 is 4.34, 80 is 4.03, 70 is 3.60, 60 is 3.10, 50 is
+# 2.58).
 @pytest.mark.parametrize(
     ("r", "mos"), [(90, 4.34), (80, 4.03), (70, 3.60), (60, 3.10), (50, 2.58), (0, 1.0), (100, 4.5)]
 )

@@ -14,7 +14,8 @@ def job() -> ModuleType:
     return job_programs.load("satlab_tcp_conf")
 
 
-# `ss -tinOH state established`, iproute2 6.1: an idle connection, the same one sending, one of the host with itself.
+# `ss -tinOH state established`, iproute2 6.1: an idle connection, the same one sending, one of the
+# host with itself.
 IDLE = (
     "0 0 198.18.4.2:5201 198.18.1.2:41170 ts sack reno wscale:10,10 rto:204 rtt:0.02/0.01 mss:1448 cwnd:100 "
     "bytes_acked:1 segs_out:1 minrtt:0.02\n"

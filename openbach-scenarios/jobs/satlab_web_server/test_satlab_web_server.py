@@ -34,7 +34,9 @@ def with_field(page_request: Any, **fields: Any) -> Any:
 
 
 def host(monkeypatch: pytest.MonkeyPatch, answers: dict[str, tuple[int, str, str]]) -> None:
-    """Pretend that these programs are installed and answer so (status, stdout, stderr) whatever they are asked."""
+    """Pretend that these programs are installed and answer so (status, stdout, stderr) whatever
+    they are asked.
+    """
 
     def run(*argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(argv, *answers.get(Path(argv[0]).name, (127, "", "")))

@@ -22,7 +22,8 @@ STOP_S = 60.0
 """From SIGTERM to SIGKILL: a run takes its lab down meanwhile."""
 REASON_CHARACTERS = 400
 Measure = Callable[[Task, Path, float, int, threading.Event], Ended | None]
-"""Runs a task's command in a folder: task, folder, deadline in s, descriptor of the task's lock, stop.
+"""Runs a task's command in a folder: task, folder, deadline in s, descriptor of the task's lock,
+stop.
 
 Returns how it ended; None when `stop` came first. Raises HostError when the host was lost.
 """
@@ -49,7 +50,10 @@ def here(
 
 
 def command(task: Task) -> list[str]:
-    """Return the words that run a task with our own programs. They get SIGTERM when their worker ends."""
+    """Return the words that run a task with our own programs.
+
+    They get SIGTERM when their worker ends.
+    """
     program = (
         [sys.executable, "-m", "satlab"] if task.argv[0] == "satlab" else [str(paths.SATVIRTUAL)]
     )

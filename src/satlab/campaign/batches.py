@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Batches: tasks that one worker does one after the other, so that they have one start of a worker and of a job.
+"""Batches: tasks that one worker does one after the other, so that they have one start of a worker
+and of a job.
 
-In the campaign's folder `batches/all.json` is what the engine starts, `batches/ID.done` a batch whose tasks are done.
-The id of a batch is the digest of its tasks' ids: a worker of an earlier engine can only end what it names.
+In the campaign's folder `batches/all.json` is what the engine starts, `batches/ID.done` a batch
+whose tasks are done. The id of a batch is the digest of its tasks' ids: a worker of an earlier
+engine can only end what it names.
 """
 
 import hashlib
@@ -21,16 +23,23 @@ from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
 
 BATCH_S = 60.0
-"""Tasks of a batch take about so long together, by their estimates; a longer task is a batch of its own."""
+"""Tasks of a batch take about so long together, by their estimates; a longer task is a batch of its
+own.
+"""
 PARTS = 3
 """A slot has at least so many batches, so that all slots end at about the same time."""
 SPARE_S = 300.0
-"""Added to the time that a scheduler allows: the start of a worker, a task that another worker holds."""
+"""Added to the time that a scheduler allows: the start of a worker, a task that another worker
+holds.
+"""
 FOLDER, ALL = "batches", "all.json"
 
 
 class Batch(Strict):
-    """Tasks of one kind. `cores` and `labs`: what each needs; `minutes`: what a scheduler allows for all."""
+    """Tasks of one kind.
+
+    `cores` and `labs`: what each needs; `minutes`: what a scheduler allows for all.
+    """
 
     tasks: tuple[Id, ...] = Field(min_length=1)
     rule: str
@@ -93,7 +102,10 @@ def write(folder: Path, batches: dict[str, Batch]) -> None:
 
 
 def load(folder: Path, name: str, plan: Plan) -> list[Task]:
-    """Return the tasks of a batch. Raises ConfigError: there is no such batch, or it names other tasks."""
+    """Return the tasks of a batch.
+
+    Raises ConfigError: there is no such batch, or it names other tasks.
+    """
     file = folder / FOLDER / ALL
     try:
         found = Batches.validate_json(file.read_bytes())

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of a campaign: a matrix of scenarios, the cells of a paper, or the cases of a suite (docs/campaigns.md)."""
+"""The file of a campaign: a matrix of scenarios, the cells of a paper, or the cases of a suite
+(docs/campaigns.md).
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
@@ -31,9 +33,10 @@ OWN_FIELDS = {
 class CampaignFile(Strict):
     """A campaign as written. Each list is a factor: a cell is one combination of all factors.
 
-    `options` are those of the link by their names on the command line, `values` those of `--set`. `repetitions` of each
-    cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for one attempt at a task. `clock`: by
-    default that of `reproduce` for a paper, and the virtual one for a suite.
+    `options` are those of the link by their names on the command line, `values` those of `--set`.
+    `repetitions` of each cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for
+    one attempt at a task. `clock`: by default that of `reproduce` for a paper, and the virtual one
+    for a suite.
     """
 
     name: Id
@@ -81,5 +84,8 @@ class CampaignFile(Strict):
 
 
 def load(path: Path) -> CampaignFile:
-    """Read a campaign's file; its name without ending is that of the campaign. Raises ConfigError with every fault."""
+    """Read a campaign's file; its name without ending is that of the campaign.
+
+    Raises ConfigError with every fault.
+    """
     return yaml_file.load(path, CampaignFile, {"name": path.stem})

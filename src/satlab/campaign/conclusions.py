@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper's conclusions, judged from a campaign's runs by the same rules as `satlab reproduce` does."""
+"""A paper's conclusions, judged from a campaign's runs by the same rules as `satlab reproduce`
+does.
+"""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +31,10 @@ FILE = "conclusions.json"
 
 @dataclass(frozen=True)
 class Judged:
-    """One conclusion of a paper, at one loss (percent; None for all): its verdict, what shows it, and `n` runs."""
+    """One conclusion of a paper, at one loss (percent;
+
+    None for all): its verdict, what shows it, and `n` runs.
+    """
 
     claim: str
     loss_percent: str | None
@@ -47,13 +52,17 @@ class Judged:
 
 @dataclass(frozen=True)
 class Conclusions:
-    """What is judged, with all figures of the paper where it is one of flows; nothing of another campaign."""
+    """What is judged, with all figures of the paper where it is one of flows; nothing of another
+    campaign.
+    """
 
     judged: tuple[Judged, ...] = ()
     flows: FlowResults | None = None
 
     def write(self, folder: Path) -> None:
-        """Write report/conclusions.json and, of flows, report/results.json; none where there are none."""
+        """Write report/conclusions.json and, of flows, report/results.json; none where there are
+        none.
+        """
         report = folder / "report"
         for name in (FILE, flow_results.FILE):
             (report / name).unlink(missing_ok=True)
@@ -104,7 +113,8 @@ def _run(task: Task, found: TaskRecord, folder: CampaignFolder) -> CampaignRun:
 
 
 def _of_flows(plan: Plan, outcomes: Mapping[str, Any]) -> Conclusions:
-    """Judge a paper of flows: as in `reproduce`, runs out of calibration count, and are counted in results.json.
+    """Judge a paper of flows: as in `reproduce`, runs out of calibration count, and are counted in
+    results.json.
 
     A task without outcome, whose command failed, is a failed sample of the dataset.
     """

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All tasks of a campaign as one Parquet dataset, a part for each cell: `dataset/cell=ID/part.parquet`.
+"""All tasks of a campaign as one Parquet dataset, a part for each cell:
 
-Each task has a row of the metric `task_s`, also a failed one and one that is not done. A task whose files are not those
-that its worker recorded has no other row.
+`dataset/cell=ID/part.parquet`.
+
+Each task has a row of the metric `task_s`, also a failed one and one that is not done. A task whose
+files are not those that its worker recorded has no other row.
 """
 
 import json
@@ -54,12 +56,16 @@ COLUMNS: Mapping[str, tuple[type[pl.DataType], str]] = {
     "exit_status": (pl.Int64, "of the command; negative after a signal"),
     "satlab_version": (pl.String, "version on the host"),
 }
-"""Columns of every row, with their meaning; a column `factor_NAME` follows for each factor, as text."""
+"""Columns of every row, with their meaning; a column `factor_NAME` follows for each factor, as
+text.
+"""
 
 
 @dataclass(frozen=True)
 class Collected:
-    """The dataset, and the tasks' records by id; None for one that is not done. `changed`: faults of their files.
+    """The dataset, and the tasks' records by id;
+
+    None for one that is not done. `changed`: faults of their files.
 
     `outcomes`: what the commands of flows have printed, by task, unless their files changed.
     """
@@ -95,8 +101,9 @@ def collect(plan: Plan, folder: CampaignFolder) -> Collected:
 def measured(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the values in calibration, without the states of tasks and of their parts (`*_ok`).
 
-    `series` has the labels that differ between values of one metric within a task, such as the direction or the number
-    of a page load; other labels describe the run, such as times and versions.
+    `series` has the labels that differ between values of one metric within a task, such as the
+    direction or the number of a page load; other labels describe the run, such as times and
+    versions.
     """
     is_state = (pl.col("metric") == TASK_METRIC) | pl.col("metric").str.ends_with("_ok")
     kept = frame.filter(
@@ -139,7 +146,10 @@ def _output(task: Task, found: TaskRecord, folder: CampaignFolder) -> tuple[Any,
 def _rows(
     plan: Plan, cell: Cell, task: Task, found: TaskRecord | None, output: tuple[Any, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a task. `output`: what its command printed, and why that is not to be used."""
+    """Yield the rows of a task.
+
+    `output`: what its command printed, and why that is not to be used.
+    """
     common: dict[str, Any] = {
         "campaign": plan.name,
         "cell": cell.id,

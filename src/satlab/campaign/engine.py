@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snakemake runs the tasks that are left, in batches; this process watches the folder and reports progress.
+"""Snakemake runs the tasks that are left, in batches; this process watches the folder and reports
+progress.
 
-Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and ends with this process. The tasks that
-workers had begun end by themselves, and the next engine waits for each; workers begin no further ones.
+Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and ends with this
+process. The tasks that workers had begun end by themselves, and the next engine waits for each;
+workers begin no further ones.
 """
 
 import functools
@@ -39,7 +41,9 @@ LATENCY_S = 60
 
 @dataclass(frozen=True)
 class Options:
-    """How tasks are run. `jobs` at once: None leaves it to the number of cores; labs are at most half of them then.
+    """How tasks are run.
+
+    `jobs` at once: None leaves it to the number of cores; labs are at most half of them then.
 
     `hosts` is the file of hosts for ssh, whose slots are the number of jobs.
     """
@@ -111,7 +115,9 @@ class Engine:
         return self._status()
 
     def _work(self, digest: str, log: ProgressLog, stop: threading.Event) -> int:
-        """Run Snakemake over the tasks that are left, again while that brings some to their end; return its status."""
+        """Run Snakemake over the tasks that are left, again while that brings some to their end;
+        return its status.
+        """
         left, before, status = self.folder.left(self.plan), len(self.plan.tasks) + 1, 0
         while left and len(left) < before and not stop.is_set():
             before = len(left)
@@ -123,7 +129,10 @@ class Engine:
         return status
 
     def command(self, digest: str) -> list[str]:
-        """Return Snakemake's words. Its `worker` is this satlab with the plan's hash; a job adds a batch's id."""
+        """Return Snakemake's words.
+
+        Its `worker` is this satlab with the plan's hash; a job adds a batch's id.
+        """
         environment = [
             f"PYTHONPATH={paths.PYTHONPATH}",
             f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}",
@@ -177,7 +186,8 @@ class Engine:
                     "--latency-wait",
                     str(LATENCY_S),
                 ),
-                # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for MinJobAge (300 s).
+                # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for
+                # MinJobAge (300 s).
                 *(
                     "--slurm-status-command",
                     "squeue",
@@ -206,7 +216,9 @@ class Engine:
         )
 
     def _labs(self) -> int:
-        """Return how many labs run at once: here as many as `satlab bench host` found, else half of the cores."""
+        """Return how many labs run at once: here as many as `satlab bench host` found, else half of
+        the cores.
+        """
         if at_once := self.options.jobs or self.options.slots:
             return at_once
         return turns.labs()
@@ -290,7 +302,10 @@ def _cores() -> int:
 
 
 def choose(plan: Plan, folder: Path | None, options: Options) -> Engine:
-    """Return the engine of a plan; its folder is that of the campaign's name if none is named. Raises ConfigError."""
+    """Return the engine of a plan; its folder is that of the campaign's name if none is named.
+
+    Raises ConfigError.
+    """
     if options.partition is not None and options.executor != "slurm":
         raise ConfigError("--partition is for --executor slurm", hint="leave it out")
     if (options.hosts is not None) != (options.executor == "ssh"):

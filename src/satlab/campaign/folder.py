@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A campaign's folder: `plan.json`, `tasks/RULE/ID/{attempt-N/,task.json}`, `logs/`, `dataset/`, `report/`."""
+"""A campaign's folder:
+
+`plan.json`, `tasks/RULE/ID/{attempt-N/,task.json}`, `logs/`, `dataset/`, `report/`.
+"""
 
 import contextlib
 import os
@@ -61,7 +64,10 @@ class CampaignFolder:
         return sorted(found, key=lambda attempt: attempt.number)
 
     def begin(self, plan: Plan) -> str:
-        """Write the plan where none is, and return its SHA-256. Raises ConfigError when another plan is there."""
+        """Write the plan where none is, and return its SHA-256.
+
+        Raises ConfigError when another plan is there.
+        """
         text = plan.text()
         if not self.plan_file.exists():
             for folder in (self.path, self.log.parent):
@@ -75,7 +81,10 @@ class CampaignFolder:
 
 @contextlib.contextmanager
 def locked(file: Path, within_s: float) -> Iterator[int]:
-    """Hold a lock file: whoever inherits its descriptor keeps it. Raises HostError when it is not free in time."""
+    """Hold a lock file: whoever inherits its descriptor keeps it.
+
+    Raises HostError when it is not free in time.
+    """
     descriptor = open_lock(file)
     try:
         if not processes.wait(lambda: try_lock(descriptor), within_s):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a cell's values depend on the host: Kruskal-Wallis for each cell and metric, adjusted for their number."""
+"""Whether a cell's values depend on the host:
+
+Kruskal-Wallis for each cell and metric, adjusted for their number.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -30,7 +33,9 @@ class HostEffect:
 
 
 def effects(frame: pl.DataFrame) -> list[HostEffect]:
-    """Test each metric of each cell that two hosts or more measured in calibration; in the order of cells."""
+    """Test each metric of each cell that two hosts or more measured in calibration; in the order of
+    cells.
+    """
     found = []
     groups_of = dataset.measured(frame).group_by(
         ["cell", "metric", dataset.SERIES], maintain_order=True

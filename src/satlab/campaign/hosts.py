@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts of `campaign run --executor ssh` (docs/campaigns.md): addresses, pinned keys, tasks at once."""
+"""The hosts of `campaign run --executor ssh` (docs/campaigns.md): addresses, pinned keys, tasks at
+once.
+"""
 
 from pathlib import Path
 from typing import Annotated, Self
@@ -19,7 +21,10 @@ Program = Annotated[str, Field(pattern=r"^/[A-Za-z0-9/._+-]{1,200}$")]
 
 
 class SshHost(Strict):
-    """One host: `satlab` is the absolute path of its program, `slots` how many tasks it runs at once."""
+    """One host:
+
+    `satlab` is the absolute path of its program, `slots` how many tasks it runs at once.
+    """
 
     name: Id
     address: Address
@@ -30,7 +35,9 @@ class SshHost(Strict):
 
 
 class HostsFile(Strict):
-    """Hosts, the file of their keys in known_hosts format, and the key to log in with; paths relative to this file."""
+    """Hosts, the file of their keys in known_hosts format, and the key to log in with; paths
+    relative to this file.
+    """
 
     known_hosts: Path
     identity: Path
@@ -49,9 +56,11 @@ class HostsFile(Strict):
         return sum(host.slots for host in self.hosts)
 
     def command(self, host: SshHost) -> list[str]:
-        """Return ssh's words for one attempt on a host: pinned keys, no password, no configuration of the user.
+        """Return ssh's words for one attempt on a host: pinned keys, no password, no configuration
+        of the user.
 
-        The remote words are constant, so that a key can be limited to them (`command=` in authorized_keys).
+        The remote words are constant, so that a key can be limited to them (`command=` in
+        authorized_keys).
         """
         options = {
             "BatchMode": "yes",

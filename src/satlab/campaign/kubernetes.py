@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A campaign as an Indexed Job of Kubernetes: `satlab campaign manifest` (docs/campaigns.md).
 
-Each index is one task. The plan is in a ConfigMap, the campaign's folder on a volume that all nodes share.
+Each index is one task. The plan is in a ConfigMap, the campaign's folder on a volume that all nodes
+share.
 """
 
 import base64
@@ -27,7 +28,9 @@ NAME_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class Cluster:
-    """Image with satlab, a claim of a volume that many nodes may write, tasks at once, namespace, repeats of a task."""
+    """Image with satlab, a claim of a volume that many nodes may write, tasks at once, namespace,
+    repeats of a task.
+    """
 
     image: str
     claim: str
@@ -37,7 +40,10 @@ class Cluster:
 
 
 def documents(plan: Plan, cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the ConfigMap of the plan and the Job. Raises ConfigError when the plan is too large for a ConfigMap."""
+    """Return the ConfigMap of the plan and the Job.
+
+    Raises ConfigError when the plan is too large for a ConfigMap.
+    """
     text = plan.text()
     digest = plans.digest(text)
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
@@ -94,7 +100,9 @@ def _job(plan: Plan, cluster: Cluster, name: str, digest: str) -> dict[str, Any]
 
 
 def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
-    """Return the container of each pod: privileged where a lab is made of network namespaces, and only there."""
+    """Return the container of each pod: privileged where a lab is made of network namespaces, and
+    only there.
+    """
     has_labs = any(task.lab == "netns" for task in plan.tasks)
     closed = {
         "privileged": False,
@@ -127,7 +135,8 @@ def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
 def task_of_pod(
     index: str | None, sha256: str, file: Path = PLAN, folder: Path = FOLDER
 ) -> tuple[CampaignFolder, str]:
-    """Write the plan into the campaign's folder where none is, and return the folder and the task of this index.
+    """Write the plan into the campaign's folder where none is, and return the folder and the task
+    of this index.
 
     Raises:
         ConfigError: no index, another plan, or an index beyond its tasks.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cells of a matrix of scenarios: each combination of scenario, profile, link options and values."""
+"""The cells of a matrix of scenarios: each combination of scenario, profile, link options and
+values.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -105,7 +107,10 @@ class Matrix:
         )
 
     def _checked(self, file: Path, bed: Testbed, *, whole: bool) -> BoundScenario | None:
-        """Return the scenario with its values; None with a fault. `whole`: prepare the first run of each profile."""
+        """Return the scenario with its values;
+
+        None with a fault. `whole`: prepare the first run of each profile.
+        """
         if file not in self._scenarios:
             self._scenarios[file] = self._noted(lambda: _scenario(file))
         known = self._scenarios[file]
@@ -156,7 +161,10 @@ def _names() -> frozenset[str]:
 
 
 def _command(file: Path, link: LinkOptions, values: Mapping[str, str]) -> list[str]:
-    """Return the command of a run: `--set` in the form in which no value can be taken for an option."""
+    """Return the command of a run:
+
+    `--set` in the form in which no value can be taken for an option.
+    """
     settings = [f"--set={name}={value}" for name, value in values.items()]
     fixed = ["--runs", ".", "--no-report", "--quiet", "--json"]
     name = file.stem if file.parent == paths.SCENARIOS else str(file)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Attempts on hosts that are reached over ssh (`attempt.Measure`); no shared file system, no open port, no scheduler.
+"""Attempts on hosts that are reached over ssh (`attempt.Measure`); no shared file system, no open
+port, no scheduler.
 
-In the campaign's folder `hosts/NAME-N.lock` is a slot of a host; `hosts/NAME.away` dates when the host was last lost.
+In the campaign's folder `hosts/NAME-N.lock` is a slot of a host; `hosts/NAME.away` dates when the
+host was last lost.
 """
 
 import contextlib
@@ -28,7 +30,9 @@ from satlab.common.errors import HostError
 AWAY_S = 60.0
 """A host that was lost is not asked again for so long while another one is there."""
 SPARE_S = 2 * STOP_S + CONNECT_S + ALIVE_S * ALIVE_COUNT
-"""What an attempt takes at the most beyond its deadline: the slot's last command, connecting, a silent host."""
+"""What an attempt takes at the most beyond its deadline: the slot's last command, connecting, a
+silent host.
+"""
 SLOT_POLL_S = 0.5
 """Between looks for a free slot, which read the task's attempts."""
 MAX_BYTES = 8 << 30
@@ -37,7 +41,9 @@ MAX_FILES = 100_000
 
 @dataclass(frozen=True)
 class OverSsh:
-    """Runs each attempt on a host with a free slot, rather on one that had none of the task's attempts."""
+    """Runs each attempt on a host with a free slot, rather on one that had none of the task's
+    attempts.
+    """
 
     hosts: HostsFile
     folder: CampaignFolder
@@ -100,7 +106,9 @@ class OverSsh:
         return self._slots / f"{host.name}.away"
 
     def _in_order(self, task: Task) -> list[SshHost]:
-        """Return the hosts that are there, those without an attempt at the task first; all when none is there."""
+        """Return the hosts that are there, those without an attempt at the task first; all when
+        none is there.
+        """
         tried = {attempt.host.name for attempt in self.folder.attempts(task)}
         there = [host for host in self.hosts.hosts if not self._is_away(host)] or list(
             self.hosts.hosts

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report of a campaign as one HTML file: progress, matrix, failures with reasons, hosts, and a plot per metric."""
+"""The report of a campaign as one HTML file: progress, matrix, failures with reasons, hosts, and a
+plot per metric.
+"""
 
 import json
 from collections import Counter
@@ -50,7 +52,9 @@ UNITS: Mapping[str, tuple[str, float]] = {
     "s": ("s", 1.0),
     "db": ("dB", 1.0),
 }
-"""By the last part of a metric's name: the unit in which it is drawn, and what one of its own counts in it."""
+"""By the last part of a metric's name: the unit in which it is drawn, and what one of its own
+counts in it.
+"""
 STATES = ("ok", "out of calibration", "failed", "missing")
 
 
@@ -152,7 +156,9 @@ class Page:
 
 
 def figures(frame: pl.DataFrame) -> list[Figure]:
-    """Draw each metric over the cells: every value in calibration; ANSWERS first, at most MOST_PLOTS.
+    """Draw each metric over the cells: every value in calibration;
+
+    ANSWERS first, at most MOST_PLOTS.
 
     A metric whose values are there is not drawn by statistics of them as well.
     """
@@ -171,7 +177,9 @@ def figures(frame: pl.DataFrame) -> list[Figure]:
 
 
 def in_words(metric: str) -> tuple[str, str, float]:
-    """Return a metric's name in words, the unit in which it is drawn, '' without one, and a value's factor to it."""
+    """Return a metric's name in words, the unit in which it is drawn, '' without one, and a value's
+    factor to it.
+    """
     words, _, suffix = metric.rpartition("_")
     unit, factor = UNITS.get(suffix, ("", 1.0)) if words else ("", 1.0)
     parts = (words if unit else metric.removesuffix("_count")).split("_")

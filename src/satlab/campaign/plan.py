@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a campaign (schemas/campaign-plan.schema.json): every task with its command, before anything runs."""
+"""The plan of a campaign (schemas/campaign-plan.schema.json): every task with its command, before
+anything runs.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -39,10 +41,12 @@ class Cell(Strict):
 
 
 class Task(Strict):
-    """One run of a cell: its number from 1, seed and command. `lab`: network namespaces, or the virtual clock.
+    """One run of a cell: its number from 1, seed and command.
 
-    `files`: JSON documents that the command reads, by name. `cores`: what it needs at the most; `estimate_s`: how long
-    it may take, s.
+    `lab`: network namespaces, or the virtual clock.
+
+    `files`: JSON documents that the command reads, by name. `cores`: what it needs at the most;
+    `estimate_s`: how long it may take, s.
     """
 
     id: Id
@@ -111,7 +115,10 @@ def load(file: Path, expected: str | None = None) -> Plan:
 
 
 def parse(text: str, place: str, expected: str | None = None) -> Plan:
-    """Return the plan of a text from a place; with `expected` only that of this SHA-256. Raises ConfigError."""
+    """Return the plan of a text from a place; with `expected` only that of this SHA-256.
+
+    Raises ConfigError.
+    """
     if expected is not None and digest(text) != expected:
         raise ConfigError(
             f"{place} is not the plan that was started", hint="run the campaign in a new folder"

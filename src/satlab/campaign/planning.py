@@ -64,7 +64,9 @@ def plan(path: Path) -> Plan:
 
 
 def _combinations(file: CampaignFile) -> int:
-    """Return the number of cells of a matrix; 1 of anything else, whose cells are in files that ship."""
+    """Return the number of cells of a matrix; 1 of anything else, whose cells are in files that
+    ship.
+    """
     count = len(file.scenario or (0,)) * len(file.profile)
     for values in (*file.options.values(), *file.values.values()):
         count *= len(values)
@@ -104,7 +106,9 @@ def _of_seed_002(file: CampaignFile) -> Iterator[PlannedCell]:
 
 
 def _of_any_host(cell: seed_002.Cell, seed: int) -> list[str]:
-    """Return the command of a run with its scenario by name: satlab may be in another folder on another host."""
+    """Return the command of a run with its scenario by name: satlab may be in another folder on
+    another host.
+    """
     verb, _, *rest = seed_002.arguments(cell.request(seed, Path()))
     return ["satlab", verb, seed_002.KINDS[cell.kind].scenario, *rest]
 
@@ -159,7 +163,9 @@ def _task(cell: PlannedCell, name: str, number: int, seed: int) -> Task:
 
 
 def _ids(every: Sequence[Mapping[str, Value]]) -> list[str]:
-    """Return a readable id of each cell from the factors in which they differ, as part of a path and unique."""
+    """Return a readable id of each cell from the factors in which they differ, as part of a path
+    and unique.
+    """
     names = list(every[0]) if every else []
     varying = [name for name in names if len({factors[name] for factors in every}) > 1] or names[:2]
     ids = [_readable([(name, factors[name]) for name in varying]) for factors in every]

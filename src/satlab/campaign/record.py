@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is recorded of a task: `attempt.json` of each attempt, and task.json, its end.
 
-A task is done when task.json (schemas/campaign-task.schema.json) is there. It names every file of the attempt that
-counts with its SHA-256.
+A task is done when task.json (schemas/campaign-task.schema.json) is there. It names every file of
+the attempt that counts with its SHA-256.
 """
 
 import os
@@ -33,7 +33,9 @@ class Host(Strict):
 
 
 class Ended(Strict):
-    """How a command ended on a host; times in s since the epoch. `exit_status` is negative after a signal.
+    """How a command ended on a host; times in s since the epoch.
+
+    `exit_status` is negative after a signal.
 
     `cpu_s`: CPU time of the command and of what it waited for; None in records of earlier versions.
     """
@@ -53,7 +55,10 @@ class Attempt(Ended):
 
 
 class TaskRecord(Strict):
-    """task.json. `counts` is the folder of the attempt that counts, `files` its files with their SHA-256."""
+    """task.json.
+
+    `counts` is the folder of the attempt that counts, `files` its files with their SHA-256.
+    """
 
     schema_: Literal["satlab/campaign-task/1"] = Field(
         default="satlab/campaign-task/1", alias="schema"
@@ -78,7 +83,10 @@ class TaskRecord(Strict):
 
 
 def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
-    """Return a task's status from the exit status of its command. A check that missed a target has measured it."""
+    """Return a task's status from the exit status of its command.
+
+    A check that missed a target has measured it.
+    """
     if exit_status == ExitStatus.UNCALIBRATED:
         return "out of calibration"
     measured = (
@@ -99,7 +107,9 @@ def this_host() -> Host:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each plain file below a folder by its relative path; links are not followed."""
+    """Return the SHA-256 of each plain file below a folder by its relative path; links are not
+    followed.
+    """
     files = (Path(where) / name for where, _, names in os.walk(folder) for name in names)
     plain = sorted(file for file in files if file.is_file() and not file.is_symlink())
     return {str(file.relative_to(folder)): manifest.sha256(file) for file in plain}

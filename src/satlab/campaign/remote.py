@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One attempt on a host that is reached over ssh: `satlab campaign attempt` (docs/campaigns.md).
 
-Request: one line of JSON, then the plan's text, on stdin, which stays open: its end stops the attempt. Answer: a tar
-archive of the attempt's files on stdout, the last of them RESULT. Without RESULT the attempt was not finished.
+Request: one line of JSON, then the plan's text, on stdin, which stays open: its end stops the
+attempt. Answer: a tar archive of the attempt's files on stdout, the last of them RESULT. Without
+RESULT the attempt was not finished.
 """
 
 import io
@@ -30,7 +31,9 @@ MAX_PLAN = 200_000_000
 
 
 class Request(Strict):
-    """Which attempt: the plan's SHA-256 and length in bytes, the task, and one of the host's slots from 0."""
+    """Which attempt: the plan's SHA-256 and length in bytes, the task, and one of the host's slots
+    from 0.
+    """
 
     schema_: Literal["satlab/campaign-attempt/1"] = Field(
         default="satlab/campaign-attempt/1", alias="schema"
@@ -49,7 +52,8 @@ def serve(stdin: BinaryIO, stdout: BinaryIO, stop: threading.Event) -> ExitStatu
     """Do one attempt. A slot takes one at a time: what a lost connection left is waited for.
 
     Raises:
-        ConfigError: the request is invalid, or the plan another one or of another version of satlab.
+        ConfigError: the request is invalid, or the plan another one or of another version of
+            satlab.
         HostError: the slot is held for longer than an attempt may take.
     """
     request, plan, task = _read(stdin)

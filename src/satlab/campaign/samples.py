@@ -34,14 +34,20 @@ class Sample:
 
 
 def parse(rule: Rule, output: str) -> Any:
-    """Return the output of a task's command: records of a run, or a document. Raises ValueError for another output."""
+    """Return the output of a task's command: records of a run, or a document.
+
+    Raises ValueError for another output.
+    """
     if rule == "run":
         return [json.loads(line) for line in output.splitlines() if line.strip()]
     return json.loads(output)
 
 
 def of(rule: Rule, factors: Mapping[str, Value], parsed: Any) -> list[Sample]:
-    """Return the samples in what `parse` returned. Raises ValueError, KeyError, IndexError or TypeError otherwise."""
+    """Return the samples in what `parse` returned.
+
+    Raises ValueError, KeyError, IndexError or TypeError otherwise.
+    """
     if rule == "run":
         return [_of_record(row) for row in parsed]
     return list(_of_check(parsed) if rule == "check" else _of_flows(parsed, factors))

@@ -28,7 +28,9 @@ FCP_MS = {"h3": 1500.0, "h1": 2100.0}
 
 @pytest.fixture
 def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
-    """Return a campaign of h3 and h1 without losses at GEO; the last run of h1 failed without records."""
+    """Return a campaign of h3 and h1 without losses at GEO; the last run of h1 failed without
+    records.
+    """
     cells = tuple(
         Cell(id=kind, factors={"orbit": "geo", "loss": "0", "type": kind}) for kind in FCP_MS
     )

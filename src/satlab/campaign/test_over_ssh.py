@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Attempts over ssh, with a stand-in of ssh that runs the other end on this host, or answers nonsense."""
+"""Attempts over ssh, with a stand-in of ssh that runs the other end on this host, or answers
+nonsense.
+"""
 
 import sys
 import threading

@@ -26,7 +26,9 @@ PAGE_LABELS = ({"load": "0"}, {"load": "1"}, {"stat": "min"}, {"stat": "max"})
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignFolder, Plan]:
-    """Return a campaign of two cells over two hosts: beta is slower in the first cell; one task is not done."""
+    """Return a campaign of two cells over two hosts: beta is slower in the first cell; one task is
+    not done.
+    """
     cells = (Cell(id="slow", factors={"loss": 0.5}), Cell(id="equal", factors={"loss": 0}))
     tasks = tuple(
         Task(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labs of one host take turns: as many at once as `satlab bench host` found that it bears, else half of its cores.
+"""Labs of one host take turns: as many at once as `satlab bench host` found that it bears, else
+half of its cores.
 
-A cluster may start several jobs on one machine, also on several nodes that are one; labs next to each other would then
-be out of calibration, each by the CPU time of the others.
+A cluster may start several jobs on one machine, also on several nodes that are one; labs next to
+each other would then be out of calibration, each by the CPU time of the others.
 """
 
 import contextlib
@@ -31,7 +32,10 @@ def labs() -> int:
 
 @contextlib.contextmanager
 def turn(stop: threading.Event) -> Iterator[None]:
-    """Wait until this host bears one more lab, and hold its place during the block; `stop` ends the waiting."""
+    """Wait until this host bears one more lab, and hold its place during the block;
+
+    `stop` ends the waiting.
+    """
     folder = paths.state_folder() / "labs"
     folder.mkdir(parents=True, exist_ok=True)
     boot_id = BOOT_ID.read_text().strip()
@@ -48,6 +52,8 @@ def turn(stop: threading.Event) -> Iterator[None]:
 def in_turn(
     task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
 ) -> Ended | None:
-    """Run a task's command on this host (`attempt.Measure`) in its lab's turn; the deadline counts from then."""
+    """Run a task's command on this host (`attempt.Measure`) in its lab's turn; the deadline counts
+    from then.
+    """
     with turn(stop) if task.lab == "netns" else contextlib.nullcontext():
         return None if stop.is_set() else attempt.here(task, place, deadline_s, lock, stop)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Tasks on one host: a task's command of the plan, with a deadline, as an attempt on disk.
 
-The command holds the lock of its task. A worker that takes the place of a killed one waits for it, counts an attempt
-that ended, and removes what one left that did not.
+The command holds the lock of its task. A worker that takes the place of a killed one waits for it,
+counts an attempt that ended, and removes what one left that did not.
 """
 
 import os
@@ -26,7 +26,9 @@ REPEATED = (ExitStatus.UNCALIBRATED, ExitStatus.HOST)
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker: the campaign's folder, the SHA-256 of its plan, further attempts at a task, and where they run."""
+    """One worker: the campaign's folder, the SHA-256 of its plan, further attempts at a task, and
+    where they run.
+    """
 
     folder: CampaignFolder
     plan_sha256: str
@@ -34,12 +36,13 @@ class Worker:
     measure: Measure = attempt.here
 
     def work(self, name: str, stop: threading.Event) -> ExitStatus:
-        """Do a task, unless it is done; 0 when it is recorded, 4 or 3 when it should be tried again, elsewhere.
+        """Do a task, unless it is done; 0 when it is recorded, 4 or 3 when it should be tried
+        again, elsewhere.
 
         Raises:
             ConfigError: the plan is another one, or has no such task.
-            HostError: another worker holds the task for longer than an attempt may take, or the host of an attempt
-                was lost; nothing is left of that attempt.
+            HostError: another worker holds the task for longer than an attempt may take, or the
+                host of an attempt was lost; nothing is left of that attempt.
         """
         plan = plans.load(self.folder.plan_file, self.plan_sha256)
         return self._work(plan, plan.task(name), stop)
@@ -49,8 +52,9 @@ class Worker:
     ) -> ExitStatus:
         """Do the tasks of a batch one after the other, and mark it when all are recorded.
 
-        What should be tried again keeps none from being done; `note` gets why. Status: 0, or that of the last such one;
-        130 after `stop`, and when the process that started this one has ended: the next engine plans what is left.
+        What should be tried again keeps none from being done; `note` gets why. Status: 0, or that
+        of the last such one; 130 after `stop`, and when the process that started this one has
+        ended: the next engine plans what is left.
 
         Raises:
             ConfigError: the plan is another one, or there is no such batch.

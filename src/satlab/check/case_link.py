@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of a case: the `geo` profile with other rates. The terrestrial segment adds the rest of the RTT."""
+"""The link of a case: the `geo` profile with other rates.
+
+The terrestrial segment adds the rest of the RTT.
+"""
 
 import os
 import re
@@ -37,7 +40,9 @@ IP_BYTES_PER_UDP_BYTE = 1500 / 1472
 
 @dataclass(frozen=True)
 class CaseLink:
-    """The request for a lab, the link configuration built from it, and satlink's plan of that configuration."""
+    """The request for a lab, the link configuration built from it, and satlink's plan of that
+    configuration.
+    """
 
     request: LinkRequest
     config: LinkConfig
@@ -50,15 +55,18 @@ class CaseLink:
 
     @property
     def return_mbps(self) -> float:
-        """Return rate for full-size IP packets, Mbit/s. It differs from the request: CRA is granted in whole slots."""
+        """Return rate for full-size IP packets, Mbit/s.
+
+        It differs from the request: CRA is granted in whole slots.
+        """
         return self.plan.return_.udp_goodput_bps * IP_BYTES_PER_UDP_BYTE / 1e6
 
 
 def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> CaseLink:
     """Write the profile of a case into `folder` and return its link.
 
-    The rate of a carrier is proportional to its bandwidth: the unchanged profile is planned first, then bandwidth and
-    CRA are scaled to the rates of the case.
+    The rate of a carrier is proportional to its bandwidth: the unchanged profile is planned first,
+    then bandwidth and CRA are scaled to the rates of the case.
     """
     unscaled = _link(
         suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS), seed
@@ -73,8 +81,8 @@ def for_virtual_clock(
 ) -> LinkConfig:
     """Return the configuration of one sample, whose transfer starts at `start_s`.
 
-    Paths are relative to `folder`, where satvirtual runs: the same sample has the same configuration, and so the same
-    digest, wherever a check is written.
+    Paths are relative to `folder`, where satvirtual runs: the same sample has the same
+    configuration, and so the same digest, wherever a check is written.
     """
     steps = _steps(link, case, start_s)
     timeline = Timeline(starts="at-once", steps=steps) if steps else None
@@ -86,7 +94,9 @@ def for_virtual_clock(
 
 
 def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest:
-    """Return the request for the lab of one sample; its timeline waits for the start of the transfer."""
+    """Return the request for the lab of one sample; its timeline waits for the start of the
+    transfer.
+    """
     steps = _steps(link, case, 0.0)
     timeline = Timeline(starts="on-request", steps=steps) if steps else None
     return replace(link.request, seed=seed, metrics=metrics, timeline=timeline)
@@ -153,7 +163,10 @@ def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
 
 
 def edit(file: Path, *edits: tuple[str, str]) -> None:
-    """Replace each (old, new). Raises ValueError for a text that is not in the file exactly once."""
+    """Replace each (old, new).
+
+    Raises ValueError for a text that is not in the file exactly once.
+    """
     text = file.read_text()
     for old, new in edits:
         text, count = re.subn(re.escape(old), new, text)

@@ -47,7 +47,10 @@ class SampleInput:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Samples and links by case. `comparisons` is None without a baseline; `others` are documents of other checks."""
+    """Samples and links by case.
+
+    `comparisons` is None without a baseline; `others` are documents of other checks.
+    """
 
     suite: Suite
     input: SampleInput
@@ -62,7 +65,9 @@ class CheckResult:
 
     @property
     def status(self) -> ExitStatus:
-        """1: a target is missed or, with a baseline, a case is slower; 4: not measurable; 5: nothing is supported."""
+        """1: a target is missed or, with a baseline, a case is slower; 4: not measurable; 5:
+        nothing is supported.
+        """
         results = {one.result for one in self.verdicts}
         is_missed = (
             "fail" in results
@@ -184,7 +189,10 @@ def load_samples(path: Path, suite: Suite) -> dict[str, list[Sample]]:
 
 
 def samples_of(document: dict[str, Any], path: Path) -> dict[str, list[Sample]]:
-    """Return the samples of a document that was read from `path`. Raises ConfigError for invalid ones."""
+    """Return the samples of a document that was read from `path`.
+
+    Raises ConfigError for invalid ones.
+    """
     try:
         return {case["id"]: [_sample(one) for one in case["samples"]] for case in document["cases"]}
     except (KeyError, TypeError) as error:

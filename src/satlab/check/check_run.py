@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab check`: take samples of each case until its verdicts are final, then compare with targets or a baseline."""
+"""`satlab check`: take samples of each case until its verdicts are final, then compare with targets
+or a baseline.
+"""
 
 import json
 import os
@@ -32,7 +34,8 @@ from satlab.run.quiet_host import Patience
 MIN_RUNS = 5
 MAX_RUNS = 20
 BASELINE_RUNS = 10
-"""Fewest samples of a comparison: with fewer, no test over all marks of a suite can be significant."""
+"""Fewest samples of a comparison: with fewer, no test over all marks of a suite can be significant.
+"""
 COMPARED_RUNS = range(BASELINE_RUNS, MAX_RUNS + 1, MIN_RUNS)
 SLOWDOWN = 0.10
 """A comparison takes enough samples to find this slowdown, up to MAX_RUNS."""
@@ -42,11 +45,11 @@ SLOWDOWN = 0.10
 class CheckRequest:
     """A check as requested on the command line.
 
-    `runs` None: as many as the suite says, else as many samples as the verdicts need; `seed` None: the suite's.
-    `patience`, `stack` and `pair` are for the real clock; `pair` are
-    external programs and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
-    variables of all these programs, by side. `stop` ends the samples in progress.
-    `compare_with` are check.json files of other stacks.
+    `runs` None: as many as the suite says, else as many samples as the verdicts need; `seed` None:
+    the suite's. `patience`, `stack` and `pair` are for the real clock; `pair` are external programs
+    and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
+    variables of all these programs, by side. `stop` ends the samples in progress. `compare_with`
+    are check.json files of other stacks.
     """
 
     suite: str = "etosat"
@@ -193,7 +196,8 @@ class _Check:
                 self._links[case.id] = case_link.build(self._plan, case, self._raw / "profiles")
 
     def take_samples(self, cases: Sequence[Case]) -> None:
-        """Take samples until the verdicts are final; the same number of them for the same input, however fast.
+        """Take samples until the verdicts are final; the same number of them for the same input,
+        however fast.
 
         The backend decides whether those of several cases are taken at once.
         """
@@ -217,7 +221,9 @@ class _Check:
                 step.outcome = _outcome(self.samples[case.id])
 
     def _missing(self, case: Case, min_runs: int) -> Sequence[int]:
-        """Return the seeds of the next samples of a case; the first one alone shows whether it is supported."""
+        """Return the seeds of the next samples of a case; the first one alone shows whether it is
+        supported.
+        """
         samples = self.samples[case.id]
         if not samples:
             count = 1
@@ -243,7 +249,9 @@ class _Check:
         self._log.line(f"  {case.id}: {_outcome(self.samples[case.id])} (after {took_s:.1f} s)")
 
     def _take(self, case: Case, seed: int) -> Sample:
-        """Take a sample; on the real clock on a quiet host, and again while it is out of calibration, as requested."""
+        """Take a sample; on the real clock on a quiet host, and again while it is out of
+        calibration, as requested.
+        """
         attempts = 0
 
         def take() -> Sample:
@@ -292,7 +300,9 @@ class _Check:
 
 
 def _min_runs(plan: Suite, case: Case, baseline: verdict.Samples | None, cases: int) -> int:
-    """Return the fewest samples of a case; with a baseline, by the spread of its calibrated samples."""
+    """Return the fewest samples of a case; with a baseline, by the spread of its calibrated
+    samples.
+    """
     if baseline is None:
         return MIN_RUNS
     pilot = verdict.calibrated(baseline.get(case.id, ()))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The shortest times that the link of a case allows. A faster sample is a wrong measurement, and failed."""
+"""The shortest times that the link of a case allows.
+
+A faster sample is a wrong measurement, and failed.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +17,12 @@ from satlab.check.suite import Case, Change
 def possible(
     sample: Sample, case: Case, marks: Sequence[int], link: CaseLink, *, has_proxies: bool = False
 ) -> Sample:
-    """Return the sample with its floors; failed if a time is below one. `marks` in bytes; proxies answer handshakes.
+    """Return the sample with its floors; failed if a time is below one.
 
-    A request follows the handshake, but for early data (RFC 9001, section 4.6). An answer takes a round trip, the last
-    byte of an upload half of one; the payload crosses the link meanwhile.
+    `marks` in bytes; proxies answer handshakes.
+
+    A request follows the handshake, but for early data (RFC 9001, section 4.6). An answer takes a
+    round trip, the last byte of an upload half of one; the payload crosses the link meanwhile.
     """
     floors = floors_of(link, case)
     handshake = 0 if has_proxies else 1
@@ -48,8 +53,9 @@ def possible(
 def floors_of(link: CaseLink, case: Case) -> Floors:
     """Return the floors of a case with its changes.
 
-    A change for the worse reaches the client after half a round trip. One for the better counts from the start: a
-    lab's timeline begins before the client's first packet. Changes before a second transfer are its start.
+    A change for the worse reaches the client after half a round trip. One for the better counts
+    from the start: a lab's timeline begins before the client's first packet. Changes before a
+    second transfer are its start.
     """
     floors = of_link(link.plan.model_dump(by_alias=True))
     past = [change for change in case.changes if change.at_s <= (case.second_after_s or -1)]

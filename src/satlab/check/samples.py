@@ -17,10 +17,11 @@ Status = Literal["ok", "failed", "censored", "unsupported"]
 class Sample:
     """One transfer. None: the backend does not measure it.
 
-    - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was not reached.
+    - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was
+      not reached.
     - `floors_s`: the shortest possible time to each mark (physics.py).
-    - `last_packet_s`: of the server, at the client's interface. What a server sends after the payload is not part of
-      `times_s`; the difference is shown.
+    - `last_packet_s`: of the server, at the client's interface. What a server sends after the
+      payload is not part of `times_s`; the difference is shown.
     - `calibration`: checks of link and host that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.
     - `return_packets`, `return_bytes`: on the return link during the transfer.
@@ -32,7 +33,8 @@ class Sample:
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
     - `sources`: by field, where its value is from if the measured programs did not report it.
-    - `attempts`: how often it was taken until link and host were in calibration; the last one counts.
+    - `attempts`: how often it was taken until link and host were in calibration; the last one
+      counts.
     - `warnings`: files of the programs that were not used.
     """
 
@@ -71,7 +73,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class UnusedSource:
-    """A qlog file of one `side` that was not used. `kind`: missing, broken, too large, or does not fit."""
+    """A qlog file of one `side` that was not used.
+
+    `kind`: missing, broken, too large, or does not fit.
+    """
 
     kind: str
     side: str
@@ -83,7 +88,8 @@ class UnusedSource:
 
 
 def within_limit(sample: Sample, case: Case, *, has_marks: bool) -> Sample:
-    """Return the sample as it counts by the time limit of its case: marks after it were not reached in time.
+    """Return the sample as it counts by the time limit of its case: marks after it were not reached
+    in time.
 
     A test case that took longer has failed.
     """

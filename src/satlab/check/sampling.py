@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The order in which a check takes its samples: case by case, or those of all cases side by side.
 
-What is taken depends on the samples of each case alone, in the order of their seeds: both ways, and any number of
-samples at a time, end with the same ones.
+What is taken depends on the samples of each case alone, in the order of their seeds: both ways, and
+any number of samples at a time, end with the same ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,8 @@ Take = Callable[[Case, int], Sample]
 
 
 def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
-    """Return the cases by the work that they are likely to be: by payload, and by its time at the link's lowest rate.
+    """Return the cases by the work that they are likely to be: by payload, and by its time at the
+    link's lowest rate.
 
     The samples that are started last are then short ones, and no core waits long for another.
     """
@@ -37,10 +38,12 @@ def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a check takes: `missing` has the seeds of the next samples of a case, none if it is complete.
+    """What a check takes:
 
-    `keep` is called with samples of a case, in the order of their seeds. `missing` counts on what was kept. `complete`
-    is called for each of several cases when it is.
+    `missing` has the seeds of the next samples of a case, none if it is complete.
+
+    `keep` is called with samples of a case, in the order of their seeds. `missing` counts on what
+    was kept. `complete` is called for each of several cases when it is.
     """
 
     take: Take
@@ -55,9 +58,11 @@ class Sampling:
                 self.keep(case, [self.take(case, seed)])
 
     def of_cases(self, cases: Sequence[Case], at_once: int, stop: Callable[[], None]) -> None:
-        """Take the samples of all cases, up to `at_once` at a time; the first ones in the order of `cases`.
+        """Take the samples of all cases, up to `at_once` at a time; the first ones in the order of
+        `cases`.
 
-        If one raises, `stop` is called to end those in progress, complete ones are kept, and it is raised.
+        If one raises, `stop` is called to end those in progress, complete ones are kept, and it is
+        raised.
         """
         taking = _Batches(self, ThreadPoolExecutor(at_once))
         try:
@@ -91,7 +96,9 @@ class _Batches:
             self.sampling.complete(case)
 
     def advance(self) -> None:
-        """Keep each batch that is complete, and start the next one of its case; without any, wait for a sample."""
+        """Keep each batch that is complete, and start the next one of its case; without any, wait
+        for a sample.
+        """
         every = [one for _, batch in self.pending.values() for one in batch]
         done = {one for one in every if one.done()}
         for one in every:

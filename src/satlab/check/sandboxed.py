@@ -24,11 +24,14 @@ LINES_BYTES = 64 << 20
 KEPT_BYTES, KEPT_FILES, KEPT_DEPTH = 256 << 20, 1000, 8
 """Of each endpoint's files as many are kept, in folders as deep."""
 KEPT_FILE_BYTES = 16 << 20
-"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
+"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred.
+"""
 
 
 NOT_SUPPORTED = 127
-"""Exit status of a program that does not support the request, as the QUIC interop runner's endpoints have it."""
+"""Exit status of a program that does not support the request, as the QUIC interop runner's
+endpoints have it.
+"""
 _MISSING = re.compile(r"[^|]*(?:: command not found|: not found|: No such file or directory)$")
 """What a shell prints last, before it ends with the same status, of a program that is not there."""
 
@@ -39,9 +42,12 @@ class NotStartedError(Exception):
 
 @dataclass(frozen=True)
 class ExitReport:
-    """How a program ended. `status` -N: signal N. `stop_reason`: why the sandbox ended it; empty if it ended itself.
+    """How a program ended.
 
-    `waited_s` is the time for which it could have run and had no core, from samples of its threads' states.
+    `status` -N: signal N. `stop_reason`: why the sandbox ended it; empty if it ended itself.
+
+    `waited_s` is the time for which it could have run and had no core, from samples of its threads'
+    states.
     """
 
     status: int
@@ -151,8 +157,8 @@ def start(
 ) -> SandboxedProcess:
     """Start a program in a sandbox; its output goes to `log`.
 
-    Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox is made from, and
-    how it ended. A program that is held waits for `release`.
+    Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox
+    is made from, and how it ended. A program that is held waits for `release`.
 
     Raises:
         NotStartedError: the host cannot grant its capabilities.
@@ -181,7 +187,9 @@ def start(
 
 
 def read_json_lines(file: Path) -> list[dict[str, Any]]:
-    """Read the complete lines of a file whose writer may have been killed; none if it is missing or a link."""
+    """Read the complete lines of a file whose writer may have been killed; none if it is missing or
+    a link.
+    """
     if file.is_symlink() or not file.is_file():
         return []
     with file.open(errors="replace") as content:

@@ -21,7 +21,9 @@ class _Model(BaseModel):
 
 
 class SuiteLink(_Model):
-    """Common to all links of a suite: round-trip time without frames, ms; queue of each direction, in its BDP."""
+    """Common to all links of a suite: round-trip time without frames, ms; queue of each direction,
+    in its BDP.
+    """
 
     rtt_ms: float = Field(gt=500, le=2000)
     queue_bdp: float = Field(gt=0, le=100)
@@ -30,8 +32,8 @@ class SuiteLink(_Model):
 class Change(_Model):
     """A change of the link `at_s` after the start of the first transfer.
 
-    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames. `outage_s`: for so long neither direction
-    carries anything.
+    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames. `outage_s`: for so long
+    neither direction carries anything.
     """
 
     at_s: float = Field(ge=0, le=3600)
@@ -49,21 +51,23 @@ class Change(_Model):
 class Case(_Model):
     """One link, one transfer, and the target time for each mark of the suite (None: no target).
 
-    Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's. `queue_packets` is
-    the limit of each direction's queue in packets, in place of a BDP. `loss` applies to both directions, as does
-    `jitter_ms`: uniform from 0 up to it, without reordering. With `second_after_s` the sample is a second transfer,
-    which starts this long after the end of the first one and may resume its session, unless `zero_rtt` is false.
-    `source_mbps` is the rate at which the sender's application generates payload (None: all is there at once). `client`
-    and `server` are options of satperf, before those of the command line; other programs cannot run a case with any of
-    these. `changes` count from the start of the first transfer. With `neighbour` another client behind the same address
-    transfers as much, together with the sample: under the virtual clock alone. `reference_s` are times of the suite's
-    `reference`: shown, not judged.
+    Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's.
+    `queue_packets` is the limit of each direction's queue in packets, in place of a BDP. `loss`
+    applies to both directions, as does `jitter_ms`: uniform from 0 up to it, without reordering.
+    With `second_after_s` the sample is a second transfer, which starts this long after the end of
+    the first one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate
+    at which the sender's application generates payload (None: all is there at once). `client` and
+    `server` are options of satperf, before those of the command line; other programs cannot run a
+    case with any of these. `changes` count from the start of the first transfer. With `neighbour`
+    another client behind the same address transfers as much, together with the sample: under the
+    virtual clock alone. `reference_s` are times of the suite's `reference`: shown, not judged.
 
-    `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
-    `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
-    is the server's test case if it differs. What must be seen in the packets: `resumed` that the server accepted a
-    session, `early_data` that the requests were in 0-RTT packets, `key_update` that both sides sent packets of a second
-    key phase. `lacking` is the reason why a test case cannot be run.
+    `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`,
+    with names of `name_length` characters; the expected number of `handshakes`; whether the server
+    must send a `retry`. `server_test` is the server's test case if it differs. What must be seen in
+    the packets: `resumed` that the server accepted a session, `early_data` that the requests were
+    in 0-RTT packets, `key_update` that both sides sent packets of a second key phase. `lacking` is
+    the reason why a test case cannot be run.
     """
 
     id: Name
@@ -110,11 +114,14 @@ class Case(_Model):
 
 
 class Suite(_Model):
-    """A suite file. Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
+    """A suite file.
 
-    A suite without marks has test cases, which pass or fail as a whole. `modes` in the file are fields by name: each
-    case is taken in each mode, as CASE-MODE. `own_targets`: the targets are satlab's own, not those of the source.
-    `seed` of the first sample and the number of `runs` are defaults of the command line's.
+    Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
+
+    A suite without marks has test cases, which pass or fail as a whole. `modes` in the file are
+    fields by name: each case is taken in each mode, as CASE-MODE. `own_targets`: the targets are
+    satlab's own, not those of the source. `seed` of the first sample and the number of `runs` are
+    defaults of the command line's.
     """
 
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
@@ -182,7 +189,9 @@ class Suite(_Model):
         return next(case for case in self.cases if case.id == name)
 
     def selected(self, names: Sequence[str]) -> tuple[Case, ...]:
-        """Return the named cases in the suite's order; all cases for no name. A text may be several names: "a,b".
+        """Return the named cases in the suite's order; all cases for no name.
+
+        A text may be several names: "a,b".
 
         Raises:
             ConfigError: the suite has no case of a name.
@@ -200,7 +209,9 @@ class Suite(_Model):
 
 
 def file_of(name: str) -> Path:
-    """Return the file of a suite: `name` with the suffix .yml or .yaml is a path, otherwise a file in suites/.
+    """Return the file of a suite:
+
+    `name` with the suffix .yml or .yaml is a path, otherwise a file in suites/.
 
     Raises:
         ConfigError: no suite of this name is shipped.

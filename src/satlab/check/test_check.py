@@ -322,7 +322,8 @@ def test_a_build_is_compared_with_an_earlier_one(
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
     assert slow.comparisons and slow.comparisons[1].is_slower and slow.status == ExitStatus.FAILED
     assert "SLOWER" in check_tables.markdown(slow)
-    # The narrow window is named as what grew: in text, page, JUnit and JSON; and nothing where nothing is slower.
+    # The narrow window is named as what grew: in text, page, JUnit and JSON; and nothing where
+    # nothing is slower.
     assert {one.grew for one in again.comparisons} == {None}
     assert {one.grew for one in slow.comparisons if one.is_slower} == {"flow control"}
     assert (
@@ -382,7 +383,9 @@ def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
 def test_a_stopped_check_can_be_resumed(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cases are taken side by side: at the end of "slow", both samples of "quick" are there, and are kept."""
+    """Cases are taken side by side: at the end of "slow", both samples of "quick" are there, and
+    are kept.
+    """
     whole = check(tiny, monkeypatch, tmp_path / "whole", cases=["quick", "slow"], runs=2)
     with monkeypatch.context() as short:
         short.setattr(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The suites `resume` and `second`: cases in each mode, changes between two transfers, floors, own targets."""
+"""The suites `resume` and `second`: cases in each mode, changes between two transfers, floors, own
+targets.
+"""
 
 import json
 from pathlib import Path
@@ -117,7 +119,8 @@ def test_changes_become_those_of_the_satellite_segment() -> None:
         ({"second_after_s": 10}, 2_000_000, 0.65 + 16 / 48),
         ({"second_after_s": 10, "zero_rtt": False}, 2_000_000, 1.3 + 16 / 48),
         ({"direction": "upload"}, 2_000_000, 0.975 + 16 / 9.6),
-        # 4.025 s at 48 Mbit/s, the rest at a fifth of it: what was released before the change still arrives.
+        # 4.025 s at 48 Mbit/s, the rest at a fifth of it: what was released before the change still
+        # arrives.
         (
             {"changes": [{"at_s": 5, "forward_mbps": 10}]},
             30_000_000,

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order in which a check takes its samples: the same ones, one after the other and side by side."""
+"""The order in which a check takes its samples: the same ones, one after the other and side by
+side.
+"""
 
 import random
 import threading
@@ -22,7 +24,9 @@ CASES = [BASE.model_copy(update={"id": name}) for name in ("steady", "wild", "re
 
 
 class Kept:
-    """Samples of three cases: five of the steady one, ten of the one that spreads, one of the one that is refused."""
+    """Samples of three cases: five of the steady one, ten of the one that spreads, one of the one
+    that is refused.
+    """
 
     def __init__(self, take: Callable[[Case, int], Sample]) -> None:
         self.samples: dict[str, list[Sample]] = {case.id: [] for case in CASES}
@@ -87,7 +91,9 @@ def test_samples_of_several_cases_are_in_progress_at_once() -> None:
 
 
 def test_a_fault_ends_all_and_keeps_what_is_complete() -> None:
-    """Of the steady case the second sample fails: what is behind it is not kept, and ends when it is stopped."""
+    """Of the steady case the second sample fails: what is behind it is not kept, and ends when it
+    is stopped.
+    """
     stopped, has_third = threading.Event(), threading.Event()
 
     def faulty(case: Case, seed: int) -> Sample:
@@ -107,7 +113,9 @@ def test_a_fault_ends_all_and_keeps_what_is_complete() -> None:
 
 
 def test_a_fault_that_comes_while_others_are_kept_ends_all() -> None:
-    """The first case fails while the second is kept: the third, which waits for its end, is ended at once."""
+    """The first case fails while the second is kept: the third, which waits for its end, is ended
+    at once.
+    """
     stopped, fails, has_failed = threading.Event(), threading.Event(), threading.Event()
 
     def faulty(case: Case, seed: int) -> Sample:

@@ -66,7 +66,9 @@ def test_a_failed_connection_fails_its_case() -> None:
 def test_a_case_without_a_target_fails_if_nothing_arrives(
     statuses: tuple[Status, ...], result: str
 ) -> None:
-    """A first run without a baseline would be green otherwise, and its check a baseline that accepts anything."""
+    """A first run without a baseline would be green otherwise, and its check a baseline that
+    accepts anything.
+    """
     case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(None,))
     samples = [one("a", None if status == "failed" else 1.0, status=status) for status in statuses]
     [found] = verdict.against_targets(small(), [case], {"a": samples})
@@ -266,7 +268,9 @@ def test_what_is_not_slower_is_undecided_where_twice_the_time_would_not_be_detec
 
 
 def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
-    """Eight comparisons, of which one can be judged, have the p-value and the limits of that one alone."""
+    """Eight comparisons, of which one can be judged, have the p-value and the limits of that one
+    alone.
+    """
     names = "abcdefgh"
     now = {name: noisy(name, 10.5, 0.3, 5) for name in names}
     before = {name: noisy(name, 10, 0.3, 6) for name in names}

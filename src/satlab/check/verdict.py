@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts on the samples of a suite: against its targets, and against the samples of an earlier build.
+"""Verdicts on the samples of a suite: against its targets, and against the samples of an earlier
+build.
 
-A target is met when the upper limit of the median's 95 % bootstrap interval does not exceed it. A build is slower than
-its baseline when its median exceeds the baseline's by more than the tolerance, and a one-sided permutation test on rank
-sums (Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1, 1945; the statistic of Mann and
-Whitney) is significant at 5 % over all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test
-Procedure", Scand. J. Statist. 6, 1979).
+A target is met when the upper limit of the median's 95 % bootstrap interval does not exceed it. A
+build is slower than its baseline when its median exceeds the baseline's by more than the tolerance,
+and a one-sided permutation test on rank sums (Wilcoxon, "Individual Comparisons by Ranking
+Methods", Biometrics Bulletin 1, 1945; the statistic of Mann and Whitney) is significant at 5 % over
+all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J.
+Statist. 6, 1979).
 
-Samples out of calibration are not counted. If more than half of the samples of a case are, there is no verdict but "not
-measurable". A test case that passed is counted unless the link was another one than requested: a busy host and late
-packets do not change what the programs did. One that failed there may have failed for lack of time.
+Samples out of calibration are not counted. If more than half of the samples of a case are, there is
+no verdict but "not measurable". A test case that passed is counted unless the link was another one
+than requested: a busy host and late packets do not change what the programs did. One that failed
+there may have failed for lack of time.
 """
 
 import math
@@ -39,8 +42,10 @@ TIMING = (
     "late_packet_ratio.",
     "forward_udp_goodput_bps",
 )
-"""Checks of calibration that judge times and rates, by how their names begin. Not the round-trip time, which is that of
-the link requested; losses of the host can make a program send what its test case looks for."""
+"""Checks of calibration that judge times and rates, by how their names begin. Not the round-trip
+time, which is that of the link requested; losses of the host can make a program send what its test
+case looks for.
+"""
 Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
 ComparisonResult = Literal["slower", "no slower", "undecided", "not measurable"]
 Samples = Mapping[str, Sequence[Sample]]
@@ -49,11 +54,13 @@ Samples = Mapping[str, Sequence[Sample]]
 
 @dataclass(frozen=True)
 class TargetVerdict:
-    """Verdict on a case at one mark. Median and interval in s; infinite where too many samples never reached the mark.
+    """Verdict on a case at one mark.
 
-    `mark_mb` None: a test case as a whole, which has no time limit. `died` has the reasons of failed connections.
-    `off` is the number of samples out of calibration; they are counted only where there are no others, and of a test
-    case that passed (`spoilt_by`).
+    Median and interval in s; infinite where too many samples never reached the mark.
+
+    `mark_mb` None: a test case as a whole, which has no time limit. `died` has the reasons of
+    failed connections. `off` is the number of samples out of calibration; they are counted only
+    where there are no others, and of a test case that passed (`spoilt_by`).
     """
 
     case: str
@@ -93,7 +100,8 @@ def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> li
 def met(found: Iterable[tuple[float | None, float | None, str]]) -> tuple[int, int, str]:
     """Return how many targets were met, of how many, and what they are called.
 
-    `found`: mark, target and result of each verdict. Without targets, test cases (no mark) that are supported count.
+    `found`: mark, target and result of each verdict. Without targets, test cases (no mark) that are
+    supported count.
     """
     every = list(found)
     judged, what = [result for _, target, result in every if target is not None], "targets met"
@@ -139,7 +147,10 @@ def _result(target: float | None, *, is_met: bool) -> Result:
 
 
 def spoilt_by(sample: Sample, *, is_test: bool = False) -> str:
-    """Return the checks of calibration for which a sample does not count; empty if it does. `is_test`: a test case."""
+    """Return the checks of calibration for which a sample does not count; empty if it does.
+
+    `is_test`: a test case.
+    """
     if not is_test or sample.status != "ok":
         return sample.calibration
     return ", ".join(name for name in sample.calibration.split(", ") if not name.startswith(TIMING))
@@ -174,10 +185,11 @@ def sorted_times(samples: Sequence[Sample], index: int) -> list[float]:
 class BaselineComparison:
     """A case at one mark, compared with the baseline.
 
-    `p` is one-sided. `detectable` is the smallest relative slowdown that would be found with probability POWER; None:
-    more than 1, and what is not slower is "undecided". Both are None where the result is "not measurable". `n` and
-    `n_baseline` are counted samples, `off` and `off_baseline` those out of calibration. `grown_s`: by how much the mean
-    seconds per cause of whole transfers grew, whatever the mark; None: one side was not traced.
+    `p` is one-sided. `detectable` is the smallest relative slowdown that would be found with
+    probability POWER; None: more than 1, and what is not slower is "undecided". Both are None where
+    the result is "not measurable". `n` and `n_baseline` are counted samples, `off` and
+    `off_baseline` those out of calibration. `grown_s`: by how much the mean seconds per cause of
+    whole transfers grew, whatever the mark; None: one side was not traced.
     """
 
     case: str
@@ -288,7 +300,10 @@ def _pair(
 
 
 def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
-    """Return by how much the mean seconds per cause of the counted samples grew; None if one side was not traced."""
+    """Return by how much the mean seconds per cause of the counted samples grew;
+
+    None if one side was not traced.
+    """
     sides = [
         [one.spent_s for one in counted_of(samples) if one.spent_s] for samples in (now, before)
     ]
@@ -299,7 +314,8 @@ def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float]
 
 
 def p_slower(now: Sequence[float], before: Sequence[float], source: random.Random) -> float:
-    """Return the probability of a rank sum of `now` this high or higher if both had the same distribution.
+    """Return the probability of a rank sum of `now` this high or higher if both had the same
+    distribution.
 
     Monte Carlo over permutations. The observed one is counted, so the result is never 0.
     """
@@ -315,8 +331,8 @@ def detectable(
 ) -> float | None:
     """Return the smallest relative slowdown that is found with probability POWER; None above 1.
 
-    By resampling the baseline. A normal approximation of the rank sum replaces the permutations: good enough for
-    planning.
+    By resampling the baseline. A normal approximation of the rank sum replaces the permutations:
+    good enough for planning.
     """
     steps = [step / 100 for step in range(1, 101) if step / 100 > tolerance]
     sizes = (n, len(before))
@@ -328,10 +344,11 @@ def detectable(
 def runs_for(
     pilot: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int
 ) -> int:
-    """Return the smallest of `sizes` that finds a slowdown with probability POWER at each mark; the last if none does.
+    """Return the smallest of `sizes` that finds a slowdown with probability POWER at each mark; the
+    last if none does.
 
-    `pilot` has the times of a pilot for each mark; both sides are assumed to have as many samples. A mark that most
-    samples of the pilot never reached is ignored.
+    `pilot` has the times of a pilot for each mark; both sides are assumed to have as many samples.
+    A mark that most samples of the pilot never reached is ignored.
     """
     source = random.Random(SEED)  # noqa: S311 - statistics, not a secret
     reached = [times for times in pilot if math.isfinite(median(times))]

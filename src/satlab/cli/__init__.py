@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line. stdout is data, stderr is log; one printer for errors; statuses are in `errors.ExitStatus`."""
+"""The command line. stdout is data, stderr is log; one printer for errors; statuses are in
+`errors.ExitStatus`.
+"""
 
 from satlab.cli import (  # noqa: F401 - each registers its commands
     bench,

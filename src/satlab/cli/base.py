@@ -78,7 +78,9 @@ Quiet = Annotated[
 def with_options(
     model: type[Options], *names: str
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Replace the parameter of a command that is a `model` by options: all of the model's, or those named."""
+    """Replace the parameter of a command that is a `model` by options: all of the model's, or those
+    named.
+    """
     options = {
         option.name: option for option in options_of(model) if not names or option.name in names
     }
@@ -109,7 +111,10 @@ def with_options(
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    """Return the parameter from which typer makes the option. Its limits are checked by the model, all at once."""
+    """Return the parameter from which typer makes the option.
+
+    Its limits are checked by the model, all at once.
+    """
     metavar = option.help.unit or option.help.metavar
     flags = [option.flag, *([f"-{option.help.short}"] if option.help.short else [])]
     info = typer.Option(
@@ -126,7 +131,9 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 
 def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
-    """Register a command whose return value is the exit status, and whose expected failures become messages."""
+    """Register a command whose return value is the exit status, and whose expected failures become
+    messages.
+    """
 
     def register(function: Callable[..., int]) -> None:
         @functools.wraps(function)
@@ -203,7 +210,8 @@ def named_logs(reason: str, folder: Path) -> list[Path]:
 
 
 def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, csv: bool) -> None:
-    """Print the results of runs on stdout: tables and reports for people, JSON lines or CSV for programs.
+    """Print the results of runs on stdout: tables and reports for people, JSON lines or CSV for
+    programs.
 
     `folders`: of the runs, or their report.
     """

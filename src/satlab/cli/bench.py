@@ -37,7 +37,10 @@ def bench_host(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Find out in a minute how many labs this host bears at once, for campaigns. Status 4: not even one."""
+    """Find out in a minute how many labs this host bears at once, for campaigns.
+
+    Status 4: not even one.
+    """
     from satlab.run import host_bench
 
     needs.ensure("lab")

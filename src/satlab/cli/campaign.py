@@ -155,7 +155,9 @@ def batch_of_campaign(
 
 @command(group=campaign_app, name="attempt", hidden=True)
 def attempt_of_campaign() -> int:
-    """Run one attempt for another host's campaign, which calls this over ssh, with the request on stdin."""
+    """Run one attempt for another host's campaign, which calls this over ssh, with the request on
+    stdin.
+    """
     from satlab.campaign import remote
 
     return remote.serve(sys.stdin.buffer, sys.stdout.buffer, stop_on_signal())
@@ -219,7 +221,9 @@ def report_campaign(
         bool, typer.Option("--json", help="The dataset as JSON lines on stdout.")
     ] = False,
 ) -> int:
-    """Collect what is done as one Parquet dataset, test the effect of the host, and write the report page."""
+    """Collect what is done as one Parquet dataset, test the effect of the host, and write the
+    report page.
+    """
     from satlab.campaign import conclusions, dataset, host_effect, page
     from satlab.campaign import plan as plans
     from satlab.campaign.folder import CampaignFolder

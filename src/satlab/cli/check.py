@@ -238,7 +238,10 @@ def check_suite(
     ] = None,
     quiet: Quiet = False,
 ) -> int:
-    """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
+    """Check QUIC over satellite links against target times or an earlier build.
+
+    Status 1: missed or slower.
+    """
     from satlab.check import check_result, check_run
     from satlab.check.endpoint import lockstep, selection
     from satlab.check.endpoint.selection import External

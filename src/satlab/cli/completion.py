@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab completion`: a script with all commands and options, so that the Tab key starts no program."""
+"""`satlab completion`: a script with all commands and options, so that the Tab key starts no
+program.
+"""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -31,7 +33,10 @@ _satlab() {
 }
 complete -o default -F _satlab satlab ./satlab
 """
-"""`path`: the command so far. Options are offered after a hyphen; else commands and arguments, then files."""
+"""`path`: the command so far.
+
+Options are offered after a hyphen; else commands and arguments, then files.
+"""
 
 
 class Shell(StrEnum):

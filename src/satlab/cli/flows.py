@@ -41,7 +41,10 @@ def flows(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run many flows that share one link, on the virtual or the real clock. Status 1: a flow failed."""
+    """Run many flows that share one link, on the virtual or the real clock.
+
+    Status 1: a flow failed.
+    """
     from satlab.flows import real_clock, satvirtual, tables
 
     needs.ensure("virtual")

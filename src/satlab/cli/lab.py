@@ -77,7 +77,7 @@ def shell(
     return subprocess.run(lab_commands.enter(lab, node, command or []), check=False).returncode
 
 
-# --- a link that runs -----------------------------------------------------------------------------------------------
+# --- a link that runs -----------------------------------------------------------------------------
 
 link_app = typer.Typer(no_args_is_help=True, help="Change or show the link of a lab that is up.")
 app.add_typer(link_app, name="link")

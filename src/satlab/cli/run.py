@@ -145,7 +145,9 @@ def list_shipped(
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
 ) -> int:
-    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites, papers, stacks."""
+    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites,
+    papers, stacks.
+    """
     from satlab.run import shipped
 
     for each in shipped.KINDS if kind is None else (kind,):
@@ -175,7 +177,10 @@ def demo(
     retries: Retries = 1,
     quiet: Quiet = False,
 ) -> int:
-    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. Below two minutes."""
+    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report.
+
+    Below two minutes.
+    """
     from satlab.run import demo as demonstration
     from satlab.run.quiet_host import Patience
 
@@ -215,7 +220,8 @@ def export(
         typer.Option("--series", help="With the samples over time. Default: the summaries alone."),
     ] = False,
 ) -> int:
-    """Write the records of runs as one table, with values, seed, link and versions of each run as columns.
+    """Write the records of runs as one table, with values, seed, link and versions of each run as
+    columns.
 
     NAME.har: the requests of observed page loads (--set observed=N), HAR 1.2.
     """
@@ -290,7 +296,9 @@ def reproduce(
         ),
     ] = False,
 ) -> int:
-    """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the published figures."""
+    """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the
+    published figures.
+    """
     from satlab.papers import engine
     from satlab.run.quiet_host import Patience
 
@@ -347,7 +355,9 @@ def import_page(
         str, typer.Option(help="Of a folder: the document, below it.")
     ] = "index.html",
 ) -> int:
-    """Make a page of web-targets/: objects of the same types, sizes, domains and order; no content is copied."""
+    """Make a page of web-targets/: objects of the same types, sizes, domains and order; no content
+    is copied.
+    """
     from pathlib import PurePosixPath
 
     from satlab.run.page_import import writing
@@ -372,7 +382,9 @@ def import_profile(
         Path | None, typer.Option(help="New folder for the profile; default: its name, here.")
     ] = None,
 ) -> int:
-    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a profile."""
+    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a
+    profile.
+    """
     from satlab.run import profile_import
 
     needs.ensure("link")

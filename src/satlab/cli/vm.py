@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands of the VM lab: `satlab vm ...`. LAB_SIZE, LAB_DRIVER and LAB_BOX choose as they do for Vagrant."""
+"""Commands of the VM lab:
+
+`satlab vm ...`. LAB_SIZE, LAB_DRIVER and LAB_BOX choose as they do for Vagrant.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -113,7 +116,9 @@ def run(
     json_lines: JsonLines = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder, same report."""
+    """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder,
+    same report.
+    """
     from satlab.run.shipped import scenario_file
     from satlab.vm import vm_commands
     from satlab.vm import vm_run as running

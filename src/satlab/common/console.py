@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Progress and messages of a command, on stderr; bars only on a terminal, plain lines elsewhere. Tables on stdout."""
+"""Progress and messages of a command, on stderr; bars only on a terminal, plain lines elsewhere.
+
+Tables on stdout.
+"""
 
 import sys
 import time
@@ -13,7 +16,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, so that text of a file or a server cannot control the terminal."""
+    """Return text without control characters, so that text of a file or a server cannot control the
+    terminal.
+    """
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -22,7 +27,9 @@ FILE_WIDTH = 200
 
 
 def for_tables() -> Console:
-    """Return the console for tables on stdout: as wide as the terminal; in a file or a pipe no cell is cut."""
+    """Return the console for tables on stdout: as wide as the terminal; in a file or a pipe no cell
+    is cut.
+    """
     return Console(width=None if sys.stdout.isatty() else FILE_WIDTH, highlight=False)
 
 

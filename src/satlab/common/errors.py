@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Exit statuses and the errors that carry them. One printer (in `cli`) turns them into `error:` and `hint:` lines."""
+"""Exit statuses and the errors that carry them.
+
+One printer (in `cli`) turns them into `error:` and `hint:` lines.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +49,9 @@ class RunError(SatlabError):
 
 
 class HostError(SatlabError):
-    """The host cannot do what is requested: privileges, kernel features, ports, disk, missing programs."""
+    """The host cannot do what is requested: privileges, kernel features, ports, disk, missing
+    programs.
+    """
 
     status = ExitStatus.HOST
 

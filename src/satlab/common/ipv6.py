@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""IPv6 next to IPv4: each benchmarking address of RFC 2544 has one of RFC 5180 section 8 (2001:2::/48).
+"""IPv6 next to IPv4: each benchmarking address of RFC 2544 has one of RFC 5180 section 8
+(2001:2::/48).
 
-The subnet 198.18.4.0/24 has 2001:2:0:1204::/64: the fourth group is the second and third byte of its address. A host's
-last group is its last byte, so that 198.18.4.2 is 2001:2:0:1204::2.
+The subnet 198.18.4.0/24 has 2001:2:0:1204::/64: the fourth group is the second and third byte of
+its address. A host's last group is its last byte, so that 198.18.4.2 is 2001:2:0:1204::2.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -15,7 +16,8 @@ PREFIX = 64
 """Length of every subnet."""
 _IPV4_PREFIX = 24
 SYSCTLS = {
-    # Addresses are the lab's alone: none from the link or a router, and none that is to be tried first.
+    # Addresses are the lab's alone: none from the link or a router, and none that is to be tried
+    # first.
     "ipv6/conf/default/addr_gen_mode": "1",
     "ipv6/conf/all/addr_gen_mode": "1",
     "ipv6/conf/default/accept_ra": "0",
@@ -45,10 +47,11 @@ def address(of: IPv4Address) -> IPv6Address:
 
 
 def lines(topology: Topology, node: str, routes: tuple[Route, ...], congctl: str) -> list[str]:
-    """Return the lines for `ip -6 -batch` that set up a node whose interfaces are up, emulation networks left out.
+    """Return the lines for `ip -6 -batch` that set up a node whose interfaces are up, emulation
+    networks left out.
 
-    All routes get the congestion control `congctl`; those to own subnets are made here in place of the kernel's, which
-    has none.
+    All routes get the congestion control `congctl`; those to own subnets are made here in place of
+    the kernel's, which has none.
     """
     made = []
     for interface, end in topology.nodes[node].interfaces.items():

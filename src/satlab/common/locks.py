@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lock files (flock(2)): whoever has the descriptor, also by inheritance, holds what was taken with it."""
+"""Lock files (flock(2)): whoever has the descriptor, also by inheritance, holds what was taken with
+it.
+"""
 
 import fcntl
 import os
@@ -24,9 +26,11 @@ def try_lock(descriptor: int) -> bool:
 def hold_removable(file: Path, *, wait: bool) -> int | None:
     """Make and lock a file that its last holder removes, with its folder; return its descriptor.
 
-    None: another holds it, or it was removed between its opening and its lock. `wait`: until it is free.
+    None: another holds it, or it was removed between its opening and its lock. `wait`: until it is
+    free.
     """
-    # The folder may go between its making and the look at it (FileExistsError), or before the file is opened.
+    # The folder may go between its making and the look at it (FileExistsError), or before the file
+    # is opened.
     with suppress(FileNotFoundError, FileExistsError):
         file.parent.mkdir(mode=0o700, exist_ok=True)
         descriptor = open_lock(file)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command's requirements on the host: the launcher installs or builds programs at first use, and sudo makes it root.
+"""A command's requirements on the host: the launcher installs or builds programs at first use, and
+sudo makes it root.
 
-Both only where the launcher `./satlab` started the program; its children and tests use what is installed.
+Both only where the launcher `./satlab` started the program; its children and tests use what is
+installed.
 """
 
 import os
@@ -31,7 +33,9 @@ def started_by_launcher() -> None:
 
 
 def ensure(*groups: Group) -> None:
-    """Install and build what is missing of `groups`; nothing if all is there. Its progress goes to stderr.
+    """Install and build what is missing of `groups`; nothing if all is there.
+
+    Its progress goes to stderr.
 
     Raises:
         SystemExit: the launcher failed and has printed why.
@@ -44,7 +48,8 @@ def ensure(*groups: Group) -> None:
 
 
 def root(why: str) -> None:
-    """Continue as root: nothing if we are, else the same command by sudo, which replaces this process.
+    """Continue as root: nothing if we are, else the same command by sudo, which replaces this
+    process.
 
     Raises:
         HostError: not root, and there is no sudo.

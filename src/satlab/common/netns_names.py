@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names of the embedded lab's namespaces: networks `satlab-<lab id>.<node>`, and the user namespace they belong to."""
+"""Names of the embedded lab's namespaces: networks `satlab-<lab id>.<node>`, and the user namespace
+they belong to.
+"""
 
 from pathlib import Path
 
@@ -9,7 +11,10 @@ PREFIX = "satlab-"
 
 
 def name(lab_id: str, node: str) -> str:
-    """Return the name of a node's namespace. The dot separates lab and node: neither part may contain one."""
+    """Return the name of a node's namespace.
+
+    The dot separates lab and node: neither part may contain one.
+    """
     return f"{PREFIX}{lab_id}.{node}"
 
 

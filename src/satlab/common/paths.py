@@ -24,7 +24,8 @@ SATPERF = PROGRAMS / "satperf"
 SATFEC = PROGRAMS / "satfec"
 SATPEP = PROGRAMS / "satpep"
 PICOQUIC = ROOT / ".satlab" / "picoquic" / "picoquicdemo"
-"""Built by the launcher (docs/decisions/0016-picoquic.md) from the archive that PICOQUIC_PIN names."""
+"""Built by the launcher (docs/decisions/0016-picoquic.md) from the archive that PICOQUIC_PIN names.
+"""
 PICOQUIC_PIN = ROOT / "requirements-picoquic.lock"
 PYTHONPATH = f"{ROOT / 'src'}:{ROOT}"
 """Where a new Python process finds the product."""
@@ -33,5 +34,7 @@ STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def state_folder() -> Path:
-    """Return the folder of what this user's satlab keeps between calls (XDG base directory specification)."""
+    """Return the folder of what this user's satlab keeps between calls (XDG base directory
+    specification).
+    """
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "satlab"

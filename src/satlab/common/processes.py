@@ -24,7 +24,10 @@ LOG_TAIL_BYTES = 4096
 
 
 class TrackedProcess(BaseModel):
-    """A process and its log; `start_ticks` (/proc/PID/stat) distinguishes it from a later one of the same number."""
+    """A process and its log;
+
+    `start_ticks` (/proc/PID/stat) distinguishes it from a later one of the same number.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     pid: int
@@ -36,7 +39,10 @@ class TrackedProcess(BaseModel):
         return start_ticks(self.pid) == self.start_ticks
 
     def exit_code(self) -> int | None:
-        """Return how it ended, -N for signal N; None while it runs, and where this program is not its parent."""
+        """Return how it ended, -N for signal N;
+
+        None while it runs, and where this program is not its parent.
+        """
         with contextlib.suppress(ChildProcessError):
             # WNOWAIT leaves it to be reaped.
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -45,7 +51,10 @@ class TrackedProcess(BaseModel):
         return None
 
     def is_reaped(self) -> bool:
-        """Reap it if it is a child of this program. Its last thread may end a moment after its first."""
+        """Reap it if it is a child of this program.
+
+        Its last thread may end a moment after its first.
+        """
         try:
             return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
         except ChildProcessError:
@@ -61,7 +70,9 @@ class TrackedProcess(BaseModel):
 
 @dataclass(frozen=True)
 class ProcfsProcess:
-    """A process as /proc shows it; `start_ticks` (since boot) distinguishes it from a later one of the same number.
+    """A process as /proc shows it;
+
+    `start_ticks` (since boot) distinguishes it from a later one of the same number.
 
     `own_ticks`: its CPU time; `cpu_ticks`: with that of the children that it waited for.
     """
@@ -96,7 +107,8 @@ def read_process(pid: int) -> ProcfsProcess | None:
 
 def parse_process(stat: str) -> ProcfsProcess:
     """Return the process of a /proc/PID/stat."""
-    # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
+    # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers
+    # them from 3.
     before, _, after = stat.rpartition(")")
     pid, _, name = before.partition(" (")
     fields = after.split()
@@ -114,7 +126,10 @@ def parse_process(stat: str) -> ProcfsProcess:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
+    """Return when a process started, in clock ticks after boot;
+
+    None when there is none, or only a zombie.
+    """
     process = read_process(pid)
     return None if process is None or process.dead else process.start_ticks
 
@@ -165,7 +180,9 @@ def reap(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: flo
 
 
 def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal through pidfds to those that still belong once held: by then a number may be another process's."""
+    """Send a signal through pidfds to those that still belong once held: by then a number may be
+    another process's.
+    """
     with contextlib.ExitStack() as held:
         handles = {}
         for pid in pids:

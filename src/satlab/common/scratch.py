@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Temporary folders that jobs and programs under test write below: root's own, removed whatever they hold."""
+"""Temporary folders that jobs and programs under test write below: root's own, removed whatever
+they hold.
+"""
 
 import fcntl
 import logging
@@ -19,7 +21,9 @@ _LOG = logging.getLogger("satlab.scratch")
 
 
 def remove(path: Path, within_s: float = REMOVE_S) -> None:
-    """Remove a file, or a folder and all in it, however deep. Links are not followed, other file systems not entered.
+    """Remove a file, or a folder and all in it, however deep.
+
+    Links are not followed, other file systems not entered.
 
     Raises:
         HostError: something is left after `within_s`, or cannot be removed.
@@ -53,7 +57,10 @@ def try_remove(path: Path) -> None:
 
 @contextmanager
 def folder(purpose: str, mode: int = 0o700) -> Iterator[Path]:
-    """Make a temporary folder of root's own for as long as the block lasts. A lock shows `sweep` that it is in use."""
+    """Make a temporary folder of root's own for as long as the block lasts.
+
+    A lock shows `sweep` that it is in use.
+    """
     path, lock = _locked(purpose)
     try:
         path.chmod(mode)
@@ -76,7 +83,10 @@ def _locked(purpose: str) -> tuple[Path, int]:
 
 
 def sweep() -> list[Path]:
-    """Remove temporary folders whose programs were killed; return them. Those of other users stay."""
+    """Remove temporary folders whose programs were killed; return them.
+
+    Those of other users stay.
+    """
     left = []
     for path in sorted(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*")):
         with suppress(OSError):  # it goes just now, is a link, or is locked by who uses it

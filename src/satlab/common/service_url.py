@@ -6,7 +6,10 @@ from urllib.parse import unquote, urlsplit
 
 
 class WebUrl(NamedTuple):
-    """What `http[s]://[user:password@]host[:port][path]` says; `path` as it stands, user and password unquoted."""
+    """What `http[s]://[user:password@]host[:port][path]` says;
+
+    `path` as it stands, user and password unquoted.
+    """
 
     host: str
     port: int

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics of reproductions and checks: medians with censored samples, bootstrap intervals, verdicts.
+"""Statistics of reproductions and checks: medians with censored samples, bootstrap intervals,
+verdicts.
 
-Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist.
-7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). Draws are seeded: equal samples
-have equal intervals. Those of means of few runs are Student's (Biometrika 6, 1908), of two of them with Welch's degrees
-of freedom (Biometrika 34, 1947).
+Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another Look at the
+Jackknife", Ann. Statist. 7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
+section 13.3). Draws are seeded: equal samples have equal intervals. Those of means of few runs are
+Student's (Biometrika 6, 1908), of two of them with Welch's degrees of freedom (Biometrika 34,
+1947).
 """
 
 import math
@@ -35,7 +37,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Samples:
-    """Values of equal runs. Censored samples are larger than all values; failed ones are not counted."""
+    """Values of equal runs.
+
+    Censored samples are larger than all values; failed ones are not counted.
+    """
 
     values: tuple[float, ...] = ()
     censored: int = 0
@@ -71,7 +76,10 @@ STUDENT = (
 
 
 def student(freedom: float) -> float:
-    """Return this quantile, between two entries of the table by the inverse of the degrees; `freedom` is at least 1."""
+    """Return this quantile, between two entries of the table by the inverse of the degrees;
+
+    `freedom` is at least 1.
+    """
     above = next(index for index, (degrees, _) in enumerate(STUDENT) if freedom <= degrees)
     if above == 0:
         return STUDENT[0][1]
@@ -83,8 +91,8 @@ def student(freedom: float) -> float:
 def around(value: float, parts: Sequence[tuple[float, int]]) -> Interval | None:
     """Return the interval around a value that is a sum of independent means.
 
-    `parts`: of each mean the variance that it adds, and its number of samples. Those of one sample have none and are
-    left out; without others there is no interval.
+    `parts`: of each mean the variance that it adds, and its number of samples. Those of one sample
+    have none and are left out; without others there is no interval.
     """
     known = [(variance, runs) for variance, runs in parts if runs > 1]
     whole = sum(variance for variance, _ in known)
@@ -96,7 +104,10 @@ def around(value: float, parts: Sequence[tuple[float, int]]) -> Interval | None:
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Return the median; infinite if half of the samples or more are censored. Raises ValueError without samples."""
+    """Return the median; infinite if half of the samples or more are censored.
+
+    Raises ValueError without samples.
+    """
     if not ordered:
         raise ValueError("no samples: no median")
     return plain_median(ordered)
@@ -141,11 +152,13 @@ def mean_ratio(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def kruskal_wallis(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return H, corrected for ties, of independent groups, and the share of permutations with no smaller H: p.
+    """Return H, corrected for ties, of independent groups, and the share of permutations with no
+    smaller H: p.
 
-    Kruskal and Wallis, "Use of Ranks in One-Criterion Variance Analysis", JASA 47, 1952, equations 1.1 and 1.2. The
-    permutations are seeded; with them p is also right for groups of few values, for which chi-squared is not. p is at
-    least 1 / (RESAMPLES + 1). Raises ValueError for fewer than two groups or an empty one.
+    Kruskal and Wallis, "Use of Ranks in One-Criterion Variance Analysis", JASA 47, 1952, equations
+    1.1 and 1.2. The permutations are seeded; with them p is also right for groups of few values,
+    for which chi-squared is not. p is at least 1 / (RESAMPLES + 1). Raises ValueError for fewer
+    than two groups or an empty one.
     """
     if len(groups) < 2 or not all(groups):
         raise ValueError("Kruskal-Wallis needs two groups with values")
@@ -192,7 +205,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def is_below(difference: Interval, runs: int, reference: float = 0.0) -> Verdict:
-    """Return the verdict on "the difference is below the reference"; `runs` is the smaller number of runs."""
+    """Return the verdict on "the difference is below the reference";
+
+    `runs` is the smaller number of runs.
+    """
     if runs == 0:
         return "not measured"
     if runs < MIN_RUNS or difference.low <= reference <= difference.high:

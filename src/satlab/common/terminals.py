@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Further terminals of a lab: each an ST with a LAN and a client of its own, next to those of `lab.yml`.
+"""Further terminals of a lab: each an ST with a LAN and a client of its own, next to those of
+`lab.yml`.
 
-Terminal 1 is that of `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and `client-N`, joined by a LAN. Its
-addresses follow from N, and are benchmarking addresses (RFC 2544). `lab.yml` may name further terminals: the VM lab has
-a machine for each of their nodes, and the embedded lab has as many.
+Terminal 1 is that of `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and `client-N`,
+joined by a LAN. Its addresses follow from N, and are benchmarking addresses (RFC 2544). `lab.yml`
+may name further terminals: the VM lab has a machine for each of their nodes, and the embedded lab
+has as many.
 """
 
 import itertools
@@ -32,7 +34,9 @@ MOST = 64
 FIRST_LAN = IPv4Network("198.18.64.0/24")
 """LANs of further terminals: that of terminal N is the Nth subnet after this one."""
 FIRST_SPOT, FIRST_GW_LAN = (IPv4Network(f"198.18.{third}.0/24") for third in (160, 192))
-"""Satellite networks of further spots, and the networks behind their gateways: as those LANs, by the spot's number."""
+"""Satellite networks of further spots, and the networks behind their gateways: as those LANs, by
+the spot's number.
+"""
 LAN, SAT = "lan0", "sat0"
 """Interfaces of a further terminal; its client has the first one."""
 _ST = re.compile(r"st-([1-9][0-9]?)")
@@ -60,7 +64,9 @@ class Terminal:
 
 @dataclass(frozen=True)
 class ProfileTerminal:
-    """A further terminal of a profile: its id, and that of its gateway where the ST has another (None: the ST's)."""
+    """A further terminal of a profile: its id, and that of its gateway where the ST has another
+    (None: the ST's).
+    """
 
     id: int
     gateway: int | None = None
@@ -68,7 +74,9 @@ class ProfileTerminal:
 
 @dataclass(frozen=True)
 class Spot:
-    """A further spot: its number, gateway, satellite network, and the network between gateway and the servers' side."""
+    """A further spot: its number, gateway, satellite network, and the network between gateway and
+    the servers' side.
+    """
 
     number: int
     gateway: str
@@ -86,7 +94,9 @@ def _nth(first: IPv4Network, number: int) -> IPv4Network:
 
 
 def gateways(found: Iterable[ProfileTerminal]) -> tuple[int, ...]:
-    """Return the ids of further gateways, in the order of their first terminals: that of spot 2 first."""
+    """Return the ids of further gateways, in the order of their first terminals: that of spot 2
+    first.
+    """
     return tuple(dict.fromkeys(one.gateway for one in found if one.gateway is not None))
 
 
@@ -124,9 +134,9 @@ def entities(topology: Topology) -> dict[str, str]:
 def with_terminals(topology: Topology, count: int, spots: Sequence[int] = ()) -> Topology:
     """Return a topology with `count` terminals in all, 1 to `MOST`; its further nodes come last.
 
-    `spots` are the numbers of the further terminals' spots, one after the other from 2 on as they first occur; none:
-    all are in the first. A further spot is a satellite network with a gateway of its own, which has a network to the
-    node behind the first gateway.
+    `spots` are the numbers of the further terminals' spots, one after the other from 2 on as they
+    first occur; none: all are in the first. A further spot is a satellite network with a gateway of
+    its own, which has a network to the node behind the first gateway.
 
     Raises:
         ConfigError: the count is out of its limits, or lab.yml uses what a further terminal needs.
@@ -227,11 +237,12 @@ def _with_spot(topology: Topology, spot: Spot) -> Topology:
 def named(path: Path = LAB_FILE, size: Size = Size.SMALL) -> Topology:
     """Read a topology of a size with the further terminals that it names.
 
-    Each has the nodes, LAN and addresses that `with_terminals` makes; its ST may have an interface on an emulation
-    network, too.
+    Each has the nodes, LAN and addresses that `with_terminals` makes; its ST may have an interface
+    on an emulation network, too.
 
     Raises:
-        ConfigError: the file is not usable, or a further terminal is another than this; every fault.
+        ConfigError: the file is not usable, or a further terminal is another than this; every
+            fault.
     """
     whole = load(path, whole=True, size=size)
     numbers = {int(match[1]) for name in whole.nodes if (match := FURTHER.fullmatch(name))}

@@ -23,8 +23,8 @@ from satlab.common.statistics import (
 def exact_median_interval(n: int) -> tuple[int, int]:
     """Ranks of the bootstrap interval of the median of n (odd) different samples.
 
-    A resample's median is at most the k-th smallest value when at least half of its n draws, each of which is so with
-    probability k/n, are: a binomial tail (Efron 1979, section 3).
+    A resample's median is at most the k-th smallest value when at least half of its n draws, each
+    of which is so with probability k/n, are: a binomial tail (Efron 1979, section 3).
     """
     half = (n + 1) // 2
 
@@ -110,7 +110,10 @@ def test_the_worst_pair_decides() -> None:
 
 
 def test_kruskal_wallis_of_its_paper() -> None:
-    """Table 1.1 of Kruskal and Wallis (1952): bottle caps of three machines; H = 5.656, its exact p is 0.049."""
+    """Table 1.1 of Kruskal and Wallis (1952): bottle caps of three machines;
+
+    H = 5.656, its exact p is 0.049.
+    """
     caps = ((340, 345, 330, 342, 338), (339, 333, 344), (347, 343, 349, 355))
     h, p = kruskal_wallis(caps)
     assert round(h, 3) == 5.656

@@ -49,7 +49,8 @@ def test_packets_to_a_client_go_over_its_own_terminal() -> None:
     at_gateway = {str(route.destination): (str(route.via), route.interface) for route in plan["gw"]}
     assert at_gateway["198.18.66.0/24"] == ("198.18.63.3", "sat0")
     assert at_gateway["198.18.1.0/24"] == ("198.18.63.2", "sat0")
-    # From LAN to LAN in a star: the satellite network is that of the gateway, whose kernel sends the packet back.
+    # From LAN to LAN in a star: the satellite network is that of the gateway, whose kernel sends
+    # the packet back.
     assert {str(route.via) for route in plan["client-2"]} == {"198.18.66.1"}
     assert {str(route.destination) for route in plan["server"]} >= {
         "198.18.66.0/24",

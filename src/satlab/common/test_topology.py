@@ -244,7 +244,8 @@ def test_a_dumbbell_has_a_second_client_and_server() -> None:
     assert set(dumbbell.nodes) - set(small.nodes) == {"client2", "server2"}
     assert (dumbbell.node_of(Role.CLIENT), dumbbell.node_of(Role.SERVER)) == ("client", "server")
     assert set(small.nodes["proxy-st"].interfaces) == {"lan0", "lan1"}
-    # Both ends reach each other over the satellite, and without a dumbbell nobody has a route there.
+    # Both ends reach each other over the satellite, and without a dumbbell nobody has a route
+    # there.
     ways = {
         node: {str(one.destination): str(one.via) for one in found}
         for node, found in routes(dumbbell).items()

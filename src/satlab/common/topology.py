@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The topology of `vagrant/lab.yml`: nodes, networks, addresses, and the routes that follow from them.
+"""The topology of `vagrant/lab.yml`: nodes, networks, addresses, and the routes that follow from
+them.
 
-`load` reads the file and reports every fault at once; `routes` is a pure function. Namespaces (`netns`) and the
-roles of the VM lab are rendered from the same values.
+`load` reads the file and reports every fault at once; `routes` is a pure function. Namespaces
+(`netns`) and the roles of the VM lab are rendered from the same values.
 """
 
 import itertools
@@ -85,9 +86,11 @@ class Role(StrEnum):
 
 
 class Size(StrEnum):
-    """The size of a lab: link and endpoints; with OpenBACH's controller and collector; with a second client and server.
+    """The size of a lab: link and endpoints; with OpenBACH's controller and collector; with a
+    second client and server.
 
-    An embedded lab has no controller. Flows whose file names a second node have one of size `dumbbell` (`flows`).
+    An embedded lab has no controller. Flows whose file names a second node have one of size
+    `dumbbell` (`flows`).
     """
 
     SMALL = "small"
@@ -100,9 +103,12 @@ SECOND = {"client2": Role.CLIENT, "server2": Role.SERVER}
 
 
 class Network(_Model):
-    """A subnet. `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, internet networks alone.
+    """A subnet.
 
-    `size`: the lab that it is in; those of size small are in all. A node is in the labs that its networks are in.
+    `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, internet networks alone.
+
+    `size`: the lab that it is in; those of size small are in all. A node is in the labs that its
+    networks are in.
     """
 
     model_config = ConfigDict(
@@ -154,14 +160,18 @@ class Service(StrEnum):
 
 
 class Box(_Model):
-    """The disk image that machines start from, as Vagrant names it; one that is not built here has a pinned version."""
+    """The disk image that machines start from, as Vagrant names it; one that is not built here has
+    a pinned version.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$")
     version: str = Field(pattern=r"^[0-9][0-9A-Za-z.]*$")
 
 
 class Machine(_Model):
-    """One machine of the VM lab: its address on the control network, memory in MiB, and the smallest lab it is in."""
+    """One machine of the VM lab: its address on the control network, memory in MiB, and the
+    smallest lab it is in.
+    """
 
     address: Address
     memory_mib: int = Field(default=512, ge=256, le=1048576)
@@ -171,7 +181,10 @@ class Machine(_Model):
 
 
 class Machines(_Model):
-    """The VM lab. `control` carries ssh, Ansible and statistics, not measured traffic; its first host runs satlab."""
+    """The VM lab.
+
+    `control` carries ssh, Ansible and statistics, not measured traffic; its first host runs satlab.
+    """
 
     control: Subnet
     box: Box
@@ -179,7 +192,9 @@ class Machines(_Model):
 
 
 class Topology(_Model):
-    """The whole of `lab.yml`; nodes are in the order of the path. `machines` matter to the VM lab alone.
+    """The whole of `lab.yml`; nodes are in the order of the path.
+
+    `machines` matter to the VM lab alone.
 
     `ipv6`: the embedded lab's nodes have addresses of IPv6, too (`common/ipv6.py`).
     """
@@ -207,7 +222,9 @@ class Topology(_Model):
         return [end for end in _ends(self) if end.network == network]
 
     def of_size(self, size: Size) -> "Topology":
-        """Return this topology without networks of other sizes, interfaces on them, and nodes that then have none."""
+        """Return this topology without networks of other sizes, interfaces on them, and nodes that
+        then have none.
+        """
         networks = {
             name: network
             for name, network in self.networks.items()
@@ -246,14 +263,16 @@ class InterfaceEnd:
 
 @dataclass(frozen=True)
 class Route:
-    """Where a node sends packets for `destination`: out of `interface`, to the neighbour's address `via`."""
+    """Where a node sends packets for `destination`: out of `interface`, to the neighbour's address
+    `via`.
+    """
 
     destination: IPv4Network
     via: IPv4Address
     interface: str
 
 
-# --- routes ---------------------------------------------------------------------------------------------------------
+# --- routes ---------------------------------------------------------------------------------------
 
 
 def _ends(topology: Topology) -> Iterator[InterfaceEnd]:
@@ -281,9 +300,11 @@ class _Index:
 def _hops(
     topology: Topology, source: str, index: _Index
 ) -> dict[str, tuple[InterfaceEnd, InterfaceEnd] | None]:
-    """Return the first hop (own interface, neighbour's) to each node that `source` reaches, nearest node first.
+    """Return the first hop (own interface, neighbour's) to each node that `source` reaches, nearest
+    node first.
 
-    Breadth first over the networks that carry user traffic; ties go to the earlier node of the file.
+    Breadth first over the networks that carry user traffic; ties go to the earlier node of the
+    file.
     """
     first: dict[str, tuple[InterfaceEnd, InterfaceEnd] | None] = {source: None}
     queue = deque([source])
@@ -300,10 +321,11 @@ def _hops(
 
 
 def routes(topology: Topology) -> dict[str, tuple[Route, ...]]:
-    """Return each node's routes to the subnets it is not attached to, by fewest hops, emulation networks left out.
+    """Return each node's routes to the subnets it is not attached to, by fewest hops, emulation
+    networks left out.
 
-    Deterministic: the same file results in the same routes, in the order of its networks. No default routes: the lab is
-    closed.
+    Deterministic: the same file results in the same routes, in the order of its networks. No
+    default routes: the lab is closed.
     """
     index = _Index.of(topology)
     return {node: tuple(_routes_of(topology, node, index)) for node in topology.nodes}
@@ -323,13 +345,14 @@ def _routes_of(topology: Topology, node: str, index: _Index) -> Iterator[Route]:
             yield Route(network.subnet, other.address, own.interface)
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 Path_ = tuple[Hashable, ...]
 
 
 def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL) -> Topology:
-    """Read and check a topology of a size: of one terminal, or with the further ones that the file names (`whole`).
+    """Read and check a topology of a size: of one terminal, or with the further ones that the file
+    names (`whole`).
 
     Raises:
         ConfigError: with every fault found; the place of each is `file:line: element`.
@@ -373,7 +396,10 @@ def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
 
 
 def _keys(node: Any, where: Path_, seen: set[int]) -> Iterator[tuple[Path_, int]]:
-    """Yield each key and its line. A YAML alias is followed once, so that nested aliases cannot multiply."""
+    """Yield each key and its line.
+
+    A YAML alias is followed once, so that nested aliases cannot multiply.
+    """
     if not isinstance(node, yaml.MappingNode) or id(node) in seen:
         return
     seen.add(id(node))
@@ -392,14 +418,17 @@ def _dotted(where: Path_) -> str:
     return ".".join(str(part) for part in where) or "file"
 
 
-# --- checks ---------------------------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
 
 Found = tuple[Path_, str, str]
 """Element, reason, remedy."""
 
 
 def _check(data: Any) -> tuple[Topology | None, list[Found]]:
-    """Check shape, then the references between elements. Elements of wrong shape are left out of the second part."""
+    """Check shape, then the references between elements.
+
+    Elements of wrong shape are left out of the second part.
+    """
     try:
         topology = Topology.model_validate(data)
         found = [
@@ -479,7 +508,9 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
 
 
 def _machine_faults(topology: Topology) -> Iterator[Found]:
-    """Check the machines of the VM lab: one per node, each with an address of its own on a network of its own."""
+    """Check the machines of the VM lab: one per node, each with an address of its own on a network
+    of its own.
+    """
     machines = topology.machines
     if machines is None:
         return
@@ -526,7 +557,9 @@ def _is_host(address: IPv4Address, subnet: IPv4Network) -> bool:
 
 
 def _completeness(topology: Topology) -> list[Found]:
-    """Check that the path is complete: the roles, two interfaces per wire, and the order client, ST, GW, server."""
+    """Check that the path is complete: the roles, two interfaces per wire, and the order client,
+    ST, GW, server.
+    """
     small, dumbbell = (topology.of_size(size) for size in (Size.SMALL, Size.DUMBBELL))
     missing = [*_counts(small)]
     missing += _second_faults(dumbbell) if dumbbell.networks != small.networks else []
@@ -564,7 +597,9 @@ def _wires(topology: Topology) -> Iterator[Found]:
 
 
 def _second_faults(topology: Topology) -> Iterator[Found]:
-    """Check that a lab of size dumbbell has the second client and server, and no other node in addition."""
+    """Check that a lab of size dumbbell has the second client and server, and no other node in
+    addition.
+    """
     small = topology.of_size(Size.SMALL).nodes
     for name, role in SECOND.items():
         if topology.nodes.get(name) is None or name in small:
@@ -594,7 +629,9 @@ def _second_faults(topology: Topology) -> Iterator[Found]:
 
 
 def _order(topology: Topology, client: str, server: str) -> Iterator[Found]:
-    """Check the way from client to server: over the satellite from ST to GW, then over the internet."""
+    """Check the way from client to server: over the satellite from ST to GW, then over the
+    internet.
+    """
     path = _path(topology, client, server)
     expected = [
         (Role.ST, NetworkKind.SATELLITE, Role.GW),
@@ -621,7 +658,9 @@ def _order(topology: Topology, client: str, server: str) -> Iterator[Found]:
 
 
 def _path(topology: Topology, source: str, target: str) -> list[tuple[InterfaceEnd, InterfaceEnd]]:
-    """Return the hops from `source` to `target` as (own interface, neighbour's); empty when there is no way."""
+    """Return the hops from `source` to `target` as (own interface, neighbour's); empty when there
+    is no way.
+    """
     path: list[tuple[InterfaceEnd, InterfaceEnd]] = []
     index = _Index.of(topology)
     while source != target:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""YAML by libyaml where PyYAML has it: a tenth of the CPU time of the parser in Python. Every command reads YAML.
+"""YAML by libyaml where PyYAML has it: a tenth of the CPU time of the parser in Python.
 
-What libyaml refuses, the parser in Python reads again: faults and their places are the same on every host.
+Every command reads YAML.
+
+What libyaml refuses, the parser in Python reads again: faults and their places are the same on
+every host.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,8 +21,8 @@ DEEPEST = 100
 
 
 def _suits(text: str | bytes, *, with_aliases: bool) -> bool:
-    """Return whether libyaml may have a document. Deep nesting takes it a time that grows with the square of the depth;
-    the parser in Python refuses that at once.
+    """Return whether libyaml may have a document. Deep nesting takes it a time that grows with the
+    square of the depth; the parser in Python refuses that at once.
     """
     depth = 0
     for event in yaml.parse(text, Loader=FastLoader):
@@ -43,7 +46,10 @@ def load(text: str | bytes) -> Any:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Return the nodes of a document, each with its place in the text. Errors are those of `yaml.compose`."""
+    """Return the nodes of a document, each with its place in the text.
+
+    Errors are those of `yaml.compose`.
+    """
     try:
         return yaml.compose(text, Loader=FastLoader)
     except yaml.YAMLError:
@@ -77,7 +83,8 @@ class _StrictLoader(_UniqueKeys, yaml.SafeLoader):
 
 
 def load_strict(text: str) -> object:
-    """Return a document without keys that stand twice and without aliases (which can grow without bound).
+    """Return a document without keys that stand twice and without aliases (which can grow without
+    bound).
 
     Raises:
         yaml.YAMLError: it has one of them, or is not YAML.

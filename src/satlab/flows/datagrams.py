@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cross traffic: datagrams at a constant rate. A program of its own, for any Python: `send ADDRESS PORT BYTES MBPS`,
-`receive ADDRESS PORT`. What was sent and what arrived is counted from packets, so it prints nothing.
+"""Cross traffic: datagrams at a constant rate. A program of its own, for any Python: `send ADDRESS
+PORT BYTES MBPS`, `receive ADDRESS PORT`. What was sent and what arrived is counted from packets, so
+it prints nothing.
 """
 
 import socket
@@ -17,7 +18,10 @@ def due(elapsed_s: float, ip_bytes: int, mbps: float) -> int:
 
 
 def send(address: str, port: int, size: int, mbps: float) -> None:
-    """Send until the end of the process; a late datagram is made up for. `mbps` is of IP packets."""
+    """Send until the end of the process; a late datagram is made up for.
+
+    `mbps` is of IP packets.
+    """
     payload = bytes(size)
     sent = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""HyStart of the kernel's CUBIC, which has one setting for the whole host (RFC 9406 describes the idea)."""
+"""HyStart of the kernel's CUBIC, which has one setting for the whole host (RFC 9406 describes the
+idea).
+"""
 
 import contextlib
 import os
@@ -20,7 +22,9 @@ _RESTORE = 'cat >/dev/null; printf "%s\\n" "$1" >"$2"'
 
 @dataclass
 class _Held:
-    """The setting that blocks of this process share, how many do, and what restores it after the last one."""
+    """The setting that blocks of this process share, how many do, and what restores it after the
+    last one.
+    """
 
     is_on: bool = False
     blocks: int = 0
@@ -33,12 +37,15 @@ _GUARD = threading.Lock()
 
 @contextlib.contextmanager
 def setting(is_on: bool | None) -> Iterator[None]:
-    """Switch HyStart on or off during the block; None leaves it as it is. New connections of the whole host have it.
+    """Switch HyStart on or off during the block;
+
+    None leaves it as it is. New connections of the whole host have it.
 
     Blocks of one process that ask for the same may overlap.
 
     Raises:
-        HostError: another process has set it, or a block of this one that asks for the other, or this host cannot.
+        HostError: another process has set it, or a block of this one that asks for the other, or
+            this host cannot.
     """
     if is_on is None:
         yield
@@ -59,8 +66,8 @@ def setting(is_on: bool | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(is_on: bool) -> Iterator[None]:
-    """Set it. A child restores what was there when the block ends, or this process does, also by SIGKILL, and holds a
-    lock until then: one process of a host at a time.
+    """Set it. A child restores what was there when the block ends, or this process does, also by
+    SIGKILL, and holds a lock until then: one process of a host at a time.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -73,7 +80,8 @@ def _held(is_on: bool) -> Iterator[None]:
             raise HostError(
                 f"{error.filename or LOCK}: {error.strerror}", hint="modprobe tcp_cubic"
             ) from error
-        # A session of its own: a signal to our group must not end it before it has restored the setting.
+        # A session of its own: a signal to our group must not end it before it has restored the
+        # setting.
         argv = ["sh", "-c", _RESTORE, "sh", before, str(PARAMETER)]
         keeper = subprocess.Popen(
             argv, stdin=subprocess.PIPE, pass_fds=(lock,), start_new_session=True

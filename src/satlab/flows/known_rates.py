@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What links of earlier labs of a campaign carried: an equal link need not be saturated before each run.
+"""What links of earlier labs of a campaign carried: an equal link need not be saturated before each
+run.
 
-The forward rate of a lab takes longer to measure than all the rest of its calibration. A wire is computed, not tuned:
-labs of equal wires differ by the host alone, which each run's own checks judge. So the rate is measured for the first
-lab of a wire, again after half an hour, and for the next lab after a run out of calibration.
+The forward rate of a lab takes longer to measure than all the rest of its calibration. A wire is
+computed, not tuned: labs of equal wires differ by the host alone, which each run's own checks
+judge. So the rate is measured for the first lab of a wire, again after half an hour, and for the
+next lab after a run out of calibration.
 """
 
 import time
@@ -27,7 +29,10 @@ class KnownRates:
         self._probes[wire] = (self._clock(), probe)
 
     def find(self, wire: str) -> tuple[float, Probe] | None:
-        """Return the age of an equal wire's probe, s, and the probe; None without one that is recent."""
+        """Return the age of an equal wire's probe, s, and the probe;
+
+        None without one that is recent.
+        """
         began_s, probe = self._probes.get(wire, (0.0, None))
         age_s = self._clock() - began_s
         return None if probe is None or age_s > MAX_AGE_S else (age_s, probe)

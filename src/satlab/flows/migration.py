@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A client that takes another address while its flow runs (RFC 9000, section 9): on the real clock.
 
-A client has two own addresses, both at its first interface, and takes the one after the other. satperf binds a socket
-to the address that it is started with. ngtcp2 asks the kernel for the address of its route: before its moment, packets
-of this program's user follow a route of their own, whose address is the second one (ip-rule(8), `uidrange`).
+A client has two own addresses, both at its first interface, and takes the one after the other.
+satperf binds a socket to the address that it is started with. ngtcp2 asks the kernel for the
+address of its route: before its moment, packets of this program's user follow a route of their own,
+whose address is the second one (ip-rule(8), `uidrange`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,9 @@ _BIT = 128
 
 
 def other(address: str) -> str:
-    """Return the second address of a client, as under the virtual clock: the host's number with another highest bit."""
+    """Return the second address of a client, as under the virtual clock: the host's number with
+    another highest bit.
+    """
     return str(IPv4Address(int(IPv4Address(address)) ^ _BIT))
 
 
@@ -39,7 +42,8 @@ def taken(address: str, index: int) -> str:
 
 
 def prepare(lab: Lab, node: str, servers: Iterable[str]) -> None:
-    """Make the second address of a client's node, and the table with the routes to `servers` that have it.
+    """Make the second address of a client's node, and the table with the routes to `servers` that
+    have it.
 
     Raises HostError where another node has the address, or the kernel refuses.
     """
@@ -64,10 +68,11 @@ def prepare(lab: Lab, node: str, servers: Iterable[str]) -> None:
 
 
 def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
-    """Lead what a user sends from a node over the route with the second address, where it asks for one.
+    """Lead what a user sends from a node over the route with the second address, where it asks for
+    one.
 
-    The kernel takes a user's number from inside the lab's user namespace alone, so `ip` runs in a sandbox; its output
-    goes to `log`. Raises HostError where it refuses.
+    The kernel takes a user's number from inside the lab's user namespace alone, so `ip` runs in a
+    sandbox; its output goes to `log`. Raises HostError where it refuses.
     """
     words = ("rule", "add", "uidrange", f"{uid}-{uid}", "lookup", str(TABLE))
     place = lab.place(node)
@@ -96,8 +101,8 @@ def arrivals(
 ) -> list[float | None]:
     """Return when packets from the address that each migration takes first arrived; None: never.
 
-    `runs` are times at which packets from another address than that before began to arrive. A client that probes a new
-    path sends from both addresses for a while (RFC 9000, section 9.1).
+    `runs` are times at which packets from another address than that before began to arrive. A
+    client that probes a new path sends from both addresses for a while (RFC 9000, section 9.1).
     """
 
     def first(index: int, at_s: float) -> float | None:

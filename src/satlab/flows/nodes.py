@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The nodes of a lab between which flows run on the real clock.
 
-client1 and server1 are the client and the server of every lab. client2 and server2 are nodes of a lab of size dumbbell,
-which flows have whose file names one of them. In a tunnel (`fec`) all flows share one node a side.
+client1 and server1 are the client and the server of every lab. client2 and server2 are nodes of a
+lab of size dumbbell, which flows have whose file names one of them. In a tunnel (`fec`) all flows
+share one node a side.
 """
 
 from collections.abc import Iterable, Mapping

@@ -14,7 +14,9 @@ STEP_S = 0.01
 
 @dataclass
 class Passed:
-    """What passed an interface in one direction: payload above UDP or TCP in bytes, times in Unix time, s."""
+    """What passed an interface in one direction: payload above UDP or TCP in bytes, times in Unix
+    time, s.
+    """
 
     packets: int = 0
     payload_bytes: int = 0
@@ -39,7 +41,8 @@ class Passed:
 
 @dataclass
 class AtInterface:
-    """Of a flow at one side's interface: what its server's side sent, and what its client's side sent.
+    """Of a flow at one side's interface: what its server's side sent, and what its client's side
+    sent.
 
     `clients`: since when packets of the client's side have had which source address, Unix time, s.
     """

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of zeros that ngtcp2 and picoquic send, all of it in the page cache before the flows begin.
+"""The file of zeros that ngtcp2 and picoquic send, all of it in the page cache before the flows
+begin.
 
-The kernel reads a mapped file ahead: where `read_ahead_kb` is 8192, it clears 8 MiB at a page fault, 20 ms in which a
-kernel without preemption (`CONFIG_PREEMPT_NONE`) runs nothing else on that core, satlink neither.
+The kernel reads a mapped file ahead: where `read_ahead_kb` is 8192, it clears 8 MiB at a page
+fault, 20 ms in which a kernel without preemption (`CONFIG_PREEMPT_NONE`) runs nothing else on that
+core, satlink neither.
 """
 
 import os
@@ -15,7 +17,9 @@ MOST_BYTES = 2 << 30
 
 
 def make_payload(file: Path, size: int) -> None:
-    """Make a sparse file of `size` bytes that all users may read, and have it in memory, which can be reclaimed."""
+    """Make a sparse file of `size` bytes that all users may read, and have it in memory, which can
+    be reclaimed.
+    """
     with file.open("xb") as made:
         made.truncate(size)
     file.chmod(0o644)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The programs of both ends of a flow on the real clock: commands, and the files that they may read."""
+"""The programs of both ends of a flow on the real clock: commands, and the files that they may
+read.
+"""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -25,16 +27,22 @@ DATAGRAM_BYTES = 1200
 _PICOQUIC_CONTROLS = {"reno": "newreno", "cubic": "cubic", "bbr": "bbr1", "bbr3": "bbr"}
 """Its own names of them."""
 UDP_HEADER_BYTES, TCP_HEADER_BYTES = 8, 20
-"""RFC 768; RFC 9293, without options, which a segment of the maximum size has to make room for (RFC 6691)."""
+"""RFC 768;
+
+RFC 9293, without options, which a segment of the maximum size has to make room for (RFC 6691).
+"""
 Side = Literal["server", "client"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a flow runs. `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
+    """Where a flow runs.
 
-    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 and picoquic send.
-    `send_bytes`: what satperf may keep for retransmission. `handshake_s`: what a handshake takes.
+    `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
+
+    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 and
+    picoquic send. `send_bytes`: what satperf may keep for retransmission. `handshake_s`: what a
+    handshake takes.
     """
 
     index: int
@@ -122,7 +130,7 @@ def client(place: Place) -> EndpointProgram:
     return _PROGRAMS[place.flow["stack"]][1](place)
 
 
-# --- satperf --------------------------------------------------------------------------------------------------------
+# --- satperf --------------------------------------------------------------------------------------
 
 
 def _satperf_words(place: Place, side: Side) -> list[str]:
@@ -181,7 +189,7 @@ def _satperf_client(place: Place) -> EndpointProgram:
     return EndpointProgram(tuple(argv), read_only(paths.SATPERF, place.ca))
 
 
-# --- ngtcp2 ---------------------------------------------------------------------------------------------------------
+# --- ngtcp2 ---------------------------------------------------------------------------------------
 
 
 def _ngtcp2_words(place: Place, side: Side) -> list[str]:
@@ -222,7 +230,7 @@ def _ngtcp2_client(place: Place) -> EndpointProgram:
     return EndpointProgram(tuple(argv), read_only(place.payload.parent))
 
 
-# --- picoquic -------------------------------------------------------------------------------------------------------
+# --- picoquic -------------------------------------------------------------------------------------
 
 
 def _picoquic_words(place: Place, side: Side) -> list[str]:
@@ -254,7 +262,7 @@ def _picoquic_client(place: Place) -> EndpointProgram:
     return EndpointProgram(tuple(argv), read_only(paths.PICOQUIC, place.ca))
 
 
-# --- TCP of the kernel ----------------------------------------------------------------------------------------------
+# --- TCP of the kernel ----------------------------------------------------------------------------
 
 
 def _iperf3() -> str:
@@ -289,7 +297,7 @@ def _tcp_client(place: Place) -> EndpointProgram:
     return EndpointProgram(tuple(argv), capabilities=("net_admin",))
 
 
-# --- datagrams ------------------------------------------------------------------------------------------------------
+# --- datagrams ------------------------------------------------------------------------------------
 
 
 def _datagrams(place: Place, side: Side) -> EndpointProgram:

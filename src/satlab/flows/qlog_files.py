@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The qlog files of flows, read in processes of their own with a low priority.
 
-They are read when a run is over, while other labs measure. In this process the readers of several labs would take
-turns, and the labs' programs would wait for a core as long as a reader has one.
+They are read when a run is over, while other labs measure. In this process the readers of several
+labs would take turns, and the labs' programs would wait for a core as long as a reader has one.
 """
 
 import os
@@ -25,7 +25,10 @@ NICENESS = 10
 UNLIMITED_BYTES = 1 << 62
 
 QlogReader = Callable[[Place, str], QlogTransfer]
-"""Returns what the file of a flow's side has. Raises QlogError: there is none, or it cannot be used."""
+"""Returns what the file of a flow's side has.
+
+Raises QlogError: there is none, or it cannot be used.
+"""
 
 
 def read(place: Place, side: str) -> QlogTransfer:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Flows on the real clock: one lab, two programs for each flow, and the same outcome as under the virtual clock.
+"""Flows on the real clock: one lab, two programs for each flow, and the same outcome as under the
+virtual clock.
 
-Each program is in a sandbox, in the node of its flow's end (`nodes`), and each flow has a port of its own. Packets of
-all flows are captured at the interfaces of these nodes.
+Each program is in a sandbox, in the node of its flow's end (`nodes`), and each flow has a port of
+its own. Packets of all flows are captured at the interfaces of these nodes.
 """
 
 import contextlib
@@ -75,7 +76,9 @@ EARLY_S = 0.2
 IN_FLIGHT_S = 0.3
 """For packets that are on their way, beyond a round trip."""
 SPARE = 1.5
-"""The file that ngtcp2 and picoquic send is this much larger than what the link can carry meanwhile."""
+"""The file that ngtcp2 and picoquic send is this much larger than what the link can carry
+meanwhile.
+"""
 MEMORY_BYTES = 2 << 30
 """Of a program, beyond the file that it may map."""
 STACKS_BY_THEMSELVES = ("quinn", "quiche", "noq")
@@ -84,14 +87,19 @@ STACKS_BY_THEMSELVES = ("quinn", "quiche", "noq")
 
 @dataclass(frozen=True)
 class RealRun:
-    """A run on the real clock: its outcome (schemas/virtual-flows-outcome.schema.json), and its exit status."""
+    """A run on the real clock: its outcome (schemas/virtual-flows-outcome.schema.json), and its
+    exit status.
+    """
 
     outcome: Mapping[str, Any]
     status: ExitStatus
 
 
 def prepare(file: Path, folder: Path) -> dict[str, Any]:
-    """Check the flows of a file, and that this host can run them; changes nothing. Raises ConfigError, HostError."""
+    """Check the flows of a file, and that this host can run them; changes nothing.
+
+    Raises ConfigError, HostError.
+    """
     request = satvirtual.checked(file)
     programs.check(request)
     link_request(request, file.parent, folder / "link.jsonl")
@@ -105,7 +113,9 @@ def run(
     stop: threading.Event,
     rates: KnownRates | None = None,
 ) -> RealRun:
-    """Run the flows of a file in a lab of their own; files go to `folder`. A wire of `rates` is not saturated again.
+    """Run the flows of a file in a lab of their own; files go to `folder`.
+
+    A wire of `rates` is not saturated again.
 
     Raises:
         ConfigError: the file is invalid.
@@ -269,7 +279,9 @@ class FlowRunner:
         )
 
     def waits(self) -> list[CalibrationCheck]:
-        """Judge how long programs could run and had no core: of each side the one that waited longest."""
+        """Judge how long programs could run and had no core: of each side the one that waited
+        longest.
+        """
         worst: dict[str, float] = {}
         tunnel = self._tunnel.processes if self._tunnel else {}
         for processes in (*(flow.processes for flow in self._flows), tunnel):
@@ -352,7 +364,9 @@ class FlowRunner:
         return uid
 
     def _start(self, lab: Lab, flow: _Running, side: str) -> None:
-        """Start the program of a side in a sandbox, the second one held; a host that cannot fails the flow."""
+        """Start the program of a side in a sandbox, the second one held; a host that cannot fails
+        the flow.
+        """
         place = flow.course.place
         first = programs.first_side(place) == side
         program: EndpointProgram = programs.server(place) if first else programs.client(place)
@@ -511,7 +525,9 @@ def _report_of(flow: _Running) -> ExitReport | None:
 
 
 def _ports(protocol: str) -> set[int]:
-    """Return the ports bound in the namespace that this thread is in (proc_net(5)); of TCP those listened on."""
+    """Return the ports bound in the namespace that this thread is in (proc_net(5)); of TCP those
+    listened on.
+    """
     found = set()
     for table in (protocol, f"{protocol}6"):
         with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satvirtual flows`: it checks a file of flows, simulates it, and makes figures of what was measured of it."""
+"""`satvirtual flows`: it checks a file of flows, simulates it, and makes figures of what was
+measured of it.
+"""
 
 import json
 import subprocess
@@ -16,18 +18,27 @@ DEADLINE_S = 900.0
 
 
 def simulated(file: Path) -> str:
-    """Return the outcome of the flows of a file under the virtual clock, as text. Raises ConfigError, HostError."""
+    """Return the outcome of the flows of a file under the virtual clock, as text.
+
+    Raises ConfigError, HostError.
+    """
     return ask([str(file)])
 
 
 def checked(file: Path) -> dict[str, Any]:
-    """Return the flows of a file, defaults filled in, for the real clock. Raises ConfigError, HostError."""
+    """Return the flows of a file, defaults filled in, for the real clock.
+
+    Raises ConfigError, HostError.
+    """
     request: dict[str, Any] = json.loads(ask([str(file), "--clock", "real"]))
     return request
 
 
 def figures(file: Path, measured: Path) -> str:
-    """Return the outcome of what was measured on the real clock, as text. Raises ConfigError, HostError."""
+    """Return the outcome of what was measured on the real clock, as text.
+
+    Raises ConfigError, HostError.
+    """
     return ask([str(file), "--clock", "real", "--measured", str(measured)])
 
 
@@ -41,7 +52,8 @@ def ask(words: Sequence[str]) -> str:
     argv = [str(paths.SATVIRTUAL), "flows", *words]
     hint = "build it: ./satlab --install virtual"
     try:
-        # Ctrl-C is for the caller, who lets it end: without a session of its own it would die and count as a fault.
+        # Ctrl-C is for the caller, who lets it end: without a session of its own it would die and
+        # count as a fault.
         done = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,

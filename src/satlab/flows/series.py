@@ -17,7 +17,9 @@ class Total:
     values: list[float] = field(default_factory=list)
 
     def add(self, t_s: float, value: float) -> None:
-        """Note the total at a time, which is not before the last one; a total that falls counts as it was."""
+        """Note the total at a time, which is not before the last one; a total that falls counts as
+        it was.
+        """
         last = self.values[-1] if self.values else 0.0
         self.times.append(max(t_s, self.times[-1]) if self.times else t_s)
         self.values.append(max(value, last))
@@ -67,8 +69,9 @@ class Level:
 class Seen:
     """What was seen of a flow; times in s since the run's time 0, amounts in bytes, RTT in ms.
 
-    `payload` is what arrived of the application's data, `received` the UDP or TCP payload at the receiver. `moved_s`:
-    when packets from each further address of the client arrived. `unread`: why `payload` could not be read.
+    `payload` is what arrived of the application's data, `received` the UDP or TCP payload at the
+    receiver. `moved_s`: when packets from each further address of the client arrived. `unread`: why
+    `payload` could not be read.
     """
 
     library: str = ""
@@ -107,7 +110,9 @@ class Seen:
         }
 
     def document(self, flow: Mapping[str, Any], duration_s: float, bin_s: float) -> dict[str, Any]:
-        """Return the flow as `satvirtual flows --measured` takes it: a bin is there while the flow is to run."""
+        """Return the flow as `satvirtual flows --measured` takes it: a bin is there while the flow
+        is to run.
+        """
         ended_s = duration_s if self.ended_s is None else self.ended_s
         count = int(duration_s / bin_s + 1e-9)
         ends = [(index + 1) * bin_s for index in range(count)]

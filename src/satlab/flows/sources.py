@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was measured of a flow, by stack: satperf's lines, qlog of ngtcp2 and picoquic, `ss` of TCP, and all packets.
+"""What was measured of a flow, by stack: satperf's lines, qlog of ngtcp2 and picoquic, `ss` of TCP,
+and all packets.
 
 Nothing a program writes is trusted: files have limits, and links are not followed.
 """
@@ -25,7 +26,8 @@ from satlab.flows.tcp_states import TcpState
 class Course:
     """How the programs of a flow ran: times in s since time 0, None for what never happened.
 
-    `gone`: side and report of the program that ended first, before the flow's end. `refused`: why it never began.
+    `gone`: side and report of the program that ended first, before the flow's end. `refused`: why
+    it never began.
     """
 
     place: Place
@@ -113,7 +115,7 @@ def _shifted(total: Total, zero_unix_s: float) -> Total:
     return Total([at - zero_unix_s for at in total.times], list(total.values))
 
 
-# --- satperf --------------------------------------------------------------------------------------------------------
+# --- satperf --------------------------------------------------------------------------------------
 
 
 def _satperf(seen: Seen, course: Course, measured: Measured) -> None:
@@ -180,7 +182,7 @@ def _sent(seen: Seen, intervals: list[dict[str, Any]], later_s: float) -> None:
         seen.lost.add(at_s, lost)
 
 
-# --- qlog -----------------------------------------------------------------------------------------------------------
+# --- qlog -----------------------------------------------------------------------------------------
 
 
 def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
@@ -210,7 +212,9 @@ def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
 
 
 def _picoquic_archive() -> str:
-    """Return name and version of the archive that picoquic is built from: it does not write a version of its own."""
+    """Return name and version of the archive that picoquic is built from: it does not write a
+    version of its own.
+    """
     lines = paths.PICOQUIC_PIN.read_text().splitlines()
     return next(line.split()[0] for line in lines if line.startswith("aiopquic==")).replace(
         "==", " "
@@ -218,7 +222,9 @@ def _picoquic_archive() -> str:
 
 
 def _later_s(transfer: QlogTransfer, place: Place, side: str, measured: Measured) -> float | None:
-    """Return what to add to the times of a qlog file: the client's first packet is in it and at the interface."""
+    """Return what to add to the times of a qlog file: the client's first packet is in it and at the
+    interface.
+    """
     seen_unix_s = measured.interfaces[side][place.port].from_client.first_unix_s
     in_file_s = transfer.first_received_s if side == "server" else transfer.first_sent_s
     return (
@@ -238,7 +244,7 @@ def _states(seen: Seen, transfer: QlogTransfer, later_s: float) -> None:
     seen.sent_packets = transfer.sent_packets
 
 
-# --- TCP and datagrams ----------------------------------------------------------------------------------------------
+# --- TCP and datagrams ----------------------------------------------------------------------------
 
 
 def _tcp(seen: Seen, course: Course, measured: Measured) -> None:

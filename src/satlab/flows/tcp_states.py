@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP of the kernel over time: `ss` in the namespaces of both ends, every bin, for all connections at once."""
+"""TCP of the kernel over time:
+
+`ss` in the namespaces of both ends, every bin, for all connections at once.
+"""
 
 import re
 import subprocess
@@ -12,12 +15,17 @@ from satlab.lab.lab import Lab
 
 DEADLINE_S = 2.0
 _PAIR = re.compile(r"(\w+):(\S+)")
-"""A field of `ss --info`; of rtt the first of two values is the smoothed round-trip time, ms (ss(8))."""
+"""A field of `ss --info`; of rtt the first of two values is the smoothed round-trip time, ms
+(ss(8)).
+"""
 
 
 @dataclass(frozen=True)
 class TcpState:
-    """A connection at `t_unix_s`; `port` is the server's, `peer` the client's. Amounts since its start."""
+    """A connection at `t_unix_s`;
+
+    `port` is the server's, `peer` the client's. Amounts since its start.
+    """
 
     t_unix_s: float
     port: int
@@ -39,7 +47,9 @@ class TcpState:
 
 
 def parse(text: str, t_unix_s: float, side: str) -> Iterator[TcpState]:
-    """Yield the connections in the output of `ss -tinHO` on a side; what is not a connection is left out."""
+    """Yield the connections in the output of `ss -tinHO` on a side; what is not a connection is
+    left out.
+    """
     for line in text.splitlines():
         words = line.split(None, 5)
         if len(words) < 6:
@@ -94,7 +104,9 @@ class TcpStates:
 def of_flow(
     states: Mapping[str, list[TcpState]], port: int, receiver: str
 ) -> dict[str, list[TcpState]]:
-    """Return the samples of a flow's data connection, by side: of all to its port the one with the most bytes."""
+    """Return the samples of a flow's data connection, by side: of all to its port the one with the
+    most bytes.
+    """
     of_port = {side: [one for one in found if one.port == port] for side, found in states.items()}
     received: dict[int, float] = {}
     for one in of_port[receiver]:

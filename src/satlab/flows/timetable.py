@@ -10,16 +10,21 @@ from satlab.run.calibrate import CalibrationCheck, check
 
 Verb = Literal["start", "lead", "end", "kill"]
 GRACE_S = 3.0
-"""From a flow's end until a program that ends by itself is stopped: it has the other end's report by then."""
+"""From a flow's end until a program that ends by itself is stopped: it has the other end's report
+by then.
+"""
 LATE_START_S = 2.0
-"""From a flow's start to its client's first packet: on two idle cores 0.1 s, of the last of 64 flows 0.4 s."""
+"""From a flow's start to its client's first packet: on two idle cores 0.1 s, of the last of 64
+flows 0.4 s.
+"""
 
 
 @dataclass(frozen=True, order=True)
 class Action:
     """What is to be done with the programs of a flow at a time, s.
 
-    `lead`: over the route with the client's second address (`migration`). `end`: where it does not end by itself.
+    `lead`: over the route with the client's second address (`migration`). `end`: where it does not
+    end by itself.
     """
 
     at_s: float

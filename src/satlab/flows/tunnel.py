@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tunnel of a file of flows in a lab: satfec at both ends, and routes that lead all flows into it.
+"""The tunnel of a file of flows in a lab: satfec at both ends, and routes that lead all flows into
+it.
 
-Without the tunnel the other end is unreachable, so nothing passes unprotected. The lab ends with all routes.
+Without the tunnel the other end is unreachable, so nothing passes unprotected. The lab ends with
+all routes.
 """
 
 import contextlib
@@ -24,7 +26,9 @@ DEVICE = "fec0"
 """Of both ends: what the flows send and receive passes it."""
 PORT = 5800
 MARK = TABLE = 1448
-"""The tunnel's own datagrams have the mark; all else to the other end follows the table, which leads to the device."""
+"""The tunnel's own datagrams have the mark; all else to the other end follows the table, which
+leads to the device.
+"""
 READY_S = 20.0
 MOST_S = 12_000.0
 """Of a tunnel's life: the longest flows, and what is around them."""
@@ -33,7 +37,10 @@ PEER_TIMEOUT_S = 30
 
 @dataclass
 class Tunnel:
-    """Both ends of a tunnel. `addresses` and `nodes` by side; `options` are the field `fec` of a checked file."""
+    """Both ends of a tunnel.
+
+    `addresses` and `nodes` by side; `options` are the field `fec` of a checked file.
+    """
 
     lab: Lab
     options: Mapping[str, Any]
@@ -44,7 +51,10 @@ class Tunnel:
 
     @contextlib.contextmanager
     def up(self) -> Iterator[None]:
-        """Have the tunnel during the block. Raises HostError where an end does not start or does not hear the other."""
+        """Have the tunnel during the block.
+
+        Raises HostError where an end does not start or does not hear the other.
+        """
         try:
             for side, node in self.nodes.items():
                 other = self.addresses[_other(side)]

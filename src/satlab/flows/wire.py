@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The link of a file of flows in a lab: a satellite link as it is, or a plain wire.
 
-A wire is the satellite segment of a lab, which plain lines of the wire's rates take over once the lab is up. They are
-those of the virtual clock: the same code sends their packets.
+A wire is the satellite segment of a lab, which plain lines of the wire's rates take over once the
+lab is up. They are those of the virtual clock: the same code sends their packets.
 """
 
 import contextlib
@@ -92,7 +92,9 @@ class Wire:
         ]
 
     def steps(self) -> tuple[TimelineStep, ...]:
-        """Return what changes from time 0 on; losses begin then, so that the lab is calibrated without."""
+        """Return what changes from time 0 on; losses begin then, so that the lab is calibrated
+        without.
+        """
         losses = [
             (0.0, {"direction": name, "loss": self.fields[name].get("loss")}) for name in DIRECTIONS
         ]
@@ -148,7 +150,9 @@ def _half(fields: Mapping[str, Any], rtt_ms: float) -> Half:
 
 
 def _queue(queue: Mapping[str, Any], rate_mbps: float, rtt_ms: float) -> dict[str, Any]:
-    """Return a queue with its limit in bytes where that is in bandwidth-delay products: of this wire, not the lab's."""
+    """Return a queue with its limit in bytes where that is in bandwidth-delay products: of this
+    wire, not the lab's.
+    """
     if "bdp" not in queue:
         return dict(queue)
     limit = max(1, round(queue["bdp"] * round(rate_mbps * 1e3 * rtt_ms / 8)))
@@ -156,7 +160,10 @@ def _queue(queue: Mapping[str, Any], rate_mbps: float, rtt_ms: float) -> dict[st
 
 
 def _after(half: Half, fields: Mapping[str, Any], step: Mapping[str, Any], rtt_ms: float) -> Half:
-    """Return a direction after a step. A limit in bandwidth-delay products is new with a queue or a handover alone."""
+    """Return a direction after a step.
+
+    A limit in bandwidth-delay products is new with a queue or a handover alone.
+    """
     rate_mbps, delay_ms = step.get("rate_mbps", half.rate_mbps), step.get("delay_ms", half.delay_ms)
     if "queue" not in step and "waiting" not in step:
         return replace(half, rate_mbps=rate_mbps, delay_ms=delay_ms)
@@ -194,7 +201,9 @@ def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:
 
 
 def plain_profile(folder: Path) -> Path:
-    """Make the profile of a lab whose link becomes a wire: one without adaptive coding, which a line has not."""
+    """Make the profile of a lab whose link becomes a wire: one without adaptive coding, which a
+    line has not.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(paths.PROFILES / "leo", folder)
     case_link.edit(folder / "topology.xml", ("<wave_form>3-12<", "<wave_form>8<"))
@@ -204,7 +213,8 @@ def plain_profile(folder: Path) -> Path:
 def link_request(
     request: Mapping[str, Any], folder: Path, metrics: Path, profile: Path = paths.PROFILES / "leo"
 ) -> LinkRequest:
-    """Return what a lab is to be asked for the flows of a file in `folder`; a wire takes `profile` over.
+    """Return what a lab is to be asked for the flows of a file in `folder`; a wire takes `profile`
+    over.
 
     Raises ConfigError.
     """
@@ -296,9 +306,11 @@ def queue_samples(
     length_s: float,
     header_bytes: Mapping[Name, int] | None = None,
 ) -> list[list[dict[str, float]]]:
-    """Return both queues every 50 ms up to `length_s`, from samples of the link with their times `t_s`.
+    """Return both queues every 50 ms up to `length_s`, from samples of the link with their times
+    `t_s`.
 
-    `rates` are those of each direction, bit/s, from when on; they count `header_bytes` of each packet beyond IP.
+    `rates` are those of each direction, bit/s, from when on; they count `header_bytes` of each
+    packet beyond IP.
     """
     count = round(length_s * 1000 / METRICS_INTERVAL_MS)
     found: list[list[dict[str, float]]] = []
@@ -339,9 +351,11 @@ def totals(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def most_in_flight(request: Mapping[str, Any]) -> int:
-    """Return what a sender of satperf may keep for retransmission, bytes: as much as under the virtual clock.
+    """Return what a sender of satperf may keep for retransmission, bytes: as much as under the
+    virtual clock.
 
-    That is four times what can be on the way or in the queue at any time, of four flows and more each once.
+    That is four times what can be on the way or in the queue at any time, of four flows and more
+    each once.
     """
     largest, least = 96 << 20, 1 << 20
     times = max(1, 4 // len(request["flows"]))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Lines for `ip -batch`: what the namespaces of further terminals need. Pure; `netns` runs them.
 
-A lab of many terminals has hundreds of addresses and routes: one process per namespace makes them all.
+A lab of many terminals has hundreds of addresses and routes: one process per namespace makes them
+all.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +12,20 @@ from satlab.common.terminals import LAN, SAT, Terminal, further
 from satlab.common.topology import Route, Topology
 
 TUN_QUEUE_PACKETS = 10000
-"""Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that drops."""
+"""Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that
+drops.
+"""
 VETH_INDEX = 100
-"""Interfaces of a veth pair with the same index are taken for plain devices by the kernel's link watch, which
-then turns them on up to a second late. The other ends get the kernel's low numbers. This is the first such index."""
+"""Interfaces of a veth pair with the same index are taken for plain devices by the kernel's link
+watch, which then turns them on up to a second late. The other ends get the kernel's low numbers.
+This is the first such index.
+"""
 
 
 def nodes(topology: Topology) -> tuple[str, ...]:
-    """Return the nodes that are made by lines, STs first: their wires reach into the clients' namespaces."""
+    """Return the nodes that are made by lines, STs first: their wires reach into the clients'
+    namespaces.
+    """
     terminals = further(topology)
     return (*(terminal.st for terminal in terminals), *(terminal.client for terminal in terminals))
 
@@ -33,7 +40,8 @@ def lines(
 ) -> list[str]:
     """Return the lines for one of `nodes`, whose routes all get the congestion control `congctl`.
 
-    Names come from the topology and the lab's id, which have been checked: letters, digits, hyphens and dots.
+    Names come from the topology and the lab's id, which have been checked: letters, digits, hyphens
+    and dots.
     """
     devices = ["link set dev lo up"]
     terminal = next((one for one in further(topology) if one.st == node), None)

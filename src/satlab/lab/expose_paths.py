@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`expose_paths.py PATH... -- COMMAND...`: run a command that sees, of folders closed to others, the given paths alone.
+"""`expose_paths.py PATH... -- COMMAND...`: run a command that sees, of folders closed to others,
+the given paths alone.
 
-A clone below a home folder of mode 0700, an interpreter below /root, a run folder below a private scratch folder: who
-has dropped root cannot enter them, and need not see the rest of them. In a mount namespace of its own, each closed
-folder on the way to a path is covered by an empty one in which the path shows up again. A program of its own, and of
-the standard library alone, so that it starts fast; needs root. The command replaces it.
+A clone below a home folder of mode 0700, an interpreter below /root, a run folder below a private
+scratch folder: who has dropped root cannot enter them, and need not see the rest of them. In a
+mount namespace of its own, each closed folder on the way to a path is covered by an empty one in
+which the path shows up again. A program of its own, and of the standard library alone, so that it
+starts fast; needs root. The command replaces it.
 """
 
 import ctypes
@@ -70,7 +72,9 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Cover, then become the command; a failure ends with status 3 and a line that a job's log shows."""
+    """Cover, then become the command; a failure ends with status 3 and a line that a job's log
+    shows.
+    """
     os.umask(0o022)
     cut = sys.argv.index("--")
     try:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The operator's file of privileges: what jobs that are not shipped may do, `{JOB: [CAPABILITY, ...]}` in YAML."""
+"""The operator's file of privileges: what jobs that are not shipped may do, `{JOB: [CAPABILITY,
+...]}` in YAML.
+"""
 
 import os
 import stat

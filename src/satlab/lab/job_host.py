@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a certificate authority."""
+"""What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a
+certificate authority.
+"""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,19 +33,25 @@ JOB_LIMITS = Limits(
     grace_s=2.0,
     descendants_grace_s=1.0,
 )
-"""The grace times are those of OpenBACH's agent. A browser has 200 threads; a capture may have 1 GB."""
+"""The grace times are those of OpenBACH's agent.
+
+A browser has 200 threads; a capture may have 1 GB.
+"""
 
 
 BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
-"""Jobs that judge their browser's waits themselves: a sample of its 200 threads takes CPU time from it."""
+"""Jobs that judge their browser's waits themselves: a sample of its 200 threads takes CPU time from
+it.
+"""
 
 
 class LabHost:
     """Runs jobs inside a lab's namespaces, each in a sandbox of its own.
 
-    `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made from. `entities`: who
-    plays them, entity to node; None: every node plays itself. `jobs`: folders of further jobs, `granted`: what the
-    operator lets these do, `layers`: what these see in addition, by job.
+    `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made
+    from. `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: folders
+    of further jobs, `granted`: what the operator lets these do, `layers`: what these see in
+    addition, by job.
     """
 
     def __init__(
@@ -87,7 +95,8 @@ class LabHost:
         return entity if self._entities is None else self._entities[entity]
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Return the argv prefix that runs a job's command on an entity's node with the privileges granted to it.
+        """Return the argv prefix that runs a job's command on an entity's node with the privileges
+        granted to it.
 
         Raises:
             HostError: the host cannot grant them.
@@ -112,7 +121,9 @@ class LabHost:
         return layers.argv(argv) if layers else argv
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
-        """Return what a job that has ended used; `argv` begins with what `enter_argv` returned for it.
+        """Return what a job that has ended used;
+
+        `argv` begins with what `enter_argv` returned for it.
 
         None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
         """
@@ -124,7 +135,9 @@ class LabHost:
         )
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
-        """Return what a job that makes tunnels has more: the TUN device, and a folder for wireguard-go's sockets."""
+        """Return what a job that makes tunnels has more: the TUN device, and a folder for
+        wireguard-go's sockets.
+        """
         if job not in privileges.TUNNELS:
             return []
         folder = self._sockets / number
@@ -136,7 +149,9 @@ class LabHost:
         ]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""
+        """Return the places of pages, certificates, our programs and the control socket, the home,
+        and the agent.
+        """
         control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
         return {
             "SATLAB_WWW": str(self._www),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages for one job: fetched by apt from the host's own sources, and unpacked, never installed.
+"""Debian packages for one job: fetched by apt from the host's own sources, and unpacked, never
+installed.
 
-`apt-get` names what is missing on the host, and checks signatures and hashes of what it fetches. `dpkg-deb` unpacks
-it in a sandbox: no script of a package runs, nothing of the host changes.
+`apt-get` names what is missing on the host, and checks signatures and hashes of what it fetches.
+`dpkg-deb` unpacks it in a sandbox: no script of a package runs, nothing of the host changes.
 """
 
 import os
@@ -60,7 +61,10 @@ class Apt:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run apt-get; the caller looks at its status. Raises HostError: it is missing, or hangs."""
+        """Run apt-get; the caller looks at its status.
+
+        Raises HostError: it is missing, or hangs.
+        """
         variables = {"PATH": paths.STANDARD_PATH, "LC_ALL": "C", **self.environment}
         try:
             return subprocess.run(
@@ -81,9 +85,11 @@ class Apt:
             raise HostError(f"apt-get {words[0]} did not end within {APT_S:g} s", _HINT) from error
 
     def missing(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the packages, with those that they depend on, that the host lacks: name to version.
+        """Return the packages, with those that they depend on, that the host lacks: name to
+        version.
 
-        Raises HostError: a name is unknown, or they cannot be installed together with what the host has.
+        Raises HostError: a name is unknown, or they cannot be installed together with what the host
+        has.
         """
         for name in names:
             if not NAME.fullmatch(name):
@@ -149,7 +155,9 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
 
 @contextmanager
 def _writable_for_apt(folder: Path) -> Iterator[None]:
-    """Let apt's own user write, so that apt fetches without root's rights; without that user it does so as root."""
+    """Let apt's own user write, so that apt fetches without root's rights; without that user it
+    does so as root.
+    """
     try:
         user = pwd.getpwnam("_apt").pw_uid
     except KeyError:

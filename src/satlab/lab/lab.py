@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The embedded lab as a whole: up, status, down.
 
-A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, and a folder `/run/satlab/<lab id>/`:
+A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, and a folder
+`/run/satlab/<lab id>/`:
 
-- `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
+- `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`:
+  its link
 - `control.sock`: satlink's control socket
-- `satlink.out`: its stdout; `satlink.log`: its stderr, unless the request names another folder for logs
-- `link.jsonl`, before it `link.jsonl.1`: link metrics, at most METRICS_MAX_BYTES, unless the request names another file
-- `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder; `opensand/`: its infrastructure
-  files, and next to the logs' folder its own logs and probes
+- `satlink.out`: its stdout; `satlink.log`: its stderr, unless the request names another folder for
+  logs
+- `link.jsonl`, before it `link.jsonl.1`: link metrics, at most METRICS_MAX_BYTES, unless the
+  request names another file
+- `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder; `opensand/`:
+  its infrastructure files, and next to the logs' folder its own logs and probes
 
-With OpenSAND as emulator its processes run in the namespaces of SAT, GW and the terminals, a further terminal in a node
-of its own, and satlink serves the terrestrial segment alone.
+With OpenSAND as emulator its processes run in the namespaces of SAT, GW and the terminals, a
+further terminal in a node of its own, and satlink serves the terrestrial segment alone.
 
-Nothing else is trusted when a lab is taken down: its processes are found by the namespace they are in, its
-namespaces by their names. So `down` works whatever was killed, and whatever is left of the folder.
+Nothing else is trusted when a lab is taken down: its processes are found by the namespace they are
+in, its namespaces by their names. So `down` works whatever was killed, and whatever is left of the
+folder.
 """
 
 import contextlib
@@ -60,7 +65,9 @@ RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
 """For satlink to serve its TUNs, and the links to have carrier."""
 OPENSAND_READY_DEADLINE_S = 20.0
-"""For the first echo over OpenSAND: 0.4 to 3.5 s where all is well; a logon that fails is tried again after 5 s."""
+"""For the first echo over OpenSAND: 0.4 to 3.5 s where all is well; a logon that fails is tried
+again after 5 s.
+"""
 OPENSAND_INITIALIZED_DEADLINE_S = 5.0
 """For SAT and GW to log it: 10 to 40 ms on an idle host."""
 END_DEADLINE_S = 1.0
@@ -89,7 +96,10 @@ class _State(BaseModel):
 
 @dataclass(frozen=True)
 class LabStatus:
-    """How a lab is. `phase` is `up`, `broken` (see `reason`) or `absent`; times in seconds since the epoch."""
+    """How a lab is.
+
+    `phase` is `up`, `broken` (see `reason`) or `absent`; times in seconds since the epoch.
+    """
 
     lab_id: str
     phase: Literal["up", "broken", "absent"]
@@ -104,7 +114,10 @@ class LabStatus:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab that is up. `found`: it was up as requested, and `up` changed nothing; `notes` are for the user."""
+    """A lab that is up.
+
+    `found`: it was up as requested, and `up` changed nothing; `notes` are for the user.
+    """
 
     lab_id: str
     topology: Topology
@@ -118,14 +131,17 @@ class Lab:
     def up(
         cls, lab_id: str, topology: Topology, request: LinkRequest, *, satlink: Path = SATLINK
     ) -> "Lab":
-        """Bring a lab up, or find it up with the same topology, link and profile. What is broken is built anew.
+        """Bring a lab up, or find it up with the same topology, link and profile.
 
-        SIGINT, SIGTERM and SIGHUP are held back to the next step and raised as KeyboardInterrupt; then, as after any
-        failure, nothing is left behind.
+        What is broken is built anew.
+
+        SIGINT, SIGTERM and SIGHUP are held back to the next step and raised as KeyboardInterrupt;
+        then, as after any failure, nothing is left behind.
 
         Raises:
             ConfigError: bad lab id or profile, or the lab is up with another configuration.
-            HostError: the host cannot do it; satlink or OpenSAND are missing, die or are not ready in time.
+            HostError: the host cannot do it; satlink or OpenSAND are missing, die or are not ready
+                in time.
         """
         check_id(lab_id)
         netns.check_host()
@@ -217,7 +233,10 @@ class Lab:
             control.start_timeline(Path(self.config.control))
 
     def set_congestion_control(self, node: str, congctl: str, initcwnd: int | None = None) -> None:
-        """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new connections of `node`."""
+        """Choose TCP's algorithm and initial window (segments;
+
+        None: the kernel's) for new connections of `node`.
+        """
         netns.set_congestion_control(self.lab_id, node, congctl, initcwnd)
 
     def set_tcp_buffers(self, node: str, receive_max: int, send_max: int) -> None:
@@ -238,7 +257,9 @@ def check_id(lab_id: str) -> None:
 
 
 def list_labs() -> list[LabStatus]:
-    """Return every lab of this host, by id: those with a record, and those of which only namespaces are left."""
+    """Return every lab of this host, by id: those with a record, and those of which only namespaces
+    are left.
+    """
     _check_readable()
     with_folder = (
         {entry.name for entry in RUN.iterdir() if entry.is_dir()} if RUN.is_dir() else set()
@@ -278,7 +299,8 @@ def status(lab_id: str) -> LabStatus:
 def down(lab_id: str) -> bool:
     """Take a lab down, whatever is left of it; False when there was nothing.
 
-    Every process inside its namespaces is ended (SIGTERM, then SIGKILL), then namespaces and record are removed.
+    Every process inside its namespaces is ended (SIGTERM, then SIGKILL), then namespaces and record
+    are removed.
 
     Raises:
         ConfigError: bad lab id.
@@ -290,7 +312,7 @@ def down(lab_id: str) -> bool:
         return _remove(lab_id)
 
 
-# --- building -------------------------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 
 def _same(lab: Lab, requested: Lab) -> Lab:
@@ -315,7 +337,9 @@ def _same(lab: Lab, requested: Lab) -> Lab:
 
 @dataclass(frozen=True)
 class _Command:
-    """A process of the lab: the node it runs in, and the files for its stdout and stderr, which may be one."""
+    """A process of the lab: the node it runs in, and the files for its stdout and stderr, which may
+    be one.
+    """
 
     node: str
     argv: list[str]
@@ -383,7 +407,9 @@ def _build(
 
 
 def _infrastructure(lab_id: str, machine: opensand.Machine) -> Path:
-    """Return the infrastructure file of an entity, which is the lab's own: other labs keep their probes elsewhere."""
+    """Return the infrastructure file of an entity, which is the lab's own: other labs keep their
+    probes elsewhere.
+    """
     return _folder(lab_id) / "opensand" / f"infrastructure_{machine.name}.xml"
 
 
@@ -405,7 +431,9 @@ def _machines(lab: Lab, platform: Platform | None) -> list[opensand.Machine]:
 
 
 def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
-    """Wait until entities of OpenSAND log that they take messages; who does not is reported when all are waited for."""
+    """Wait until entities of OpenSAND log that they take messages; who does not is reported when
+    all are waited for.
+    """
 
     def initialized() -> bool:
         interrupts.check()
@@ -451,7 +479,10 @@ def _await_ready(
 def _await_opensand(
     lab: Lab, processes: dict[str, TrackedProcess], platform: Platform, interrupts: "_Interrupts"
 ) -> None:
-    """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and carry nothing."""
+    """Wait until an echo has crossed the satellite segment:
+
+    OpenSAND may say that it is ready and carry nothing.
+    """
     topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
     st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
     address = next(
@@ -534,7 +565,7 @@ def _how_ended(name: str, process: TrackedProcess) -> str:
     return how + (f" ({meaning})" if meaning else "")
 
 
-# --- taking down ----------------------------------------------------------------------------------------------------
+# --- taking down ----------------------------------------------------------------------------------
 
 
 def _ailment(state: _State, nodes: tuple[str, ...]) -> str:
@@ -563,7 +594,10 @@ def _remove(lab_id: str) -> bool:
 
 
 def _end_processes(lab_id: str, processes: list[TrackedProcess]) -> None:
-    """End all processes of a lab: SIGTERM, so that satlink can write its last metrics, then SIGKILL."""
+    """End all processes of a lab:
+
+    SIGTERM, so that satlink can write its last metrics, then SIGKILL.
+    """
 
     def left() -> set[int]:
         inside = netns.occupants(lab_id) - {os.getpid()}
@@ -589,7 +623,7 @@ def _end_processes(lab_id: str, processes: list[TrackedProcess]) -> None:
         wait(process.is_reaped, END_DEADLINE_S)
 
 
-# --- record, lock, signals ------------------------------------------------------------------------------------------
+# --- record, lock, signals ------------------------------------------------------------------------
 
 
 def _folder(lab_id: str) -> Path:
@@ -619,7 +653,9 @@ def _write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked(lab_id: str) -> Iterator[None]:
-    """Hold a lab's lock file, which is deleted again: so whoever gets the lock looks whether the file is still it."""
+    """Hold a lab's lock file, which is deleted again: so whoever gets the lock looks whether the
+    file is still it.
+    """
     path, end = RUN / f"{lab_id}.lock", time.monotonic() + LOCK_DEADLINE_S
     while (file := locks.hold_removable(path, wait=False)) is None:
         if time.monotonic() > end:
@@ -637,7 +673,10 @@ def _locked(lab_id: str) -> Iterator[None]:
 
 
 class _Interrupts:
-    """Hold back signals that would end the program until a step is done. They come to the main thread only."""
+    """Hold back signals that would end the program until a step is done.
+
+    They come to the main thread only.
+    """
 
     _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files and unpacked packages that the sandboxes of one job see in addition to those of the host, read-only.
+"""Files and unpacked packages that the sandboxes of one job see in addition to those of the host,
+read-only.
 
-Where the kernel has overlayfs they are stacked on /usr, /etc and /opt. Elsewhere they are below `/run/satlab`, and
-PATH, LD_LIBRARY_PATH and PYTHONPATH lead there.
+Where the kernel has overlayfs they are stacked on /usr, /etc and /opt. Elsewhere they are below
+`/run/satlab`, and PATH, LD_LIBRARY_PATH and PYTHONPATH lead there.
 """
 
 import subprocess
@@ -30,7 +31,10 @@ TRY_S = 20.0
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has overlayfs."""
+    """The layers of a job:
+
+    `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has overlayfs.
+    """
 
     folder: Path
     stacked: bool

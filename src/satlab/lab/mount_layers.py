@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`mount_layers.py [@ TARGET LOWER...]... -- COMMAND...`: run a command that sees folders stacked on each other.
+"""`mount_layers.py [@ TARGET LOWER...]... -- COMMAND...`: run a command that sees folders stacked
+on each other.
 
-In TARGET the folders LOWER show up, the uppermost first, read-only (overlayfs without an upper folder). The mounts are
-those of a mount namespace of this process's own, and end with the command. A program of its own, and of the standard
-library alone, so that it starts fast; needs root. The command replaces it.
+In TARGET the folders LOWER show up, the uppermost first, read-only (overlayfs without an upper
+folder). The mounts are those of a mount namespace of this process's own, and end with the command.
+A program of its own, and of the standard library alone, so that it starts fast; needs root. The
+command replaces it.
 """
 
 import ctypes
@@ -57,7 +59,9 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Mount, then become the command; a failure ends with status 3 and a line that a job's log shows."""
+    """Mount, then become the command; a failure ends with status 3 and a line that a job's log
+    shows.
+    """
     cut = sys.argv.index("--")
     try:
         stack(groups(sys.argv[1:cut]))

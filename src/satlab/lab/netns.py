@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Network namespaces of the embedded lab. The only Python module with privileged network calls.
 
-A lab is a set of namespaces `satlab-<lab id>.<node>`, which belong to a user namespace of the lab: a capability that a
-job holds there counts in no other namespace. They are joined by veth pairs (plain networks) and by TUN interfaces
-that `satlink` serves (satellite and internet networks). Links are made inside the namespaces: nothing shows up in the
-host's own namespace, and no namespace has a default route or a link to it.
+A lab is a set of namespaces `satlab-<lab id>.<node>`, which belong to a user namespace of the lab:
+a capability that a job holds there counts in no other namespace. They are joined by veth pairs
+(plain networks) and by TUN interfaces that `satlink` serves (satellite and internet networks).
+Links are made inside the namespaces: nothing shows up in the host's own namespace, and no namespace
+has a default route or a link to it.
 
-With OpenSAND as emulator the satellite interfaces are bridges over the TAPs that it serves, and the emulation network
-is built: a bridge in the SAT's namespace. satlink carries both in one process and needs neither.
+With OpenSAND as emulator the satellite interfaces are bridges over the TAPs that it serves, and the
+emulation network is built: a bridge in the SAT's namespace. satlink carries both in one process and
+needs neither.
 
-Work inside a namespace is done by a short-lived thread that enters it (`setns(2)` acts on the calling thread).
+Work inside a namespace is done by a short-lived thread that enters it (`setns(2)` acts on the
+calling thread).
 """
 
 import contextlib
@@ -39,9 +42,12 @@ from satlab.link.opensand import Tap
 
 TUN_DEVICE, TUN_MODE = Path("/dev/net/tun"), 0o666
 DEFAULT_CONGCTL = "cubic"
-"""Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
+"""Set on every route: the host's default may be another, and a namespace's sysctl refuses what the
+host restricts.
+"""
 HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
-"""Of labs whose nodes are machines: where we are, and every machine's card on the control network."""
+"""Of labs whose nodes are machines: where we are, and every machine's card on the control network.
+"""
 MAIN_TABLE = 254
 _TUN_TYPE, _TAP_TYPE = 1, 2
 _NUD_PERMANENT = 0x80
@@ -61,7 +67,8 @@ _SYSCTLS = {
     "ipv4/conf/default/rp_filter": "0",
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/ip_forward": "1",
-    # 64 MiB: the bandwidth-delay product of 250 Mbit/s at 0.7 s is 22 MB, and the kernel counts overhead on top.
+    # 64 MiB: the bandwidth-delay product of 250 Mbit/s at 0.7 s is 22 MB, and the kernel counts
+    # overhead on top.
     "ipv4/tcp_rmem": "4096 131072 67108864",
     "ipv4/tcp_wmem": "4096 16384 67108864",
     # A run must not start from what an earlier one learnt.
@@ -73,7 +80,10 @@ _SYSCTLS = {
 
 @dataclass(frozen=True)
 class KernelRoute:
-    """A route of a namespace's main table as the kernel reports it; `initcwnd` in segments, None = kernel default."""
+    """A route of a namespace's main table as the kernel reports it;
+
+    `initcwnd` in segments, None = kernel default.
+    """
 
     destination: IPv4Network
     via: str | None
@@ -132,9 +142,11 @@ def check_host() -> None:
 
 
 def open_tun_to_jobs() -> Path:
-    """Return the TUN device, which users without privileges may open: udev's mode of it (50-udev-default.rules).
+    """Return the TUN device, which users without privileges may open: udev's mode of it
+    (50-udev-default.rules).
 
-    In containers and on hosts without udev it is root's alone. A network interface needs CAP_NET_ADMIN, too.
+    In containers and on hosts without udev it is root's alone. A network interface needs
+    CAP_NET_ADMIN, too.
 
     Raises:
         HostError: its mode cannot be changed.
@@ -154,10 +166,13 @@ def build(
     taps: Mapping[str, Tap] | None = None,
     carried: str | None = None,
 ) -> None:
-    """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
+    """Make every namespace with its links, addresses and routes.
 
-    They belong to a user namespace of the lab, except where the kernel allows none. `taps`, by node, are those of
-    OpenSAND; None: satlink carries the satellite network. `carried`: the LAN that satlink carries, too.
+    A failure leaves what was made so far.
+
+    They belong to a user namespace of the lab, except where the kernel allows none. `taps`, by
+    node, are those of OpenSAND; None: satlink carries the satellite network. `carried`: the LAN
+    that satlink carries, too.
 
     Raises:
         HostError: the kernel refused a step.
@@ -210,7 +225,9 @@ def _add_addresses(lab_id: str, topology: Topology, *, emulation: bool) -> None:
 
 
 def _create(lab_id: str, nodes: list[str]) -> None:
-    """Make a user namespace and network namespaces that belong to it; plain ones where the kernel allows no such."""
+    """Make a user namespace and network namespaces that belong to it; plain ones where the kernel
+    allows no such.
+    """
     user = user_path(lab_id)
     user.parent.mkdir(mode=0o700, exist_ok=True)
     files = [str(path(lab_id, node)) for node in nodes]
@@ -229,11 +246,12 @@ def _create(lab_id: str, nodes: list[str]) -> None:
 
 
 def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
-    """Make the network cards of machines: a namespace each with plain wires, without addresses but those of control.
+    """Make the network cards of machines: a namespace each with plain wires, without addresses but
+    those of control.
 
-    `control` has each machine's address on the control network, with its prefix; `host` is ours, on a bridge in the
-    namespace `HOST_NODE`. The satellite network is left to who emulates it on the machines. A failure leaves what was
-    made so far.
+    `control` has each machine's address on the control network, with its prefix; `host` is ours, on
+    a bridge in the namespace `HOST_NODE`. The satellite network is left to who emulates it on the
+    machines. A failure leaves what was made so far.
 
     Raises:
         HostError: the kernel refused a step.
@@ -274,7 +292,9 @@ def _set_address(interface: str, address: str) -> None:
 
 
 def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
-    """Make an emulation network: the SAT's end is a bridge, joined to every other end by a veth pair."""
+    """Make an emulation network: the SAT's end is a bridge, joined to every other end by a veth
+    pair.
+    """
     mtu = topology.networks[network].mtu
     hub = next(end for end in topology.ends(network) if topology.nodes[end.node].role is Role.SAT)
     inside(lab_id, hub.node, _make_bridge, hub.interface, mtu)
@@ -285,7 +305,10 @@ def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
 
 
 def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
-    """Let each end of the satellite network know the other's MAC: OpenSAND loses packets before its logon."""
+    """Let each end of the satellite network know the other's MAC:
+
+    OpenSAND loses packets before its logon.
+    """
     ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
     for own, other in permutations(ends, 2):
         inside(
@@ -301,7 +324,8 @@ def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) ->
 def set_congestion_control(
     lab_id: str, node: str, congctl: str, initcwnd: int | None = None
 ) -> None:
-    """Let TCP of a node use `congctl` and an initial window of `initcwnd` segments (None: the kernel's) on all routes.
+    """Let TCP of a node use `congctl` and an initial window of `initcwnd` segments (None: the
+    kernel's) on all routes.
 
     Connections that are open keep what they have.
 
@@ -319,7 +343,8 @@ def set_congestion_control(
 
 
 def set_tcp_buffers(lab_id: str, node: str, receive_max: int, send_max: int) -> None:
-    """Let TCP of a node's new connections use up to so many bytes of buffer (tcp(7): tcp_rmem, tcp_wmem).
+    """Let TCP of a node's new connections use up to so many bytes of buffer (tcp(7): tcp_rmem,
+    tcp_wmem).
 
     Raises:
         HostError: the kernel refuses, or has another value afterwards.
@@ -340,7 +365,9 @@ def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
 
 
 def links_without_carrier(lab_id: str) -> list[str]:
-    """Return the interfaces `node.interface` of a lab that would drop packets: no carrier, or their user has gone."""
+    """Return the interfaces `node.interface` of a lab that would drop packets: no carrier, or their
+    user has gone.
+    """
     with _host_errors(f"lab {lab_id}: links"):
         return [
             f"{node}.{link}"
@@ -350,7 +377,9 @@ def links_without_carrier(lab_id: str) -> list[str]:
 
 
 def remove(lab_id: str) -> None:
-    """Delete every namespace of a lab, with all that is in it, and its user namespace; none there is fine."""
+    """Delete every namespace of a lab, with all that is in it, and its user namespace; none there
+    is fine.
+    """
     user = user_path(lab_id)
     if user.exists():
         with _host_errors(f"{user}: removal"), contextlib.suppress(FileNotFoundError):
@@ -363,7 +392,9 @@ def remove(lab_id: str) -> None:
 
 
 def occupants(lab_id: str) -> set[int]:
-    """Return the processes that are inside one of the lab's namespaces, known by the namespace's inode."""
+    """Return the processes that are inside one of the lab's namespaces, known by the namespace's
+    inode.
+    """
     return set(node_of_each_process(lab_id))
 
 
@@ -413,7 +444,7 @@ def _host_errors(what: str) -> Iterator[None]:
         raise HostError(f"{what}: {error}") from error
 
 
-# --- steps that run inside a namespace ------------------------------------------------------------------------------
+# --- steps that run inside a namespace ------------------------------------------------------------
 
 
 def _set_sysctls(values: Mapping[str, str]) -> None:
@@ -430,7 +461,9 @@ def _apply(namespace: str, lines: list[str], has_ipv6: bool) -> None:
 
 
 def _batch(namespace: str, lines: list[str], *options: str) -> None:
-    """Carry out lines of `ip` by one process: it starts in the namespace that this thread has entered."""
+    """Carry out lines of `ip` by one process: it starts in the namespace that this thread has
+    entered.
+    """
     text = "\n".join(lines) + "\n"
     done = subprocess.run(
         ["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False
@@ -450,7 +483,10 @@ def _prepare(has_ipv6: bool = False) -> None:
 
 
 def _join(lab_id: str, a: InterfaceEnd, b: InterfaceEnd, mtu: int, index: int) -> None:
-    """Make a veth pair with one end in each namespace, from the start; `index` is the interface index of end `a`."""
+    """Make a veth pair with one end in each namespace, from the start;
+
+    `index` is the interface index of end `a`.
+    """
     peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
     inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)
 
@@ -461,7 +497,10 @@ def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> No
 
 
 def _make_tun(interface: str, mtu: int) -> None:
-    """Make a TUN that outlives its user: no packet information. What it leaves to its reader, the reader says."""
+    """Make a TUN that outlives its user: no packet information.
+
+    What it leaves to its reader, the reader says.
+    """
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)
         ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)
@@ -475,7 +514,9 @@ def _make_bridge(interface: str, mtu: int, mac: str | None = None) -> None:
 
 
 def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
-    """Make a TAP that outlives its user, without packet information, as the only port of a bridge `interface`."""
+    """Make a TAP that outlives its user, without packet information, as the only port of a bridge
+    `interface`.
+    """
     _make_bridge(interface, mtu, tap.mac)
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)
@@ -525,7 +566,9 @@ def _add_routes(routes: Iterable[Route]) -> None:
 
 
 def _set_metrics(metrics: dict[str, Any]) -> None:
-    """Write each route of the main table again, with metrics; the kernel's own subnet routes included."""
+    """Write each route of the main table again, with metrics; the kernel's own subnet routes
+    included.
+    """
     with IPRoute() as ip:
         for route in _main_table(ip):
             fields = {
@@ -537,7 +580,9 @@ def _set_metrics(metrics: dict[str, Any]) -> None:
 
 
 def _set_largest(file: Path, largest: int) -> int:
-    """Write the last of the three sizes of a file, and return it as the kernel has it; the others are at most it."""
+    """Write the last of the three sizes of a file, and return it as the kernel has it; the others
+    are at most it.
+    """
     least, usual, _ = map(int, file.read_text().split())
     file.write_text(f"{min(least, largest)} {min(usual, largest)} {largest}\n")
     return int(file.read_text().split()[2])

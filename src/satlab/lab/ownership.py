@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labs of runs belong to the process that runs them: what a killed run leaves behind, the next one removes.
+"""Labs of runs belong to the process that runs them: what a killed run leaves behind, the next one
+removes.
 
-The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it when the process ends, however it ends.
+The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it when the process
+ends, however it ends.
 """
 
 import fcntl
@@ -30,7 +32,10 @@ def owned(lab_id: str) -> Iterator[str]:
 
 
 def _locked(path: Path) -> int:
-    """Open and lock a lock file. A sweep holds it for a moment at most, and may have removed it then."""
+    """Open and lock a lock file.
+
+    A sweep holds it for a moment at most, and may have removed it then.
+    """
     try:
         while (descriptor := locks.hold_removable(path, wait=True)) is None:
             pass
@@ -49,7 +54,9 @@ def _forget(path: Path) -> None:
 
 
 def sweep() -> list[str]:
-    """Take down the labs whose owners have died, and remove their temporary folders; return the labs' ids."""
+    """Take down the labs whose owners have died, and remove their temporary folders; return the
+    labs' ids.
+    """
     dead = []
     for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
         # Its owner may end, or hold it: then there is nothing to do.
@@ -63,7 +70,10 @@ def sweep() -> list[str]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a new folder, and the ones above it, owned by the person who called sudo. Raises FileExistsError."""
+    """Make a new folder, and the ones above it, owned by the person who called sudo.
+
+    Raises FileExistsError.
+    """
     if not folder.parent.exists():
         make_folder(folder.parent)
     folder.mkdir()
@@ -75,7 +85,8 @@ def chown_to_caller(path: Path) -> None:
     if os.geteuid() != 0:
         return
     uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
-    # A job may have left links and deep folders: chown(1) follows no link, not even one that comes meanwhile.
+    # A job may have left links and deep folders: chown(1) follows no link, not even one that comes
+    # meanwhile.
     argv = ["chown", "-hRP", "--", f"{int(uid)}:{int(gid)}", str(path)]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:

@@ -40,7 +40,9 @@ def page_yml(name: str, title: str, source: str, objects: Sequence[WebObject]) -
 
 
 def manifest_csv(objects: Sequence[WebObject]) -> str:
-    """Return the text of `manifest.csv`, with the column of domains if there is more than the page's own."""
+    """Return the text of `manifest.csv`, with the column of domains if there is more than the
+    page's own.
+    """
     columns = WITH_HOST if any(o.host for o in objects) else COLUMNS
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -55,9 +57,11 @@ def manifest_csv(objects: Sequence[WebObject]) -> str:
 def made(
     order: int, loaded_as: str, size_bytes: int, *, host: str = "", is_compressed: bool = False
 ) -> WebObject:
-    """Return an object of which no more is known than these: its path, pixels and compressibility are chosen here.
+    """Return an object of which no more is known than these: its path, pixels and compressibility
+    are chosen here.
 
-    It is enlarged to the least size that its type has. `is_compressed`: its bytes were compressed on the way.
+    It is enlarged to the least size that its type has. `is_compressed`: its bytes were compressed
+    on the way.
     """
     mime = {
         "document": "text/html",

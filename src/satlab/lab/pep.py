@@ -41,7 +41,8 @@ def proxy(
 ) -> Iterator[None]:
     """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
 
-    `folder` gets its records, `words` are further options, `readable` are new folders that this user shall own.
+    `folder` gets its records, `words` are further options, `readable` are new folders that this
+    user shall own.
 
     Raises:
         HostError: it is not ready in time, with what it said.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A certificate authority for one run: its key signs one server certificate and is then forgotten.
 
-The browser is given a pin of the server's public key, never a blanket override, so a key is worth nothing outside
-its run.
+The browser is given a pin of the server's public key, never a blanket override, so a key is worth
+nothing outside its run.
 """
 
 import base64
@@ -26,7 +26,9 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True)
 class Pki:
-    """Where the files are, all of mode 0600: two certificates and one key in PEM, and the pin in `spki.txt`."""
+    """Where the files are, all of mode 0600: two certificates and one key in PEM, and the pin in
+    `spki.txt`.
+    """
 
     folder: Path
     spki: str
@@ -48,10 +50,12 @@ class Pki:
 
 
 def create(folder: Path, names: Sequence[str], addresses: Sequence[Address], now: datetime) -> Pki:
-    """Make `ca.crt`, `server.crt`, `server.key` and `spki.txt` in `folder` (made with mode 0700 if it is missing).
+    """Make `ca.crt`, `server.crt`, `server.key` and `spki.txt` in `folder` (made with mode 0700 if
+    it is missing).
 
-    The certificates are valid from an hour before `now` (aware) for two days. `names` (at least one) and `addresses`
-    are the server's subject alternative names. Files of an earlier run are replaced. Raises OSError and ValueError.
+    The certificates are valid from an hour before `now` (aware) for two days. `names` (at least
+    one) and `addresses` are the server's subject alternative names. Files of an earlier run are
+    replaced. Raises OSError and ValueError.
     """
     if not names:
         raise ValueError("a server certificate needs at least one name")
@@ -81,7 +85,9 @@ def create(folder: Path, names: Sequence[str], addresses: Sequence[Address], now
 
 
 def spki_pin(certificate: x509.Certificate) -> str:
-    """Return base64(SHA-256(SubjectPublicKeyInfo)), a pin as in RFC 7469, section 2.4, which Chromium takes."""
+    """Return base64(SHA-256(SubjectPublicKeyInfo)), a pin as in RFC 7469, section 2.4, which
+    Chromium takes.
+    """
     info = certificate.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )

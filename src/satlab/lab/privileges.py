@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What jobs and the API may do: a user of their own, no way to more, and the capabilities that stand here, no others.
+"""What jobs and the API may do: a user of their own, no way to more, and the capabilities that
+stand here, no others.
 
-A job's capabilities count in its lab's user namespace alone (`sandbox`). `drop_argv` is the API's, which has none.
+A job's capabilities count in its lab's user namespace alone (`sandbox`). `drop_argv` is the API's,
+which has none.
 """
 
 import os
@@ -37,7 +39,9 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_vpn": ("net_admin",),  # TUN or WireGuard device, addresses
     "satlab_web_server": ("net_bind_service",),
 }
-"""Capabilities of a job's processes (capabilities(7), without CAP_); a job that is not listed has none."""
+"""Capabilities of a job's processes (capabilities(7), without CAP_); a job that is not listed has
+none.
+"""
 SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
 """Jobs whose privileges stand here; an operator grants others theirs (`netlab.grants`)."""
 LINK_CONTROLLERS = ("satlab_link",)
@@ -69,10 +73,11 @@ def program_paths() -> list[Path]:
 
 
 def drop_argv(uid: int, visible: Iterable[Path], *more: str) -> list[str]:
-    """Return the argv prefix that runs a command as a user without privileges; every part of it `exec`s the next.
+    """Return the argv prefix that runs a command as a user without privileges; every part of it
+    `exec`s the next.
 
-    `visible`: paths that the command reads or writes even where they lie in a folder that is closed to other users.
-    `more`: further options of setpriv(1).
+    `visible`: paths that the command reads or writes even where they lie in a folder that is closed
+    to other users. `more`: further options of setpriv(1).
     """
     return [
         *(sys.executable, "-I", "-S", str(_BOX), *map(str, visible), "--"),
@@ -82,10 +87,13 @@ def drop_argv(uid: int, visible: Iterable[Path], *more: str) -> list[str]:
 
 
 def chown(path: Path, uid: int) -> None:
-    """Let a user own one file or folder, not what is in it. No job may be able to replace it meanwhile.
+    """Let a user own one file or folder, not what is in it.
+
+    No job may be able to replace it meanwhile.
 
     Raises:
-        HostError: it is a link, or others than who runs this program can write in the folder that it lies in.
+        HostError: it is a link, or others than who runs this program can write in the folder that
+            it lies in.
         OSError: it is not there.
     """
     place = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -108,7 +116,8 @@ def chown(path: Path, uid: int) -> None:
 
 
 def chown_tree(path: Path, uid: int) -> None:
-    """Let a user own a folder that this program has just made, and all in it; the folder itself comes last.
+    """Let a user own a folder that this program has just made, and all in it; the folder itself
+    comes last.
 
     Raises as `chown`: nothing is changed in a folder that jobs can write in.
     """

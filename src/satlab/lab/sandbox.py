@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sandboxes of jobs and programs under test: what they see, may do and may use; satbox builds them (crates/confine)."""
+"""Sandboxes of jobs and programs under test: what they see, may do and may use; satbox builds them
+(crates/confine).
+"""
 
 import json
 import subprocess
@@ -15,7 +17,10 @@ from satlab.lab import privileges
 HOME = "/tmp"  # noqa: S108 - the sandbox's own
 """The folder in memory that is a program's working directory, and ends with it."""
 CAPABILITY_NUMBERS = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
-"""Capabilities that may be granted (capabilities(7)). They count in the lab's user namespace alone."""
+"""Capabilities that may be granted (capabilities(7)).
+
+They count in the lab's user namespace alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,13 +55,18 @@ class Mount:
 
 @dataclass(frozen=True)
 class Place:
-    """The namespaces of a node. `network` None: no network. `user` None: they belong to the host's users."""
+    """The namespaces of a node.
+
+    `network` None: no network. `user` None: they belong to the host's users.
+    """
 
     network: Path | None = None
     user: Path | None = None
 
     def name(self) -> tuple[Mount, ...]:
-        """Return what shows a program the name of its network namespace: satpep runs in a lab's alone."""
+        """Return what shows a program the name of its network namespace: satpep runs in a lab's
+        alone.
+        """
         return () if self.network is None else (Mount(self.network),)
 
 
@@ -64,8 +74,9 @@ class Place:
 class Sandbox:
     """`base` is the root file system: the host's programs for `/`.
 
-    `hosts` None: the hosts file of `base`. `directory` is the working directory; None: the caller's. `held`: the
-    program starts when the other end of its standard input, a socket, gets a byte; one comes when it is ready to.
+    `hosts` None: the hosts file of `base`. `directory` is the working directory; None: the
+    caller's. `held`: the program starts when the other end of its standard input, a socket, gets a
+    byte; one comes when it is ready to.
     """
 
     uid: int = field(default_factory=privileges.new_uid)
@@ -80,7 +91,9 @@ class Sandbox:
     limits: Limits = Limits()
 
     def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
-        """Return it as `schemas/sandbox.schema.json` has it; without a user namespace nothing is granted."""
+        """Return it as `schemas/sandbox.schema.json` has it; without a user namespace nothing is
+        granted.
+        """
         limits = vars(self.limits)
         return {
             "uid": self.uid,
@@ -101,10 +114,12 @@ class Sandbox:
         }
 
     def argv(self, spec: Path, root: Path, report: Path | None = None) -> list[str]:
-        """Write the file `spec`, which root alone can read, and return the argv prefix that runs a command.
+        """Write the file `spec`, which root alone can read, and return the argv prefix that runs a
+        command.
 
-        `root` is an empty folder, the mount point of the sandbox's root; several sandboxes may have the same. The
-        command has the caller's variables and working directory. `report`: a new file that will hold how it ended.
+        `root` is an empty folder, the mount point of the sandbox's root; several sandboxes may have
+        the same. The command has the caller's variables and working directory. `report`: a new file
+        that will hold how it ended.
         """
         spec.touch(mode=0o600)
         spec.write_text(json.dumps(self.spec(root, report)))
@@ -113,9 +128,12 @@ class Sandbox:
 
 @dataclass(frozen=True)
 class Usage:
-    """How a program ended and what it used; `status` -N: signal N. `why`: the limit that ended it, or empty.
+    """How a program ended and what it used;
 
-    `lasted_s`: from its start to its end. `waited_s`: a thread could run and had no core, from samples of their states.
+    `status` -N: signal N. `why`: the limit that ended it, or empty.
+
+    `lasted_s`: from its start to its end. `waited_s`: a thread could run and had no core, from
+    samples of their states.
     """
 
     status: int
@@ -152,7 +170,10 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
 
 
 def enforced_by() -> dict[str, str]:
-    """Return what enforces limits on this host, by limit (schemas/manifest.schema.json). Raises HostError."""
+    """Return what enforces limits on this host, by limit (schemas/manifest.schema.json).
+
+    Raises HostError.
+    """
     argv = [str(paths.SATBOX), "enforces"]
     done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -174,7 +195,9 @@ def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
 
 
 def programs() -> tuple[Mount, ...]:
-    """Return what our programs need in addition to those of the system; caches of the system that exist."""
+    """Return what our programs need in addition to those of the system; caches of the system that
+    exist.
+    """
     known = [*privileges.program_paths(), paths.PROGRAMS, *_CACHES]
     return tuple(
         Mount(path.resolve())

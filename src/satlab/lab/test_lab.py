@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What of the lab needs no privileges: ids, names, lock, files, interrupts. The rest is in tests/net."""
+"""What of the lab needs no privileges: ids, names, lock, files, interrupts.
+
+The rest is in tests/net.
+"""
 
 import os
 import signal

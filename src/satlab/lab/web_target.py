@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages that the lab serves: a manifest of sizes is read and checked, and a synthetic replica is generated from it.
+"""Pages that the lab serves: a manifest of sizes is read and checked, and a synthetic replica is
+generated from it.
 
-A page lies in `web-targets/<name>/`: `page.yml` (title, host name, totals) and `manifest.csv` (one row an object, in
-document order). What makes a page load slow or fast is kept by the replica: order, loading element, pixels, size and
-compressibility of each object, and its domain. The contents are generated from SHAKE-256 alone, so that the same
-manifest makes the same bytes on every machine and with every version of Python and zlib.
+A page lies in `web-targets/<name>/`: `page.yml` (title, host name, totals) and `manifest.csv` (one
+row an object, in document order). What makes a page load slow or fast is kept by the replica:
+order, loading element, pixels, size and compressibility of each object, and its domain. The
+contents are generated from SHAKE-256 alone, so that the same manifest makes the same bytes on every
+machine and with every version of Python and zlib.
 """
 
 import base64
@@ -25,7 +27,9 @@ from satlab.common.paths import WEB_TARGETS
 
 COLUMNS = ("order", "path", "loaded_as", "mime", "group", "pixels", "bytes", "zlib6_bytes")
 WITH_HOST = (*COLUMNS, "host")
-"""A page of several domains has a further column: what stands before the page's host, or nothing for that host."""
+"""A page of several domains has a further column: what stands before the page's host, or nothing
+for that host.
+"""
 MIMES = {
     "document": ("text/html",),
     "stylesheet": ("text/css",),
@@ -48,9 +52,12 @@ _PIXELS = re.compile(r"([1-9]\d{0,2}|1\d{3})x([1-9]\d{0,2}|1\d{3})")
 
 @dataclass(frozen=True)
 class WebObject:
-    """One row of a manifest. `path` is relative to the page's root; the document is the root itself.
+    """One row of a manifest.
 
-    `host` stands before the page's own host name, with a dot; empty for that name. All domains have one root.
+    `path` is relative to the page's root; the document is the root itself.
+
+    `host` stands before the page's own host name, with a dot; empty for that name. All domains have
+    one root.
     """
 
     order: int
@@ -94,7 +101,9 @@ class Page:
 
 @dataclass(frozen=True)
 class Built:
-    """A generated page: document root, its manifest next to it, and the SHA-256 over paths, sizes and contents."""
+    """A generated page: document root, its manifest next to it, and the SHA-256 over paths, sizes
+    and contents.
+    """
 
     site: Path
     manifest: Path
@@ -108,7 +117,9 @@ def check_name(name: str) -> None:
 
 
 def load(name: str, targets: Path = WEB_TARGETS) -> Page:
-    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that is raised."""
+    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that
+    is raised.
+    """
     check_name(name)
     folder = targets / name
     try:
@@ -129,7 +140,10 @@ def load(name: str, targets: Path = WEB_TARGETS) -> Page:
 
 
 def build(page: Page, out_dir: Path) -> Built:
-    """Write the replica of `page`: `out_dir/site/` is the document root, `out_dir/manifest.csv` what it must hold."""
+    """Write the replica of `page`:
+
+    `out_dir/site/` is the document root, `out_dir/manifest.csv` what it must hold.
+    """
     site = out_dir / "site"
     digest = hashlib.sha256()
     for item in page.objects:
@@ -209,7 +223,9 @@ def _read_manifest(
 
 
 def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list[str]]:
-    """Turn a row into an object, or into None if its fields cannot be read; and say all that is wrong with it."""
+    """Turn a row into an object, or into None if its fields cannot be read; and say all that is
+    wrong with it.
+    """
     if None in row or None in row.values():
         return None, [f"must have {len(COLUMNS)} fields, or as many as the header"]
     cell = {str(key): str(value) for key, value in row.items()}
@@ -310,13 +326,18 @@ def _content(page: Page, item: WebObject) -> bytes:
 
 
 def _text(seed: str, size: int, fresh: int) -> str:
-    """Make `size` characters: `fresh` random ones (5 bits each, nearly), then one line over and over."""
+    """Make `size` characters:
+
+    `fresh` random ones (5 bits each, nearly), then one line over and over.
+    """
     head = "".join(_LETTERS[byte & 31] for byte in _random(seed, fresh))
     return (head + "".join(islice(cycle(_LINE), size)))[:size]
 
 
 def _fresh(size: int, target: int, *, fixed: float, per_fresh: float, per_filler: float) -> int:
-    """Solve `fixed + per_fresh * fresh + per_filler * (size - fresh) = target` (bytes after zlib) for `fresh`."""
+    """Solve `fixed + per_fresh * fresh + per_filler * (size - fresh) = target` (bytes after zlib)
+    for `fresh`.
+    """
     return max(0, min(size, round((target - fixed - per_filler * size) / (per_fresh - per_filler))))
 
 
@@ -354,22 +375,29 @@ _FRAMED = (
 
 
 def _framed_html(item: WebObject, seed: str) -> bytes:
-    """Make an HTML document; bytes that are neither markup nor control characters fill a comment in it."""
+    """Make an HTML document; bytes that are neither markup nor control characters fill a comment in
+    it.
+    """
     head, tail = (part.encode("ascii") for part in _FRAMED.split("{}"))
     return head + _noise(seed, item.size_bytes - frame_bytes(item), item.zlib6_bytes) + tail
 
 
 def _noise(seed: str, room: int, zlib6_bytes: int, but: bytes = b"") -> bytes:
-    """Return `room` bytes for a comment, `zlib6_bytes` of them random: no markup, no control, none of `but`."""
+    """Return `room` bytes for a comment, `zlib6_bytes` of them random: no markup, no control, none
+    of `but`.
+    """
     allowed = bytes(b for b in range(256) if b not in b"\x00\r<>&-!" + but)
     fresh = min(room, zlib6_bytes)
-    # Rejection instead of a modulo keeps the symbols equally likely; 4 % more than needed is asked for, plus a margin.
+    # Rejection instead of a modulo keeps the symbols equally likely; 4 % more than needed is asked
+    # for, plus a margin.
     noise = bytes(b for b in _random(seed, fresh + fresh // 20 + 64) if b in allowed)[:fresh]
     return noise.ljust(room, b".")
 
 
 def _elements(objects: Iterable[WebObject], page_host: str) -> tuple[list[str], list[str]]:
-    """Return the markup that loads the objects: style sheets and scripts for the head, the rest for the body."""
+    """Return the markup that loads the objects: style sheets and scripts for the head, the rest for
+    the body.
+    """
     head, body = [], []
     for item in objects:
         width, height = item.pixels or (0, 0)
@@ -388,7 +416,9 @@ def _elements(objects: Iterable[WebObject], page_host: str) -> tuple[list[str], 
 def _document_parts(
     title: str, objects: Sequence[WebObject], page_host: str
 ) -> tuple[str, list[str], str]:
-    """Return what the document is made of apart from its running text: head and heading, elements, end."""
+    """Return what the document is made of apart from its running text: head and heading, elements,
+    end.
+    """
     sheets, body = _elements(objects, page_host)
     head = [
         "<!DOCTYPE html>",
@@ -411,7 +441,9 @@ def _document_parts(
 
 
 def _document(page: Page, item: WebObject) -> bytes:
-    """Make the document: style sheets in the head, elements in order, the running text spread evenly between them."""
+    """Make the document: style sheets in the head, elements in order, the running text spread
+    evenly between them.
+    """
     title = page.title.replace("&", "&amp;").replace("<", "&lt;")
     head, body, tail = _document_parts(title, page.objects, page.host)
     room = item.size_bytes - len(head) - len(tail) - sum(len(element) + 1 for element in body)
@@ -427,7 +459,9 @@ def _document(page: Page, item: WebObject) -> bytes:
 
 
 def markup_bytes(objects: Sequence[WebObject], page_host: str) -> int:
-    """Return the least size of a document that loads `objects`, with room for its title, which occurs twice."""
+    """Return the least size of a document that loads `objects`, with room for its title, which
+    occurs twice.
+    """
     head, body, tail = _document_parts("", objects, page_host)
     return len(head) + len(tail) + sum(len(element) + 1 for element in body) + 2 * _TITLE_LIMIT
 
@@ -436,9 +470,11 @@ def markup_bytes(objects: Sequence[WebObject], page_host: str) -> int:
 
 
 def _jpeg_frame(width: int, height: int) -> tuple[bytes, bytes]:
-    """Return a grey baseline JPEG (ITU-T T.81, annex B) in two parts, between which comment segments may stand.
+    """Return a grey baseline JPEG (ITU-T T.81, annex B) in two parts, between which comment
+    segments may stand.
 
-    One Huffman code of one bit stands for "DC difference 0" and one for "end of block", so that a block is two 0 bits.
+    One Huffman code of one bit stands for "DC difference 0" and one for "end of block", so that a
+    block is two 0 bits.
     """
     blocks = -(-width // 8) * -(-height // 8)
     used, rest = divmod(2 * blocks, 8)
@@ -456,7 +492,9 @@ def _jpeg_frame(width: int, height: int) -> tuple[bytes, bytes]:
 
 
 def _padding(item: WebObject, seed: str, room: int, fixed: int) -> bytes:
-    """Return `room` bytes for a comment: random bytes, then zeros until the size under zlib is right."""
+    """Return `room` bytes for a comment: random bytes, then zeros until the size under zlib is
+    right.
+    """
     fresh = _fresh(room, item.zlib6_bytes, fixed=fixed, per_fresh=1.0, per_filler=0.0)
     return _random(seed, fresh) + bytes(room - fresh)
 
@@ -466,7 +504,9 @@ def _jpeg(item: WebObject, seed: str) -> bytes:
     left = item.size_bytes - len(head) - len(tail)
     data = _padding(item, seed, left, fixed=115)
     segments = []
-    while left:  # a comment segment (COM) has 4 bytes of header and holds up to 65,533; never leave 1..3 bytes over
+    # a comment segment (COM) has 4 bytes of header and holds up to 65,533; never leave 1..3 bytes
+    # over
+    while left:
         take = left if left <= 65_537 else min(65_537, left - 4)
         segments.append(b"\xff\xfe" + (take - 2).to_bytes(2) + data[: take - 4])
         data, left = data[take:], left - take
@@ -476,8 +516,9 @@ def _jpeg(item: WebObject, seed: str) -> bytes:
 def _gif_frame(width: int, height: int) -> tuple[bytes, bytes]:
     """Return a white GIF89a in two parts, between which comment extensions may stand.
 
-    In the LZW stream (GIF89a, appendix F) the n-th code after the clear code stands for a run of n white pixels; the
-    last one for the rest. Codes are as wide as the number of table entries after n - 1 codes, 4 + n, asks for.
+    In the LZW stream (GIF89a, appendix F) the n-th code after the clear code stands for a run of n
+    white pixels; the last one for the rest. Codes are as wide as the number of table entries after
+    n - 1 codes, 4 + n, asks for.
     """
     value, bits, left, count = 4, 3, width * height, 0
     while left:
@@ -505,7 +546,9 @@ def _gif(item: WebObject, seed: str) -> bytes:
 
 
 def _gif_comment(data: bytes, room: int) -> bytes:
-    """Return one comment extension of exactly `room` bytes, cut into sub-blocks of at most 255 bytes."""
+    """Return one comment extension of exactly `room` bytes, cut into sub-blocks of at most 255
+    bytes.
+    """
     left, blocks = room - 3, b""
     while left:
         take = left if left <= 256 else min(256, left - 2)
@@ -515,7 +558,9 @@ def _gif_comment(data: bytes, room: int) -> bytes:
 
 
 def frame_bytes(item: WebObject) -> int:
-    """Return the least size that a valid object of this type has, with room for the padding that it may need."""
+    """Return the least size that a valid object of this type has, with room for the padding that it
+    may need.
+    """
     if item.mime in ("image/jpeg", "image/gif") and item.pixels:
         head, tail = (_jpeg_frame if item.mime == "image/jpeg" else _gif_frame)(*item.pixels)
         frame = len(head) + len(tail)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The configuration of a link: what a user requests (`LinkRequest`) and what satlink reads (`LinkConfig`, link.json).
+"""The configuration of a link: what a user requests (`LinkRequest`) and what satlink reads
+(`LinkConfig`, link.json).
 
 The models mirror `schemas/link-config.schema.json`, and read their limits from it.
 """
@@ -69,7 +70,10 @@ class _Sparse(LinkModel):
 
 
 class _Queue(_Sparse):
-    """Active queue management: RFC 8289, 8290 or 8033; `ecn` marks in place of an early drop (RFC 3168)."""
+    """Active queue management:
+
+    RFC 8289, 8290 or 8033; `ecn` marks in place of an early drop (RFC 3168).
+    """
 
     aqm: Aqm | None = None
     ecn: bool | None = None
@@ -106,7 +110,9 @@ class Loss(_Loss):
 
 
 class GilbertElliott(_Loss):
-    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each.
+    """Two states:
+
+    `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each.
 
     Bad times shorter than `min_burst_ms` are good.
     """
@@ -154,7 +160,9 @@ LossProcess = Loss | GilbertElliott | Bursts | Trace
 
 
 class Direction(_Sparse):
-    """Settings of one direction of the satellite link, on top of the profile; several losses add up."""
+    """Settings of one direction of the satellite link, on top of the profile; several losses add
+    up.
+    """
 
     queue: Queue = BdpQueue(bdp=DEFAULT_BDP)
     loss: LossProcess | tuple[LossProcess, ...] = Loss()
@@ -169,8 +177,9 @@ _TERRESTRIAL = {"delay_ms", "loss", "jitter", "outage"}
 class Handover(_Sparse):
     """Handover to another link; None: as in profile and configuration.
 
-    `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped. With `rate_mbps` the
-    new link is a plain line of this rate, without frames; it counts `header_bytes` of each packet beyond IP.
+    `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
+    With `rate_mbps` the new link is a plain line of this rate, without frames; it counts
+    `header_bytes` of each packet beyond IP.
     """
 
     waiting: Literal["keep", "flush", "drop"]
@@ -182,19 +191,23 @@ class Handover(_Sparse):
 
 
 class GatewayChange(LinkModel):
-    """The gateway of a terminal, or of all, from now on: its id in the profile, and what happens to waiting packets."""
+    """The gateway of a terminal, or of all, from now on: its id in the profile, and what happens to
+    waiting packets.
+    """
 
     id: Annotated[int, limits("timeline.steps.set.gateway.id")]
     waiting: Literal["keep", "flush", "drop"]
 
 
 class LinkSet(_Sparse):
-    """Changes of one direction of a running link, or of both of its satellite segment; at least one.
+    """Changes of one direction of a running link, or of both of its satellite segment; at least
+    one.
 
-    `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the Es/N0, beyond
-    what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
-    forward alone. `terminal`: of this one alone, the ST is 1; None: of all that share the direction. `gateway`: of both
-    directions. A terrestrial direction has neither queue nor what a radio link has.
+    `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the
+    Es/N0, beyond what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the
+    loop chooses again (acm); forward alone. `terminal`: of this one alone, the ST is 1; None: of
+    all that share the direction. `gateway`: of both directions. A terrestrial direction has neither
+    queue nor what a radio link has.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
@@ -244,7 +257,8 @@ Steps = Annotated[tuple[TimelineStep, ...], limits("timeline.steps")]
 
 
 class Timeline(LinkModel):
-    """Changes at known times; time 0 is the emulator's start, or the request that starts the timeline.
+    """Changes at known times; time 0 is the emulator's start, or the request that starts the
+    timeline.
 
     `file` is where the user wrote it; satlink does not read it.
     """
@@ -255,7 +269,9 @@ class Timeline(LinkModel):
 
 
 class OtherLoad(_Sparse):
-    """Traffic of another terminal on the return carrier; from the emulator's start, or `from_s`, up to `until_s`."""
+    """Traffic of another terminal on the return carrier; from the emulator's start, or `from_s`, up
+    to `until_s`.
+    """
 
     terminal: Annotated[int, limits("others.terminal")]
     return_kbps: Annotated[int, limits("others.return_kbps")]
@@ -271,7 +287,10 @@ class Attachment(LinkModel):
 
 
 class Further(_Sparse, Attachment):
-    """A further terminal: TUN, subnets of its LAN, own addresses, id in the profile; None: it is equal to the ST."""
+    """A further terminal:
+
+    TUN, subnets of its LAN, own addresses, id in the profile; None: it is equal to the ST.
+    """
 
     subnet: Annotated[str, limits("terminals.subnet")]
     subnet6: Annotated[str | None, limits("terminals.subnet6")] = None
@@ -287,9 +306,11 @@ class FurtherGateway(Attachment):
 
 
 class Probes(LinkModel):
-    """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace.
+    """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network
+    namespace.
 
-    `from_`: namespaces in which entities of OpenSAND send theirs to the same ports of 127.0.0.1; satlink sends them on.
+    `from_`: namespaces in which entities of OpenSAND send theirs to the same ports of 127.0.0.1;
+    satlink sends them on.
     """
 
     address: str
@@ -307,7 +328,8 @@ class Probes(LinkModel):
 class LinkConfig(LinkModel):
     """The configuration that `satlink validate|plan|run` reads; `link.json`.
 
-    `st` and `gw` are None where OpenSAND carries the satellite segment: satlink then serves the terrestrial one alone.
+    `st` and `gw` are None where OpenSAND carries the satellite segment: satlink then serves the
+    terrestrial one alone.
     """
 
     schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
@@ -354,13 +376,14 @@ class LinkConfig(LinkModel):
 class LinkRequest:
     """A user's request of a link.
 
-    `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
-    replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
-    lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
-    `terminals` are those of the profile for the further ones of the topology, in their order; none: these are equal to
-    the ST. `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's
-    loader accepts of a profile although it is wrong. `opensand_defects`, with that timing: the losses and FIFOs of
-    8.2.0.
+    `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries;
+    `terrestrial_one_way_delay_ms` replaces the topology's; `metrics` is the file of the link
+    metrics, `logs` the folder of OpenSAND's logs (None: the lab's own folder). `probes` is the
+    ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names. `terminals` are
+    those of the profile for the further ones of the topology, in their order; none: these are equal
+    to the ST. `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`:
+    accept what OpenSAND's loader accepts of a profile although it is wrong. `opensand_defects`,
+    with that timing: the losses and FIFOs of 8.2.0.
     """
 
     profile: Path
@@ -394,7 +417,8 @@ def build_config(
 ) -> LinkConfig:
     """Join a topology and a request to one configuration.
 
-    `metrics` is used where the request names no file, and then has at most `metrics_max_bytes` (None: no limit).
+    `metrics` is used where the request names no file, and then has at most `metrics_max_bytes`
+    (None: no limit).
 
     `control` is the socket on which the link can be changed while it runs.
 
@@ -448,7 +472,9 @@ def build_config(
 def _gateways(
     topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]
 ) -> tuple[FurtherGateway, ...]:
-    """Return the gateways of further spots, as many as the topology has: satlink names those that it lacks."""
+    """Return the gateways of further spots, as many as the topology has: satlink names those that
+    it lacks.
+    """
     pairs = zip(terminals.further_spots(topology), terminals.gateways(found), strict=False)
     return tuple(
         FurtherGateway(
@@ -501,9 +527,11 @@ def _probes(topology: Topology, lab_id: str, request: LinkRequest) -> Probes | N
 
 
 def build_lan_config(topology: Topology, lab_id: str, path: LinkConfig, loss: float) -> LinkConfig:
-    """Return the configuration of a second satlink: it carries the client's LAN and loses packets in both directions.
+    """Return the configuration of a second satlink: it carries the client's LAN and loses packets
+    in both directions.
 
-    It is a wire without delay, with seed and metrics interval of the `path`'s satlink, and `lan.jsonl` as its metrics.
+    It is a wire without delay, with seed and metrics interval of the `path`'s satlink, and
+    `lan.jsonl` as its metrics.
     """
     # Down is from far to near: to the client.
     far, near = client_lan(topology)
@@ -541,7 +569,10 @@ def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
 def _attachment(
     topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None
 ) -> Attachment:
-    """Return a network's interface at the node with `role`; None = the one that is not the server's."""
+    """Return a network's interface at the node with `role`;
+
+    None = the one that is not the server's.
+    """
     ends = topology.ends(topology.network_of(kind))
     roles = {end: topology.nodes[end.node].role for end in ends}
     end = next(e for e in ends if (roles[e] is role if role else roles[e] is not Role.SERVER))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The control of a running link: satlink's socket (schemas/link-control.schema.json) and the files of timelines."""
+"""The control of a running link: satlink's socket (schemas/link-control.schema.json) and the files
+of timelines.
+"""
 
 import json
 import socket
@@ -28,7 +30,10 @@ def change(path: Path, request: LinkSet) -> dict[str, Any]:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """Return the state of the link: `directions`, `timeline` and the time `t_s`. Raises as `change`."""
+    """Return the state of the link:
+
+    `directions`, `timeline` and the time `t_s`. Raises as `change`.
+    """
     return ask(path, {"get": "state"})
 
 

@@ -7,20 +7,28 @@ from satlab.link.config import Emulator
 from satlab.link.plan import LinkPlan
 
 RTT_MARGIN_MS = 1.0
-"""How far the mean RTT may lie beyond the frame model's maximum, ms: host noise of four TUN and eight veth hops."""
+"""How far the mean RTT may lie beyond the frame model's maximum, ms: host noise of four TUN and
+eight veth hops.
+"""
 RATE_MARGIN = 0.02
 """Relative error allowed for the steady forward rate."""
 OPENSAND_RTT_MARGIN_MS = 19.5
-"""RTT of OpenSAND 8.2.0 beyond the maximum of its ticks, ms: the largest of 1000 echoes on a busy host."""
+"""RTT of OpenSAND 8.2.0 beyond the maximum of its ticks, ms: the largest of 1000 echoes on a busy
+host.
+"""
 OPENSAND_RATE = (0.90, 1.01)
-"""Steady forward rate of OpenSAND 8.2.0 as a ratio of that of its ticks. As released it loses packets at saturation:
-0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.60 with geo-acm. Without that defect 0.995, and 0.92 with geo-acm: a margin of
-1 dB makes it use MODCOD 26 where the ticks' plan has 28."""
+"""Steady forward rate of OpenSAND 8.2.0 as a ratio of that of its ticks. As released it loses
+packets at saturation: 0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.60 with geo-acm. Without that
+defect 0.995, and 0.92 with geo-acm: a margin of 1 dB makes it use MODCOD 26 where the ticks' plan
+has 28.
+"""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """Bounds of a calibration: RTT in ms, forward UDP goodput in bit/s, and which of satlink's directions count.
+    """Bounds of a calibration:
+
+    RTT in ms, forward UDP goodput in bit/s, and which of satlink's directions count.
 
     `loss`: whether losses can be distinguished from those of a full queue.
     """
@@ -41,7 +49,8 @@ def expectation(plan: LinkPlan, emulator: Emulator) -> Expectation:
     if emulator == "satlink":
         low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)
         directions = ("forward", "return")
-        # On demand the plan is about echoes that come one by one; of those that come together some find slots.
+        # On demand the plan is about echoes that come one by one; of those that come together some
+        # find slots.
         least = rtt.configured if plan.return_.demand else rtt.min
         rtts = rtt.mean, least, rtt.max + RTT_MARGIN_MS
         return Expectation(*rtts, rate, low, high, loss=True, watched=directions)

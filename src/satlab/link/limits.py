@@ -32,7 +32,9 @@ def link_schema() -> Node:
 
 
 def limits(path: str) -> Any:
-    """Return pydantic's field with the limits of the value at `path`, e.g. `forward.queue.bdp`; lists add no part.
+    """Return pydantic's field with the limits of the value at `path`, e.g.
+
+    `forward.queue.bdp`; lists add no part.
 
     Raises:
         KeyError: there is no such value, or it has other limits in one place than in another.
@@ -47,7 +49,9 @@ def limits(path: str) -> Any:
 
 
 def variants(node: Node, document: Node) -> Iterator[Node]:
-    """Yield the alternatives of a schema's node: references resolved, variants and items of lists one by one."""
+    """Yield the alternatives of a schema's node: references resolved, variants and items of lists
+    one by one.
+    """
     if "$ref" in node:
         target: Node = document
         for part in node["$ref"].removeprefix("#/").split("/"):

@@ -45,17 +45,22 @@ def name(modcod_id: int) -> str:
 
 
 def efficiency(modcod_id: int) -> float:
-    """Return its bits per symbol with normal FECFRAMEs, without pilots. Raises ValueError for an unknown one."""
+    """Return its bits per symbol with normal FECFRAMEs, without pilots.
+
+    Raises ValueError for an unknown one.
+    """
     if not 1 <= modcod_id <= len(_MODCODS):
         raise ValueError(f"DVB-S2 has no MODCOD {modcod_id}")
     return _MODCODS[modcod_id - 1][1]
 
 
 def forward_rate_bps(segment: Mapping[str, Any], modcod_id: int) -> float | None:
-    """Return the rate of a plan's forward link (schemas/link-plan.schema.json) with a MODCOD, bit/s of frame payload.
+    """Return the rate of a plan's forward link (schemas/link-plan.schema.json) with a MODCOD, bit/s
+    of frame payload.
 
-    The plan's rate is exact for its own MODCOD. Others follow by the ratio of the efficiencies, which short FECFRAMEs
-    and pilots change by at most some percent. None if one of the two is unknown.
+    The plan's rate is exact for its own MODCOD. Others follow by the ratio of the efficiencies,
+    which short FECFRAMEs and pilots change by at most some percent. None if one of the two is
+    unknown.
     """
     try:
         return (

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The real OpenSAND as emulator of the satellite segment: its needs, its logs and its exit codes.
 
-`satlink describe` reads the profile; this module compares it with the topology. Nothing here runs OpenSAND: the lab
-does (`lab`), as it runs satlink. Facts on its behaviour are those of release 8.2.0.
+`satlink describe` reads the profile; this module compares it with the topology. Nothing here runs
+OpenSAND: the lab does (`lab`), as it runs satlink. Facts on its behaviour are those of release
+8.2.0.
 """
 
 import os
@@ -25,9 +26,13 @@ PROGRAM = "opensand"
 PROGRAM_VARIABLE = "SATLAB_OPENSAND"
 START_ORDER = (Role.SAT, Role.GW, Role.ST)
 NICENESS = -15
-"""At normal priority, round-trip times on a busy host were up to 790 ms instead of the usual 530 ms."""
+"""At normal priority, round-trip times on a busy host were up to 790 ms instead of the usual 530
+ms.
+"""
 SOCKET_BUFFER_BYTES = 1048580
-"""OpenSAND's default `udp_rmem`; the kernel cuts it to net.core.rmem_max, and BBFRAMEs come in bursts."""
+"""OpenSAND's default `udp_rmem`; the kernel cuts it to net.core.rmem_max, and BBFRAMEs come in
+bursts.
+"""
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 
 _FIRST_FURTHER = 100
@@ -56,12 +61,14 @@ _OF_A_SHELL = 128
 """A shell between OpenSAND and satlab reports signal N as status 128 + N."""
 
 
-# --- the profile ----------------------------------------------------------------------------------------------------
+# --- the profile ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Tap:
-    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes frames."""
+    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes
+    frames.
+    """
 
     name: str
     mac: str
@@ -74,7 +81,9 @@ class _Model(BaseModel):
 
 
 class Entity(_Model):
-    """An entity of the platform; `path_local` is the folder of its own logs and probes, None where it keeps none.
+    """An entity of the platform;
+
+    `path_local` is the folder of its own logs and probes, None where it keeps none.
 
     `infrastructure` and `profile` are its files, relative to the folder of the profile.
     """
@@ -89,7 +98,8 @@ class Entity(_Model):
 class GroundEntity(Entity):
     """ST or GW: reads and writes Ethernet frames on the TAP `tap_iface`.
 
-    `gateway` is the id of a further terminal's gateway, where that is another than the first terminal's.
+    `gateway` is the id of a further terminal's gateway, where that is another than the first
+    terminal's.
     """
 
     tap_iface: str
@@ -113,12 +123,15 @@ class Description(_Model):
         return {Role.SAT: self.sat, Role.GW: self.gw, Role.ST: self.st}[role]
 
 
-# --- the platform ---------------------------------------------------------------------------------------------------
+# --- the platform ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An entity and the node that it runs on; `name` is that of its process, log and folder: sat, gw, st, st4."""
+    """An entity and the node that it runs on;
+
+    `name` is that of its process, log and folder: sat, gw, st, st4.
+    """
 
     name: str
     node: str
@@ -128,21 +141,27 @@ class Machine:
 
 @dataclass(frozen=True)
 class Platform:
-    """OpenSAND ready to be started in a lab: the program, the folder of its XML, and its description."""
+    """OpenSAND ready to be started in a lab: the program, the folder of its XML, and its
+    description.
+    """
 
     program: Path
     profile: Path
     description: Description
 
     def topology(self, topology: Topology) -> Topology:
-        """Return a topology with a node for each further terminal: on the satellite and the emulation network alone."""
+        """Return a topology with a node for each further terminal: on the satellite and the
+        emulation network alone.
+        """
         further = {
             f"st{one.entity_id}": self._node(topology, one) for one in self.description.further_sts
         }
         return topology.model_copy(update={"nodes": {**topology.nodes, **further}})
 
     def _node(self, topology: Topology, entity: Entity) -> Node:
-        """Return the node of a further terminal, with an address on the satellite network that follows from its id."""
+        """Return the node of a further terminal, with an address on the satellite network that
+        follows from its id.
+        """
         satellite, emulation = (
             topology.network_of(kind) for kind in (NetworkKind.SATELLITE, NetworkKind.EMULATION)
         )
@@ -166,7 +185,9 @@ class Platform:
         return [*first, *(Machine(name, name, Role.ST, entity) for name, entity in further)]
 
     def command(self, machine: Machine, infrastructure: Path) -> list[str]:
-        """Return the command of an entity: its infrastructure file, the profile's other files, its log on stderr."""
+        """Return the command of an entity: its infrastructure file, the profile's other files, its
+        log on stderr.
+        """
         files = {"-i": infrastructure, "-t": self.profile / self.description.topology}
         if machine.entity.profile is not None:  # a transparent satellite has none
             files["-p"] = self.profile / machine.entity.profile
@@ -236,7 +257,8 @@ def find_program() -> Path:
 
 
 def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
-    """Find where profile and topology differ: addresses on the emulation network, names of interfaces.
+    """Find where profile and topology differ: addresses on the emulation network, names of
+    interfaces.
 
     A profile that was read leniently may have an address that no host can have.
     """
@@ -288,7 +310,7 @@ def _misfits_of_tap(place: str, entity: GroundEntity, taken: set[str]) -> Iterat
         yield Fault(f"{place}/mac_address", reason, "six bytes, such as 00:00:00:00:00:02")
 
 
-# --- logs and exit codes --------------------------------------------------------------------------------------------
+# --- logs and exit codes --------------------------------------------------------------------------
 
 
 def process_name(machine: Machine) -> str:
@@ -297,12 +319,17 @@ def process_name(machine: Machine) -> str:
 
 
 def is_initialized(log: str) -> bool:
-    """Return whether an entity takes messages: before that a logon is lost, and the next comes 5 s later."""
+    """Return whether an entity takes messages: before that a logon is lost, and the next comes 5 s
+    later.
+    """
     return _INITIALIZED in log
 
 
 def meaning(exit_code: int) -> str:
-    """Return what an exit code means; negative ones are signals. Empty for codes that are not documented."""
+    """Return what an exit code means; negative ones are signals.
+
+    Empty for codes that are not documented.
+    """
     return _EXIT_CODES.get(_OF_A_SHELL - exit_code if exit_code > _OF_A_SHELL else exit_code, "")
 
 

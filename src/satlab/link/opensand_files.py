@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenSAND's XML with other values: the infrastructure files of a lab, and whole profiles for the lab's addresses."""
+"""OpenSAND's XML with other values: the infrastructure files of a lab, and whole profiles for the
+lab's addresses.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +14,8 @@ _HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def read(file: Path) -> ET.Element:
-    """Return `root` of a file that satlink has read before, and so refused document types and entities.
+    """Return `root` of a file that satlink has read before, and so refused document types and
+    entities.
 
     Raises:
         ConfigError: it has a document type all the same, or cannot be read.
@@ -39,7 +42,9 @@ def write(root: ET.Element, file: Path) -> None:
 
 
 def put(parent: ET.Element, path: str, text: str, order: Iterable[str] = ()) -> None:
-    """Write the text of the leaf at `path` below `parent`; what is missing of it is made, in `order` among siblings."""
+    """Write the text of the leaf at `path` below `parent`; what is missing of it is made, in
+    `order` among siblings.
+    """
     for name in path.split("/"):
         found = parent.find(name)
         if found is None:
@@ -70,8 +75,9 @@ def for_lab(
 ) -> None:
     """Write the infrastructure file of an entity for one lab: its logs and probes go to `records`.
 
-    With `probes_port` probes also go to that port of 127.0.0.1, logs to the next one; else to the profile's collector.
-    A further terminal that shares the file of another one gets a section of its own.
+    With `probes_port` probes also go to that port of 127.0.0.1, logs to the next one; else to the
+    profile's collector. A further terminal that shares the file of another one gets a section of
+    its own.
     """
     root = read(source)
     storage = root.find("storage")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A model of options: one definition of each, from which command line, web form and requests are made."""
+"""A model of options: one definition of each, from which command line, web form and requests are
+made.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
@@ -22,8 +24,8 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 class Help:
     """How an option is presented; it stands in the annotation of its field.
 
-    `unit` of a number, `metavar` for the form of any other value; `short` is a letter. `opensand`: the real OpenSAND
-    can do it, too.
+    `unit` of a number, `metavar` for the form of any other value; `short` is a letter. `opensand`:
+    the real OpenSAND can do it, too.
     """
 
     label: str
@@ -56,7 +58,10 @@ class Option:
 
 
 class Options(BaseModel):
-    """Read-only. As pydantic has it, the options of a class stand behind those of its bases, the last base first."""
+    """Read-only.
+
+    As pydantic has it, the options of a class stand behind those of its bases, the last base first.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True

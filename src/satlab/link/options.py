@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The options of a link: their one definition, and the requests that they make.
 
-Command line, web form, the root helper's verb and the printed command line follow from the fields here.
+Command line, web form, the root helper's verb and the printed command line follow from the fields
+here.
 """
 
 import re
@@ -275,7 +276,9 @@ class LabOptions(Options):
 
 
 class LocalOptions(Options):
-    """Options of the command line alone: files and addresses of the caller, and what profiles of its own need."""
+    """Options of the command line alone: files and addresses of the caller, and what profiles of
+    its own need.
+    """
 
     lenient: Annotated[
         bool,
@@ -330,10 +333,11 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         return folder
 
     def profile_terminals(self, satlink: Path = SATLINK) -> tuple[ProfileTerminal, ...]:
-        """Return the further terminals of the profile that a lab has, each with the profile's values.
+        """Return the further terminals of the profile that a lab has, each with the profile's
+        values.
 
-        None where their number is given: these are equal to the ST. None with OpenSAND as emulator or its timing: there
-        the lab has the packets of one terminal.
+        None where their number is given: these are equal to the ST. None with OpenSAND as emulator
+        or its timing: there the lab has the packets of one terminal.
 
         Raises:
             ConfigError: the profile is not usable.
@@ -347,10 +351,12 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         )
 
     def topology(self, profile_terminals: Sequence[ProfileTerminal] | None = None) -> Topology:
-        """Return the topology of `lab.yml` with these terminals; raises as the method `profile_terminals`.
+        """Return the topology of `lab.yml` with these terminals; raises as the method
+        `profile_terminals`.
 
-        As many as `lab.yml` names, where neither their number nor the profile's own are given. Where terminals of the
-        profile belong to several gateways, each spot has a gateway and a satellite network.
+        As many as `lab.yml` names, where neither their number nor the profile's own are given.
+        Where terminals of the profile belong to several gateways, each spot has a gateway and a
+        satellite network.
         """
         further = self.profile_terminals() if profile_terminals is None else profile_terminals
         found = named(LAB_FILE)
@@ -373,7 +379,9 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         timeline_starts: Literal["at-once", "on-request"] = "at-once",
         terminals: Sequence[ProfileTerminal] = (),
     ) -> LinkRequest:
-        """Return the link's request; both directions get the same queue and loss processes. Raises ConfigError.
+        """Return the link's request; both directions get the same queue and loss processes.
+
+        Raises ConfigError.
 
         `terminals` are the further ones of the profile.
         """
@@ -404,7 +412,9 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:
-        """Return the timeline; an empty one where the profile's files have to wait for a request, too."""
+        """Return the timeline; an empty one where the profile's files have to wait for a request,
+        too.
+        """
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a configuration (`LinkPlan`) from satlink's frame arithmetic. Needs no privileges, changes nothing.
+"""The plan of a configuration (`LinkPlan`) from satlink's frame arithmetic.
+
+Needs no privileges, changes nothing.
 
 The models mirror `schemas/link-plan.schema.json`.
 """
@@ -19,8 +21,8 @@ from satlab.link.satlink import ask
 class _DirectionPlan(LinkModel):
     """One direction: rates in bit/s, sizes in bytes, delay in ms, ratios in 0..1.
 
-    `rate_bps` is the payload of the frames on air, encapsulation headers included; the goodputs are steady payload
-    rates over IPv4: UDP with 1472-byte datagrams, TCP with 1448-byte segments.
+    `rate_bps` is the payload of the frames on air, encapsulation headers included; the goodputs are
+    steady payload rates over IPv4: UDP with 1472-byte datagrams, TCP with 1448-byte segments.
     """
 
     symbol_rate_baud: float
@@ -72,7 +74,9 @@ class FirstPacket(LinkModel):
 
 
 class DemandPlan(LinkModel):
-    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one request a synchro."""
+    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one
+    request a synchro.
+    """
 
     carrier_slots: int
     cra_slots: int
@@ -84,7 +88,10 @@ class DemandPlan(LinkModel):
 
 
 class ReturnPlan(_DirectionPlan):
-    """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`."""
+    """DVB-RCS2 carrier:
+
+    `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`.
+    """
 
     superframe_ns: int
     slots_per_superframe: int
@@ -99,7 +106,10 @@ class ScpcPlan(ForwardPlan):
 
 
 class RttPlan(LinkModel):
-    """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add the frame model."""
+    """RTT of an 84-byte IPv4 echo on an idle link, ms:
+
+    `configured` is propagation, the others add the frame model.
+    """
 
     configured: float
     min: float
@@ -108,7 +118,10 @@ class RttPlan(LinkModel):
 
 
 class TerminalPlan(LinkModel):
-    """A terminal with a profile of its own, at the start; `forward_rate_bps` is the whole carrier's in its MODCOD."""
+    """A terminal with a profile of its own, at the start;
+
+    `forward_rate_bps` is the whole carrier's in its MODCOD.
+    """
 
     terminal: int
     id: int

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Link metrics in Prometheus' text format, from the samples of a metrics file.
 
-A sample counts one interval. One sample alone has gauges, those of its interval; `Totals` make counters of counts.
+A sample counts one interval. One sample alone has gauges, those of its interval; `Totals` make
+counters of counts.
 """
 
 import json
@@ -13,7 +14,9 @@ from satlab.common.errors import HostError
 from satlab.common.exposition import family
 
 TAIL_BYTES = (1 << 17, 1 << 20, 1 << 24)
-"""Bytes read from the end, in turn until they hold a sample: room for the last one and the changes after it."""
+"""Bytes read from the end, in turn until they hold a sample: room for the last one and the changes
+after it.
+"""
 HELP = {
     "queue_bytes": "IP bytes waiting at the end of the interval",
     "queue_packets": "IP packets waiting at the end of the interval",
@@ -69,7 +72,9 @@ OF_TERMINAL = {
     "requests": "capacity requests that a terminal sent in the interval",
     "plans_lost": "plans (TBTP2) that a terminal did not get in the interval",
 }
-"""Figures of each terminal where several share the satellite link: families of their own, so that sums count once."""
+"""Figures of each terminal where several share the satellite link: families of their own, so that
+sums count once.
+"""
 OF_FIFO = {
     "queue_bytes": "IP bytes waiting in a FIFO at the end of the interval",
     "queue_packets": "IP packets waiting in a FIFO at the end of the interval",
@@ -79,7 +84,9 @@ OF_FIFO = {
     "sent_packets": "packets that left a FIFO for a frame in the interval",
     "dropped_packets": "packets dropped by a FIFO in the interval",
 }
-"""Figures of each FIFO with packets where there are several, of each terminal where several share the link."""
+"""Figures of each FIFO with packets where there are several, of each terminal where several share
+the link.
+"""
 
 PREFIX = "satlab_link_"
 TEXTS = {
@@ -134,7 +141,9 @@ def last_sample(path: Path) -> dict[str, Any]:
 
 
 def values(sample: dict[str, Any]) -> Values:
-    """Return the figures of a sample, without those that were not measured or are another emulator's."""
+    """Return the figures of a sample, without those that were not measured or are another
+    emulator's.
+    """
     found: Values = {name: {} for name in TEXTS}
     for direction, figures in sample.items():
         if not isinstance(figures, dict):
@@ -157,7 +166,10 @@ def values(sample: dict[str, Any]) -> Values:
 def _put(
     found: Values, prefix: str, texts: dict[str, str], labels: str, figures: dict[str, Any]
 ) -> None:
-    """Add figures and those of their FIFOs. Names of FIFOs are letters, digits, `_`, `-` and `.`: without escapes."""
+    """Add figures and those of their FIFOs.
+
+    Names of FIFOs are letters, digits, `_`, `-` and `.`: without escapes.
+    """
     for name in texts:
         if figures.get(name) is not None:
             found[prefix + name][labels] = figures[name]
@@ -182,7 +194,10 @@ class Totals:
 
 
 def render(lab_id: str, sample: dict[str, Any], counts: Values | None = None) -> str:
-    """Return the exposition text. With `counts` they are counters in place of the counts of the interval."""
+    """Return the exposition text.
+
+    With `counts` they are counters in place of the counts of the interval.
+    """
     lab = f'lab="{lab_id}"'
     parts = [
         family(

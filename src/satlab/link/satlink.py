@@ -70,7 +70,9 @@ _FAULT = re.compile(r"(?P<place>.+?:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy
 
 
 def refusal(stderr: str, otherwise: str) -> ConfigError:
-    """Read `error:` and `hint:` lines and faults `file:line: element: reason (remedy)`, in any order."""
+    """Read `error:` and `hint:` lines and faults `file:line: element: reason (remedy)`, in any
+    order.
+    """
     faults, said, hint = [], [], ""
     for line in filter(None, map(str.strip, stderr.splitlines())):
         text = line.removeprefix("error: ")

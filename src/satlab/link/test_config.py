@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Link configuration and plan: the models against the schemas, and what satlink's answers turn into."""
+"""Link configuration and plan: the models against the schemas, and what satlink's answers turn
+into.
+"""
 
 import json
 from pathlib import Path

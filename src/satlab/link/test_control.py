@@ -19,7 +19,9 @@ from satlab.link.options import LinkOptions
 
 
 def answered(path: Path, answer: bytes) -> tuple[threading.Thread, list[bytes]]:
-    """Serve one connection at `path` with a fixed answer; return the thread and the list that receives the request."""
+    """Serve one connection at `path` with a fixed answer; return the thread and the list that
+    receives the request.
+    """
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()

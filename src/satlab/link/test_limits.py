@@ -14,11 +14,15 @@ from satlab.link.plan import LinkPlan
 LIMITS = {f"{which}{what}" for which in ("min", "max") for what in ("imum", "Length", "Items")}
 LIMITS |= {"exclusiveMinimum", "exclusiveMaximum"}
 NARROWER = ("loss.model", "loss.period_ms", "loss.step_ms", "probes.netns")
-"""Values of which satlab takes fewer than satlink: no needless word, no time of 0, no other namespace."""
+"""Values of which satlab takes fewer than satlink: no needless word, no time of 0, no other
+namespace.
+"""
 
 
 def values(document: dict[str, Any]) -> dict[str, set[str]]:
-    """Return what each value of a schema may be, by its path: words, or a type with its limits; null aside."""
+    """Return what each value of a schema may be, by its path: words, or a type with its limits;
+    null aside.
+    """
     found: dict[str, set[str]] = {}
 
     def walk(node: dict[str, Any], path: str) -> None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenSAND as emulator, as far as no privileges are needed: command lines, cross checks, words. More in tests/net."""
+"""OpenSAND as emulator, as far as no privileges are needed: command lines, cross checks, words.
+
+More in tests/net.
+"""
 
 import json
 from pathlib import Path
@@ -119,7 +122,7 @@ def prepare(folder: Path, topology: Topology = TOPOLOGY, **changes: dict[str, An
     return opensand.prepare(folder, topology, satlink(folder, description(**changes)))
 
 
-# --- preparation ----------------------------------------------------------------------------------------------------
+# --- preparation ----------------------------------------------------------------------------------
 
 
 def test_model_and_schema_agree() -> None:
@@ -217,7 +220,9 @@ def test_a_second_terminal_has_a_node_of_its_own() -> None:
 
 
 def test_each_lab_keeps_its_own_probes(tmp_path: Path) -> None:
-    """The entity's logs and probes go to the lab's folder; a further terminal knows itself; the rest is unchanged."""
+    """The entity's logs and probes go to the lab's folder; a further terminal knows itself; the
+    rest is unchanged.
+    """
     found = platform(further=SECOND)
     source = paths.PROFILES / "geo-dama" / "infrastructure_st.xml"
     terminal, second = found.description.st, found.description.further_sts[0]
@@ -276,7 +281,7 @@ def test_small_buffers_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert platform().notes() == []
 
 
-# --- words ----------------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,9 @@ def test_every_fault_is_reported_at_once() -> None:
 
 
 def test_every_option_survives_the_printed_command_line() -> None:
-    """An option at another value than its default is read back from `arguments` by the command line."""
+    """An option at another value than its default is read back from `arguments` by the command
+    line.
+    """
     others: dict[str, Any] = {
         **{
             "profile": "leo",

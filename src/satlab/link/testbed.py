@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Testbed parameters by the names of Kosek et al., IFIP Networking 2022, table I, for `--set`.
 
-A delay or attenuation of the satellite link acts from the start of the scenario on, after calibration; over time they
-come from the profile's files or from a timeline.
+A delay or attenuation of the satellite link acts from the start of the scenario on, after
+calibration; over time they come from the profile's files or from a timeline.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH 2.7 scenarios and jobs: read, checked whole, bound to values, run by a pure engine and a small runner."""
+"""OpenBACH 2.7 scenarios and jobs: read, checked whole, bound to values, run by a pure engine and a
+small runner.
+"""
 
 from satlab.openbach.descriptor import Descriptor, load_job, load_jobs
 from satlab.openbach.model import BoundScenario, Scenario

@@ -15,7 +15,9 @@ from satlab.openbach.values import Scalar, Values, convert
 
 @dataclass(frozen=True)
 class InstanceOf:
-    """The id of the job (or scenario) instance that a path of function ids leads to, known only while running."""
+    """The id of the job (or scenario) instance that a path of function ids leads to, known only
+    while running.
+    """
 
     kind: str
     path: tuple[int, ...]
@@ -27,8 +29,9 @@ Words = tuple["str | InstanceOf", ...]
 def argv(descriptor: Descriptor, values: dict[str, Any]) -> Words:
     """Return the arguments that follow the job's command.
 
-    Each level from the outside in: subcommand name, required values in descriptor order, options with their values,
-    bare flags. Options keep the order of `values`. Every value is exactly one element.
+    Each level from the outside in: subcommand name, required values in descriptor order, options
+    with their values, bare flags. Options keep the order of `values`. Every value is exactly one
+    element.
 
     Raises ConfigError with every fault when the values do not fit the descriptor.
     """
@@ -42,7 +45,9 @@ def argv(descriptor: Descriptor, values: dict[str, Any]) -> Words:
 
 
 def arrange(descriptor: Descriptor, node: Node, values: Values) -> Words:
-    """Check the arguments of a job and put them in order; without faulty values and those that come later."""
+    """Check the arguments of a job and put them in order; without faulty values and those that come
+    later.
+    """
     return tuple(_level(descriptor.level, node, values))
 
 
@@ -106,7 +111,9 @@ def _choices(group: Group) -> str:
 
 
 def _occurrences(argument: Argument, node: Node, values: Values) -> list[list[str | InstanceOf]]:
-    """Read `value`, `[value, ...]` or `[[value, ...], ...]`; the last is the form that OpenBACH returns."""
+    """Read `value`, `[value, ...]` or `[[value, ...], ...]`; the last is the form that OpenBACH
+    returns.
+    """
     if isinstance(node.value, list) and any(isinstance(entry, list) for entry in node.value):
         groups = [(entry, entry.array()) for entry in node.array()]
     else:

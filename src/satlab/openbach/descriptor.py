@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job descriptors, `jobs/<job>/files/<job>.yml` in the dictionary form of OpenBACH 2.7.
 
-`is_upstream` reads them as a controller does: what it passes over is a warning (`satlab.openbach.upstream`).
+`is_upstream` reads them as a controller does: what it passes over is a warning
+(`satlab.openbach.upstream`).
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ class _Model(BaseModel):
 
 
 class Argument(_Model):
-    """One positional argument, or one option (`flag` set). `least`, `most`: bounds; OpenBACH ignores them."""
+    """One positional argument, or one option (`flag` set).
+
+    `least`, `most`: bounds; OpenBACH ignores them.
+    """
 
     name: str = Field(min_length=1)
     type: str
@@ -173,7 +177,8 @@ class Platform:
 class Descriptor:
     """A checked job descriptor. `files` is the folder that holds the program.
 
-    `programs`: where its playbook takes the programs from, by their name on the agent, as far as that is a sub-folder.
+    `programs`: where its playbook takes the programs from, by their name on the agent, as far as
+    that is a sub-folder.
     """
 
     name: str
@@ -188,7 +193,9 @@ class Descriptor:
     programs: Mapping[str, str] = field(default_factory=dict)
 
     def command(self) -> list[str]:
-        """Return the start command on this host: the agent's interpreter and job folder become ours."""
+        """Return the start command on this host: the agent's interpreter and job folder become
+        ours.
+        """
         return [self._here(word) for word in self._platform().command]
 
     def command_stop(self) -> list[str]:
@@ -196,7 +203,8 @@ class Descriptor:
         return [self._here(word) for word in self._platform().command_stop]
 
     def _platform(self) -> Platform:
-        # The embedded lab is not bound to OpenBACH's list of systems: an unlisted host uses the first platform.
+        # The embedded lab is not bound to OpenBACH's list of systems: an unlisted host uses the
+        # first platform.
         try:
             release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
         except OSError:
@@ -242,7 +250,9 @@ def load_jobs(folder: Path) -> dict[str, Descriptor]:
 
 
 def sort_jobs(folder: Path) -> tuple[dict[str, Descriptor], dict[str, ConfigError]]:
-    """Read every job below `folder` as `load_jobs` does; return those that are valid, and why the others are not."""
+    """Read every job below `folder` as `load_jobs` does; return those that are valid, and why the
+    others are not.
+    """
     jobs, bad = {}, {}
     for job in sorted(folder.iterdir()):
         if job.is_dir() and not job.name.startswith((".", "_")):
@@ -267,7 +277,8 @@ def all_jobs(folders: Iterable[Path]) -> dict[str, Descriptor]:
 
 
 def sort_upstream(folder: Path) -> tuple[dict[str, Descriptor], dict[str, ConfigError]]:
-    """Read every job at or below `folder` as a controller would; return those that are valid, and the others' faults.
+    """Read every job at or below `folder` as a controller would; return those that are valid, and
+    the others' faults.
 
     Raises ConfigError: there is no such folder, or two jobs have the same name.
     """
@@ -288,7 +299,9 @@ def sort_upstream(folder: Path) -> tuple[dict[str, Descriptor], dict[str, Config
 
 
 def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> Descriptor | None:
-    """Read a descriptor; with `warnings` as a controller does, which notes there what it passes over."""
+    """Read a descriptor; with `warnings` as a controller does, which notes there what it passes
+    over.
+    """
     name = folder.name
     path = folder / "files" / f"{name}.yml"
     if not is_name(name):
@@ -417,7 +430,9 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
 
 
 def _greedy(level: Level, place: str) -> Iterator[_Found]:
-    """Find options that argparse lets take the name of the subcommand for one more value (bug 9338)."""
+    """Find options that argparse lets take the name of the subcommand for one more value (bug
+    9338).
+    """
     greedy = [
         argument.name for argument in level.optional if argument.count.least != argument.count.most
     ]
@@ -469,7 +484,9 @@ def _double_faults(file: _File) -> Iterator[_Found]:
 
 
 def _name_faults(root: Level) -> Iterator[_Found]:
-    """Find names that OpenBACH could not distinguish: it looks for subcommands of the whole job first."""
+    """Find names that OpenBACH could not distinguish: it looks for subcommands of the whole job
+    first.
+    """
     subcommands = [choice.name for _, choice in _choices(root)]
     for name in sorted({name for name in subcommands if subcommands.count(name) > 1}):
         yield (

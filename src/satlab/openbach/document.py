@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JSON documents as nodes that know their place in the file, so that every fault can be named at once."""
+"""JSON documents as nodes that know their place in the file, so that every fault can be named at
+once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def is_name(text: str) -> bool:
 
 
 def is_title(text: str) -> bool:
-    """Return whether the name of a scenario is safe as part of a path; OpenBACH's own have spaces."""
+    """Return whether the name of a scenario is safe as part of a path;
+
+    OpenBACH's own have spaces.
+    """
     return _TITLE.fullmatch(text) is not None
 
 
@@ -38,8 +43,9 @@ def is_title(text: str) -> bool:
 class Node:
     """A JSON value, its place, and the list that collects faults of the whole document.
 
-    The readers (`mapping`, `array`, `text`, ...) return a neutral value and note a fault when the type is wrong, so
-    that reading continues to the next fault. `warnings`: where to note what OpenBACH passes over; None: it is a fault.
+    The readers (`mapping`, `array`, `text`, ...) return a neutral value and note a fault when the
+    type is wrong, so that reading continues to the next fault. `warnings`: where to note what
+    OpenBACH passes over; None: it is a fault.
     """
 
     value: Any
@@ -105,7 +111,10 @@ class Node:
 
 
 def read_json(path: Path, faults: list[Fault], warnings: list[Fault] | None = None) -> Node | None:
-    """Read a JSON file strictly: UTF-8, at most 1 MiB, no key twice, no NaN; None after a fault that ends it."""
+    """Read a JSON file strictly:
+
+    UTF-8, at most 1 MiB, no key twice, no NaN; None after a fault that ends it.
+    """
     place = str(path)
 
     def pairs(entries: list[tuple[str, Any]]) -> dict[str, Any]:

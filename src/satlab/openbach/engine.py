@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH's director as a state machine: stepped with (now, events), it returns what to start and stop.
+"""OpenBACH's director as a state machine: stepped with (now, events), it returns what to start and
+stop.
 
-No clock, process or thread is in here. Times are seconds of any clock that does not go back. Statuses and their
-order of checks follow OpenBACH 2.7. Where OpenBACH would hang for ever (nothing runs, and no function left can start),
-the scenario instance ends `Finished Ko` with the reason.
+No clock, process or thread is in here. Times are seconds of any clock that does not go back.
+Statuses and their order of checks follow OpenBACH 2.7. Where OpenBACH would hang for ever (nothing
+runs, and no function left can start), the scenario instance ends `Finished Ko` with the reason.
 """
 
 from __future__ import annotations
@@ -103,7 +104,10 @@ class FunctionInstance:
 
 @dataclass
 class ScenarioInstance:
-    """One run of a scenario. `functions` holds the latest attempt of each function; earlier ones are in `retried`."""
+    """One run of a scenario.
+
+    `functions` holds the latest attempt of each function; earlier ones are in `retried`.
+    """
 
     id: int
     owner_id: int
@@ -220,7 +224,10 @@ class Engine:
             self.root.ending, self.root.reason = status, reason
 
     def step(self, now: float, events: Iterable[Event] = ()) -> list[EngineAction]:
-        """Process events and return the next actions; `ScenarioEnded` comes once, last, when nothing runs any more."""
+        """Process events and return the next actions;
+
+        `ScenarioEnded` comes once, last, when nothing runs any more.
+        """
         if self.root.over:
             return []
         self._now, self._actions = now, []
@@ -270,7 +277,9 @@ class Engine:
         self._actions.append(StartJobAction(job))
 
     def _turn(self, instance: ScenarioInstance) -> None:
-        """Make one step of the director: stop request, failed jobs, errored functions, functions that may start."""
+        """Make one step of the director: stop request, failed jobs, errored functions, functions
+        that may start.
+        """
         for below in [below for below in instance.below if not below.over]:
             self._turn(below)
         if instance.ending is None:
@@ -371,7 +380,9 @@ class Engine:
             self._start(job)
 
     def _word(self, word: str | InstanceOf, instance: ScenarioInstance) -> str | None:
-        """Return the text of an argument; a path of function ids becomes the id of the instance it leads to."""
+        """Return the text of an argument; a path of function ids becomes the id of the instance it
+        leads to.
+        """
         if isinstance(word, str):
             return word
         here: ScenarioInstance | None = instance
@@ -408,7 +419,9 @@ class Engine:
             instance.status = instance.ending
 
     def _close(self, instance: ScenarioInstance) -> None:
-        """End an instance whose functions are all over, or whose remaining functions can never start."""
+        """End an instance whose functions are all over, or whose remaining functions can never
+        start.
+        """
         pending = [attempt for attempt in instance.functions.values() if attempt.pending]
         if instance.busy or any(attempt.status is FunctionStatus.RUNNING for attempt in pending):
             return

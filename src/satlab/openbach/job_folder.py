@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job folder without its descriptor: playbooks that OpenBACH can include, and the files that they and it name."""
+"""A job folder without its descriptor: playbooks that OpenBACH can include, and the files that they
+and it name.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _PLAY = ("hosts", "import_playbook", "ansible.builtin.import_playbook")
 
 
 def check_folder(job: Descriptor) -> list[Fault]:
-    """Return the faults that would prevent a controller from installing the job, or an agent from starting it.
+    """Return the faults that would prevent a controller from installing the job, or an agent from
+    starting it.
 
     The controller reads only the descriptor when a job is added, so it would find them late.
     """
@@ -77,7 +80,10 @@ def _commands(job: Descriptor) -> Iterator[Fault]:
 
 
 def _filter(path: Path) -> Iterator[Fault]:
-    """Find faults of rstats' filter file. It may be missing: then rstats stores and broadcasts everything."""
+    """Find faults of rstats' filter file.
+
+    It may be missing: then rstats stores and broadcasts everything.
+    """
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(path, encoding="utf-8")

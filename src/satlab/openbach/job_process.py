@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One job as a Linux process: a sandbox, or a program that stands for a job elsewhere. It ends what the job started."""
+"""One job as a Linux process: a sandbox, or a program that stands for a job elsewhere.
+
+It ends what the job started.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 STOP_S = 6.0
-"""From SIGTERM to SIGKILL: the grace times of OpenBACH's agent (1 s for descendants, 2 s for the job), and ssh's."""
+"""From SIGTERM to SIGKILL: the grace times of OpenBACH's agent (1 s for descendants, 2 s for the
+job), and ssh's.
+"""
 _COMMAND_STOP_S = 10.0
 
 _Waiting = Generator[None, float, None]
@@ -28,7 +33,8 @@ class JobProcess:
         environment: Mapping[str, str],
         log: Path,
     ) -> None:
-        """Start the job in a session of its own and in the folder `HOME`, with stdout and stderr in `log`.
+        """Start the job in a session of its own and in the folder `HOME`, with stdout and stderr in
+        `log`.
 
         Raises OSError when the program cannot be started.
         """
@@ -52,7 +58,9 @@ class JobProcess:
             next(self._stopping)
 
     def poll(self, now: float) -> int | None:
-        """Continue a stop; return the exit status (negative: signal) once the job, and the stop, are over."""
+        """Continue a stop; return the exit status (negative: signal) once the job, and the stop,
+        are over.
+        """
         if self._stopping is None:
             return self._popen.poll()
         try:

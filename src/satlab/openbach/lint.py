@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Patterns that OpenBACH accepts and that then hang: cycles, waits that never end, jobs that nothing stops."""
+"""Patterns that OpenBACH accepts and that then hang: cycles, waits that never end, jobs that
+nothing stops.
+"""
 
 from __future__ import annotations
 

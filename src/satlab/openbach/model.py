@@ -39,7 +39,9 @@ class Policy(Enum):
 
 @dataclass(frozen=True)
 class OnFail:
-    """`retry` and `delay` count under Policy.RETRY only, and only for functions that error, not for failed jobs."""
+    """`retry` and `delay` count under Policy.RETRY only, and only for functions that error, not for
+    failed jobs.
+    """
 
     policy: Policy = Policy.FAIL
     retry: int = 0
@@ -48,7 +50,9 @@ class OnFail:
 
 @dataclass(frozen=True)
 class StartJob:
-    """Start a job on an entity, `offset` seconds after the function acts, again every `interval` seconds if given."""
+    """Start a job on an entity, `offset` seconds after the function acts, again every `interval`
+    seconds if given.
+    """
 
     entity: str
     job: Descriptor
@@ -92,7 +96,10 @@ class Function:
 
 @dataclass(frozen=True)
 class BoundScenario:
-    """A scenario with a value for every argument, ready to run. `values` holds arguments and constants."""
+    """A scenario with a value for every argument, ready to run.
+
+    `values` holds arguments and constants.
+    """
 
     name: str
     values: Mapping[str, str]
@@ -113,8 +120,8 @@ class BoundScenario:
 class ScenarioContext:
     """The context of a scenario's check: known jobs, entities, the folder of its sub-scenarios.
 
-    `endless`: a job that nothing stops is not a fault. `warnings`: where to note what OpenBACH accepts, such as
-    unknown keys and entities; None: these are faults. `terminals`: of the lab.
+    `endless`: a job that nothing stops is not a fault. `warnings`: where to note what OpenBACH
+    accepts, such as unknown keys and entities; None: these are faults. `terminals`: of the lab.
     """
 
     jobs: Mapping[str, Descriptor]

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an upstream job's playbook would put on an agent, as far as that is written out. It is read, never run.
+"""What an upstream job's playbook would put on an agent, as far as that is written out.
 
-Packages of tasks of apt, and files of tasks of copy and template. Everything else that it would do is named.
+It is read, never run.
+
+Packages of tasks of apt, and files of tasks of copy and template. Everything else that it would do
+is named.
 """
 
 from __future__ import annotations
@@ -85,8 +88,8 @@ class PlacedFile:
 class Contents:
     """What a job needs on its node.
 
-    `packages`: names of Debian packages. `maybe`: those of tasks with a condition, which is not evaluated.
-    `left_out`: what the playbook would do further, one line each.
+    `packages`: names of Debian packages. `maybe`: those of tasks with a condition, which is not
+    evaluated. `left_out`: what the playbook would do further, one line each.
     """
 
     packages: tuple[str, ...] = ()
@@ -96,7 +99,10 @@ class Contents:
 
 
 def contents(folder: Path) -> Contents:
-    """Read the playbook of a job's folder. One that cannot be read has nothing; `validate` names its fault."""
+    """Read the playbook of a job's folder.
+
+    One that cannot be read has nothing; `validate` names its fault.
+    """
     try:
         document = yaml_text.load(
             (folder / f"install_{folder.name}.yml").read_text(encoding="utf-8")
@@ -134,7 +140,9 @@ def _is_removal(task: Mapping[str, Any]) -> bool:
 
 
 def _tasks(document: Any, *, conditional: bool) -> Iterator[tuple[Mapping[str, Any], bool]]:
-    """Yield the tasks of a playbook, those of blocks as well, and whether a condition decides on them."""
+    """Yield the tasks of a playbook, those of blocks as well, and whether a condition decides on
+    them.
+    """
     for task in document if isinstance(document, list) else ():
         if isinstance(task, dict):
             decided = conditional or "when" in task
@@ -239,7 +247,9 @@ def _content(source: object, folder: Path, *, is_template: bool) -> bytes:
 
 
 def _mode(given: Any) -> int:
-    """Return access rights: octal text, or a number that YAML has read as octal; nobody else may ever write."""
+    """Return access rights: octal text, or a number that YAML has read as octal; nobody else may
+    ever write.
+    """
     if isinstance(given, str) and re.fullmatch(r"[0-7]{3,4}", given):
         return int(given, 8) & 0o755
     return (

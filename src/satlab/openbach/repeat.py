@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Functions of a scenario that each terminal of a lab has: those that use the placeholder `$terminal`.
+"""Functions of a scenario that each terminal of a lab has: those that use the placeholder
+`$terminal`.
 
-As written, a scenario is that of one terminal, and runs on OpenBACH. In a lab with several, a function that uses
-`$terminal` (a constant, "01") is repeated for each further one: there `$terminal` is its number in two digits, and the
-entities `client` and `st` are its own (`client-2`, `st-2`). A repeated function waits for, and stops, those of its own
-terminal; any other function those of all. Sub-scenarios are not repeated.
+As written, a scenario is that of one terminal, and runs on OpenBACH. In a lab with several, a
+function that uses `$terminal` (a constant, "01") is repeated for each further one: there
+`$terminal` is its number in two digits, and the entities `client` and `st` are its own (`client-2`,
+`st-2`). A repeated function waits for, and stops, those of its own terminal; any other function
+those of all. Sub-scenarios are not repeated.
 """
 
 import re
@@ -18,7 +20,9 @@ _WAITS = ("launched_ids", "finished_ids", "ended_ids", "running_ids")
 
 
 def for_terminals(document: Any, count: int) -> Any:
-    """Return a scenario's document with what each of `count` terminals has; what is malformed stays as it is."""
+    """Return a scenario's document with what each of `count` terminals has; what is malformed stays
+    as it is.
+    """
     functions = document.get("openbach_functions") if isinstance(document, dict) else None
     if count == 1 or not isinstance(functions, list):
         return document
@@ -53,7 +57,9 @@ def uses_terminals(document: Any) -> bool:
 
 
 def written_out(document: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Return an accepted scenario as that of `count` terminals, without the placeholder: no lab repeats it again."""
+    """Return an accepted scenario as that of `count` terminals, without the placeholder: no lab
+    repeats it again.
+    """
     made: dict[str, Any] = for_terminals(dict(document), count)
     functions = [_filled(each, "01") for each in made["openbach_functions"]]
     constants = {
@@ -98,7 +104,9 @@ def _filled(value: Any, number: str) -> Any:
 
 
 def _referring(function: Mapping[str, Any], to: Callable[[int], list[int]]) -> dict[str, Any]:
-    """Return a function whose function ids are those that `to` returns; what stops one may then stop several."""
+    """Return a function whose function ids are those that `to` returns; what stops one may then
+    stop several.
+    """
     changed = dict(function)
     entry = changed.get("stop_job_instance")
     if isinstance(entry, dict) and "stop_job_instances" not in changed:

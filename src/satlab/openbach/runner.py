@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs a bound scenario with real processes: drives the engine, starts and stops jobs, writes `jobs.jsonl` and logs."""
+"""Runs a bound scenario with real processes: drives the engine, starts and stops jobs, writes
+`jobs.jsonl` and logs.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ class JobHost(Protocol):
     def enter_argv(self, entity: str, job: str) -> list[str]:
         """Return the words before a command of a job that make it run there.
 
-        On SIGTERM they end the job and its descendants within their own grace times, and end as the job ended.
+        On SIGTERM they end the job and its descendants within their own grace times, and end as the
+        job ended.
 
         Raises HostError when the job cannot run there.
         """
@@ -81,21 +84,25 @@ class JobHost(Protocol):
         """Return what a job that has ended used, by its argv; None if that is unknown."""
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies.
+        """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's
+        certificate lies.
 
         `HOME`, a folder that a job may write, is its working directory.
         """
 
     def grant(self, path: Path) -> None:
-        """Let jobs, which may run as another user, own a file or an empty folder. Jobs may write nothing else."""
+        """Let jobs, which may run as another user, own a file or an empty folder.
+
+        Jobs may write nothing else.
+        """
 
 
 @dataclass(frozen=True)
 class JobRecord:
     """One line of `jobs.jsonl` (schemas/jobs.schema.json).
 
-    `exit_code` is negative for a signal, None for a job that could not be started. `cpu_s`, `waited_s`, `peak_bytes`:
-    None if unknown.
+    `exit_code` is negative for a signal, None for a job that could not be started. `cpu_s`,
+    `waited_s`, `peak_bytes`: None if unknown.
     """
 
     job_instance_id: int
@@ -158,8 +165,8 @@ def run(
 ) -> ScenarioResult:
     """Run a scenario to its end; nothing that it started is left running, however it ends.
 
-    `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to `raw_dir`. `watch` is
-    called with the whole instance at every step.
+    `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to
+    `raw_dir`. `watch` is called with the whole instance at every step.
 
     Raises OSError when `raw_dir` cannot be written.
     """
@@ -365,7 +372,10 @@ def _last_error(log: Path) -> str:
 
 
 def _reason_below(instance: ScenarioInstance) -> str:
-    """Return the first failure of a sub-scenario: OpenBACH's parent still ends Finished Ok, our run has failed."""
+    """Return the first failure of a sub-scenario:
+
+    OpenBACH's parent still ends Finished Ok, our run has failed.
+    """
     for below in instance.below:
         if below.status is ScenarioStatus.FINISHED_KO:
             return f"sub-scenario {below.bound.name}: {below.reason}"

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read OpenBACH scenario JSON and check it whole: `load`, then `bind` sets the values of its arguments.
+"""Read OpenBACH scenario JSON and check it whole:
 
-It refuses scenarios that OpenBACH 2.7 refuses, that OpenBACH accepts and then hangs or fails on, and that the embedded
-lab does not support. Every fault names file, function and path.
+`load`, then `bind` sets the values of its arguments.
+
+It refuses scenarios that OpenBACH 2.7 refuses, that OpenBACH accepts and then hangs or fails on,
+and that the embedded lab does not support. Every fault names file, function and path.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ MAX_FUNCTIONS = 200
 MAX_SUB_SCENARIOS = 100
 MAX_DEPTH = 10
 MAX_RETRIES = 1000
-"""Limits of one file, of a scenario with everything below it, of scenarios inside scenarios, of attempts."""
+"""Limits of one file, of a scenario with everything below it, of scenarios inside scenarios, of
+attempts.
+"""
 
 _PLACEHOLDER = re.compile(r"[_a-z][_a-z0-9]*", re.ASCII | re.IGNORECASE)
 _KEYS = ("id", "label", "wait", "on_fail")
@@ -59,8 +63,9 @@ def load(
 ) -> Scenario:
     """Read and check a scenario and its sub-scenarios (files of the same folder, `<name>.json`).
 
-    `endless`: accept a job that nothing stops; then the caller stops it. `warnings`: where to note what OpenBACH
-    accepts; None: it is a fault. `terminals`: of the lab; what uses `$terminal` is repeated for each.
+    `endless`: accept a job that nothing stops; then the caller stops it. `warnings`: where to note
+    what OpenBACH accepts; None: it is a fault. `terminals`: of the lab; what uses `$terminal` is
+    repeated for each.
 
     Raises ConfigError with every fault found.
     """
@@ -85,7 +90,9 @@ def validate_paths(
     entities: Iterable[str],
     warnings: list[Fault] | None = None,
 ) -> list[Fault]:
-    """Return every fault of the scenario files, and of every `*.json` in the folders, that `paths` name."""
+    """Return every fault of the scenario files, and of every `*.json` in the folders, that `paths`
+    name.
+    """
     names = frozenset(entities)
     faults: list[Fault] = []
     for path in paths:
@@ -101,9 +108,11 @@ def validate_paths(
 
 
 def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
-    """Set the values of arguments, and new ones of constants (which makes another version of the scenario).
+    """Set the values of arguments, and new ones of constants (which makes another version of the
+    scenario).
 
-    Raises ConfigError with every fault: unknown names, arguments without a value, values of the wrong type.
+    Raises ConfigError with every fault: unknown names, arguments without a value, values of the
+    wrong type.
     """
     faults: list[Fault] = []
     known = {**scenario.constants, **values}
@@ -375,7 +384,9 @@ class _Reader:
         return StartScenario(self.read(below, scenario, inside))
 
     def _may_start(self, name: str, node: Node) -> bool:
-        """Refuse names that are not a file, recursion, and more sub-scenarios than any real scenario has."""
+        """Refuse names that are not a file, recursion, and more sub-scenarios than any real
+        scenario has.
+        """
         if not is_title(name):
             if "$" not in name:
                 node.fault(f"{name[:60]!r} is not the name of a scenario", TITLE_RULE)

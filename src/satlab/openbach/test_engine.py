@@ -61,7 +61,9 @@ FOREVER = 1e9
 
 @dataclass
 class Sim:
-    """Drives an engine with a simulated clock; jobs last as long as `lasts` says, by function id (1 s if unsaid)."""
+    """Drives an engine with a simulated clock; jobs last as long as `lasts` says, by function id (1
+    s if unsaid).
+    """
 
     functions: tuple[Function, ...]
     lasts: Mapping[int, float] = field(default_factory=dict)
@@ -132,7 +134,7 @@ class Sim:
         return None if self.end is None else (self.end.status, self.now)
 
 
-# --- waiting --------------------------------------------------------------------------------------------------------
+# --- waiting --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_an_empty_scenario_ends_at_once() -> None:
     assert Sim(()).run().ended == (ScenarioStatus.FINISHED_OK, 0.1)
 
 
-# --- failure --------------------------------------------------------------------------------------------------------
+# --- failure --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_what_would_hang_in_openbach_ends_with_a_reason() -> None:
     )
 
 
-# --- stopping -------------------------------------------------------------------------------------------------------
+# --- stopping -------------------------------------------------------------------------------------
 
 
 def test_a_stopped_job_has_not_failed() -> None:
@@ -293,7 +295,7 @@ def test_the_first_reason_for_the_end_stays() -> None:
     assert "function 1" in (sim.run().end or ScenarioEnded(ScenarioStatus.STOPPED, "")).reason
 
 
-# --- sub-scenarios, instance ids ------------------------------------------------------------------------------------
+# --- sub-scenarios, instance ids ------------------------------------------------------------------
 
 
 def test_a_sub_scenario_is_waited_for() -> None:
@@ -337,7 +339,7 @@ def test_a_path_to_a_job_that_was_not_started_is_an_error() -> None:
     )
 
 
-# --- whole scenarios ------------------------------------------------------------------------------------------------
+# --- whole scenarios ------------------------------------------------------------------------------
 
 
 def test_the_example_of_a_real_openbach(write: Write, jobs: Mapping[str, Descriptor]) -> None:
@@ -361,7 +363,9 @@ def test_the_example_of_a_real_openbach(write: Write, jobs: Mapping[str, Descrip
 
 @st.composite
 def scenarios(draw: st.DrawFn, depth: int = 0) -> tuple[Function, ...]:
-    """Draw functions whose waits point backwards, so that nothing but failures can keep them from ending."""
+    """Draw functions whose waits point backwards, so that nothing but failures can keep them from
+    ending.
+    """
     functions: list[Function] = []
     for number in range(draw(st.integers(0, 5))):
         some = (
@@ -416,7 +420,7 @@ def test_every_scenario_ends_with_nothing_left(
         assert sim.end.reason
 
 
-# --- scenarios of the product ---------------------------------------------------------------------------------------
+# --- scenarios of the product ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -432,7 +436,9 @@ def test_every_scenario_ends_with_nothing_left(
 def test_nothing_is_measured_before_proxies_and_servers_are_ready(
     name: str, arguments: dict[str, str]
 ) -> None:
-    """Each readiness takes longer than the one before; one that does not come fails all, and nothing is measured."""
+    """Each readiness takes longer than the one before; one that does not come fails all, and
+    nothing is measured.
+    """
     jobs = load_jobs(paths.JOBS)
     nodes = ("client", "proxy-st", "proxy-gw", "server")
     functions = bind(load(paths.SCENARIOS / f"{name}.json", jobs, nodes), arguments).functions

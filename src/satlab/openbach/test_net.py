@@ -78,7 +78,8 @@ def test_bulk_tcp(wire: Wire, tmp_path: Path) -> None:
 def test_bulk_tcp_with_a_congestion_control_that_is_not_there(wire: Wire, tmp_path: Path) -> None:
     result = go(wire, tmp_path, "bulk_tcp", duration="2", cong_control="nothing")
     assert result.outcome == "failed"
-    # Both ends fail, the server for the client has gone; who is the second to be seen is stopped, or has ended.
+    # Both ends fail, the server for the client has gone; who is the second to be seen is stopped,
+    # or has ended.
     assert "Error" in {job.status for job in result.jobs} <= {"Error", "Stopped", "Not Running"}
     said = (tmp_path / "logs" / "satlab_iperf3-2.log").read_text()
     assert "congestion control algorithm not supported" in said

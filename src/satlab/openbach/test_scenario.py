@@ -423,7 +423,7 @@ def test_a_persistent_job_that_is_stopped_is_fine(write: Write, jobs: Jobs) -> N
     load(write(functions), jobs, ENTITIES)
 
 
-# --- sub-scenarios --------------------------------------------------------------------------------------------------
+# --- sub-scenarios --------------------------------------------------------------------------------
 
 
 def test_values_reach_a_sub_scenario(write: Write, jobs: Jobs) -> None:
@@ -495,7 +495,7 @@ def test_a_sub_scenario_must_have_the_name_it_is_called_by(
     assert "is called 'other', not 'inner'" in faults(write([sub(0, "inner")]), jobs)[0]
 
 
-# --- bind -----------------------------------------------------------------------------------------------------------
+# --- bind -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -531,7 +531,7 @@ def test_every_fault_of_the_values_is_reported_at_once(simple: Path, jobs: Jobs)
     assert len(caught.value.faults) == 3
 
 
-# --- the product's scenarios ----------------------------------------------------------------------------------------
+# --- the product's scenarios ----------------------------------------------------------------------
 
 SHIPPED = sorted(paths.SCENARIOS.glob("*.json"))
 VALUES = {

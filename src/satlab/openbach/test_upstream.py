@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs and scenarios of OpenBACH itself, in their shapes: accepted as a controller accepts them, each doubt noted."""
+"""Jobs and scenarios of OpenBACH itself, in their shapes: accepted as a controller accepts them,
+each doubt noted.
+"""
 
 import sys
 from pathlib import Path

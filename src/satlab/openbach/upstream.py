@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Job descriptors as OpenBACH's own jobs have them, brought into the form of 2.7 that `descriptor` reads.
+"""Job descriptors as OpenBACH's own jobs have them, brought into the form of 2.7 that `descriptor`
+reads.
 
-The controller reads the entries that it knows and passes over the rest. So what it passes over is a warning here:
-unknown keys, a flag of a positional argument, misspelt types, and the list of platforms of releases up to 2.6.
+The controller reads the entries that it knows and passes over the rest. So what it passes over is a
+warning here: unknown keys, a flag of a positional argument, misspelt types, and the list of
+platforms of releases up to 2.6.
 """
 
 from __future__ import annotations
@@ -70,14 +72,18 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("temporal_binning_histogram", "temporal_binning_statistics"), _PLOTS),
     **dict.fromkeys(("summary_agent_comparison", "summary_time_period"), _PLOTS),
 }
-"""Upstream jobs that the embedded lab starts, but that need what it has not: why, and what to use instead."""
+"""Upstream jobs that the embedded lab starts, but that need what it has not: why, and what to use
+instead.
+"""
 Warn = Callable[[str, str], None]
 """Notes a warning: place and reason."""
 Entry = dict[str, Any]
 
 
 def find_jobs(folder: Path) -> Iterator[Path]:
-    """Yield the job folders at or below a folder, those that hold `files/<name of the folder>.yml`; not hidden ones."""
+    """Yield the job folders at or below a folder, those that hold `files/<name of the folder>.yml`;
+    not hidden ones.
+    """
     for path in sorted(folder.rglob("files")):
         is_hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
         if not is_hidden and (path / f"{path.parent.name}.yml").is_file():
@@ -85,7 +91,9 @@ def find_jobs(folder: Path) -> Iterator[Path]:
 
 
 def programs(folder: Path) -> dict[str, str]:
-    """Return where a job's playbook copies files from, below `files/`, by their name on the agent: from sub-folders."""
+    """Return where a job's playbook copies files from, below `files/`, by their name on the agent:
+    from sub-folders.
+    """
     try:
         tasks = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
@@ -122,7 +130,10 @@ def packages_of(tasks: Any) -> Iterator[str]:
 
 
 def copied(tasks: Any) -> Iterator[str]:
-    """Yield the files that tasks copy, as far as they are written out: `src: x`, `copy: src=x`, loops, blocks."""
+    """Yield the files that tasks copy, as far as they are written out:
+
+    `src: x`, `copy: src=x`, loops, blocks.
+    """
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):
             yield from copied(task.get("block"))
@@ -154,7 +165,10 @@ def _source(call: Any) -> str | None:
 
 
 def adapt(document: Mapping[str, Any], warn: Warn) -> Entry:
-    """Return a descriptor in the form of 2.7. What is neither right nor ignored by a controller is left as it is."""
+    """Return a descriptor in the form of 2.7.
+
+    What is neither right nor ignored by a controller is left as it is.
+    """
     adapted = _known(
         document, ("general", "platform_configuration", "arguments", "statistics"), "", warn
     )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values of scenario arguments: placeholders (Python's `string.Template`, as in OpenBACH) and OpenBACH's types."""
+"""Values of scenario arguments: placeholders (Python's `string.Template`, as in OpenBACH) and
+OpenBACH's types.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ RATIOS = {
 
 @dataclass(frozen=True)
 class Values:
-    """Values of placeholders: known texts, and names whose value comes later (they are not checked yet)."""
+    """Values of placeholders: known texts, and names whose value comes later (they are not checked
+    yet).
+    """
 
     known: Mapping[str, str]
     deferred: frozenset[str] = frozenset()
 
     def check(self, node: Node) -> set[str]:
-        """Note bad and undefined placeholders in every string below a node; return the names that are used."""
+        """Note bad and undefined placeholders in every string below a node; return the names that
+        are used.
+        """
         if isinstance(node.value, str):
             return self._check_text(node)
         entries = list(node.mapping().values()) if isinstance(node.value, dict) else []
@@ -55,7 +61,9 @@ class Values:
         return names
 
     def fill(self, node: Node) -> Scalar | None:
-        """Read a scalar and replace its placeholders; None after a fault, or when a value comes later.
+        """Read a scalar and replace its placeholders;
+
+        None after a fault, or when a value comes later.
 
         Bad and undefined placeholders are left to `check`.
         """
@@ -94,7 +102,10 @@ class Values:
 
 
 def literal(node: Node) -> str:
-    """Read a string that must not hold a placeholder: OpenBACH's launch check looks up the raw text."""
+    """Read a string that must not hold a placeholder:
+
+    OpenBACH's launch check looks up the raw text.
+    """
     text = node.text()
     if "$" in text:
         node.fault(
@@ -105,7 +116,10 @@ def literal(node: Node) -> str:
 
 
 def convert(kind: str, value: Scalar, node: Node) -> str | None:
-    """Check one value against an OpenBACH type and return the text that reaches the job; None after a fault."""
+    """Check one value against an OpenBACH type and return the text that reaches the job;
+
+    None after a fault.
+    """
     if isinstance(value, bool):
         node.fault(f"{str(value).lower()} is not of type {kind}", "only flags are true or false")
         return None

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A reproduction on disk: `campaign.json`, `runs/<orbit>/<loss>/<type>/<run id>/`, `logs/`, `report/`.
+"""A reproduction on disk:
 
-The state is read from the run folders alone, so it is also right after a kill: a run is done when it has ended and its
-records exist. Incomplete runs are kept and repeated.
+`campaign.json`, `runs/<orbit>/<loss>/<type>/<run id>/`, `logs/`, `report/`.
+
+The state is read from the run folders alone, so it is also right after a kill: a run is done when
+it has ended and its records exist. Incomplete runs are kept and repeated.
 """
 
 import contextlib
@@ -99,7 +101,9 @@ class Campaign:
         ]
 
     def todo(self) -> list[Task]:
-        """Return the runs left: the first of each cell, then the second, so that a part covers all cells."""
+        """Return the runs left: the first of each cell, then the second, so that a part covers all
+        cells.
+        """
         done = {cell: self.done(cell) for cell in self.cells}
         return [
             Task(cell, number)
@@ -118,8 +122,8 @@ class Campaign:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
-        """Hold the folder's lock. Runs get it as their stdin, which they hand on to nobody: those of a killed program
-        keep it until they end, and what they leave behind does not.
+        """Hold the folder's lock. Runs get it as their stdin, which they hand on to nobody: those
+        of a killed program keep it until they end, and what they leave behind does not.
 
         Raises HostError when it is not free in time.
         """

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The number of labs at once: one more after good runs, one fewer after a run out of calibration or short of CPU.
+"""The number of labs at once: one more after good runs, one fewer after a run out of calibration or
+short of CPU.
 
-A browser that waits for a core draws late, which no calibration of the link can see: the host's idle share shows it.
+A browser that waits for a core draws late, which no calibration of the link can see: the host's
+idle share shows it.
 """
 
 from dataclasses import dataclass, field
@@ -27,13 +29,17 @@ class Concurrency:
         self.level = self.fixed or max(1, self.cores // 2)
 
     def has_room(self, running: int, browsers: int, *, browser: bool) -> bool:
-        """Return whether one more run may start while `running` runs are active, of which `browsers` have a browser."""
+        """Return whether one more run may start while `running` runs are active, of which
+        `browsers` have a browser.
+        """
         return running < self.level and (
             not browser or browsers < max(1, self.cores // CORES_PER_BROWSER)
         )
 
     def ended(self, *, calibrated: bool, idle: float | None = None) -> None:
-        """Record a run's calibration and, of one with a browser, of the idle share of the CPU meanwhile."""
+        """Record a run's calibration and, of one with a browser, of the idle share of the CPU
+        meanwhile.
+        """
         if self.fixed:
             return
         is_well = calibrated and (idle is None or idle >= LEAST_IDLE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One way through every paper: prepare, plan, execute, show.
 
-The paper decides how its runs are taken: as scenarios in labs (seed-002), or as flows under the virtual clock, and
-of some papers on the real one.
+The paper decides how its runs are taken: as scenarios in labs (seed-002), or as flows under the
+virtual clock, and of some papers on the real one.
 """
 
 import json
@@ -39,10 +39,12 @@ QUICK_RUNS = 1
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `satlab reproduce`; None leaves it to the default or to the folder that is resumed.
+    """Options of `satlab reproduce`;
 
-    `patience` is for labs: under the virtual clock a busy host changes nothing. `rate_once`: labs of flows measure the
-    rate of equal links once.
+    None leaves it to the default or to the folder that is resumed.
+
+    `patience` is for labs: under the virtual clock a busy host changes nothing. `rate_once`: labs
+    of flows measure the rate of equal links once.
     """
 
     paper: str

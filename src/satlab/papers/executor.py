@@ -45,7 +45,9 @@ class RunningTask:
 
 @dataclass
 class Execution:
-    """The remaining and the active runs of a campaign, each with the same patience as `satlab run` has."""
+    """The remaining and the active runs of a campaign, each with the same patience as `satlab run`
+    has.
+    """
 
     campaign: Campaign
     pace: Concurrency
@@ -65,9 +67,13 @@ class Execution:
             self.took_s[cell.kind] += [done.took_s for done in self.campaign.done(cell).values()]
 
     def go(self, stop: threading.Event) -> bool:
-        """Run all that is left; False when `stop` came first. Raises SatlabError when further runs would fail, too."""
+        """Run all that is left;
+
+        False when `stop` came first. Raises SatlabError when further runs would fail, too.
+        """
         with self.campaign.locked() as lock:
-            self.__post_init__()  # runs of a killed program may have ended while the lock was theirs
+            # runs of a killed program may have ended while the lock was theirs
+            self.__post_init__()
             try:
                 while (self.todo or self.running) and not stop.is_set():
                     self._start(lock)
@@ -159,7 +165,9 @@ class Execution:
         )
 
     def _lost(self, run: RunningTask) -> None:
-        """Record a run without records: invalid arguments and host faults end the campaign, others are repeated."""
+        """Record a run without records: invalid arguments and host faults end the campaign, others
+        are repeated.
+        """
         task, code = run.task, run.process.returncode
         words = (
             run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
@@ -189,7 +197,9 @@ class Execution:
 
 
 def cpu_time() -> CpuTime:
-    """Read the host's CPU time (proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal)."""
+    """Read the host's CPU time (proc_stat(5): user, nice, system, idle, iowait, irq, softirq,
+    steal).
+    """
     with Path("/proc/stat").open(encoding="ascii") as file:
         times = [int(word) for word in file.readline().split()[1:9]]
     return CpuTime(sum(times), times[3] + times[4])
@@ -200,7 +210,10 @@ def _is_late(run: RunningTask) -> bool:
 
 
 def _end(run: RunningTask, deadline_s: float = STOP_DEADLINE_S) -> None:
-    """Wait for a run's end. After its deadline it is terminated, which takes its lab down, and then killed."""
+    """Wait for a run's end.
+
+    After its deadline it is terminated, which takes its lab down, and then killed.
+    """
     if _is_late(run):
         run.process.terminate()
     processes.reap(run.process, deadline_s)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs of a paper's cells as flows: `campaign.json`, `runs/CELL/NUMBER/{flows,outcome}.json`, `report/`.
+"""Runs of a paper's cells as flows:
 
-A run is done when its outcome is there, for the same request: what was killed, and what was asked for differently, is
-repeated.
+`campaign.json`, `runs/CELL/NUMBER/{flows,outcome}.json`, `report/`.
+
+A run is done when its outcome is there, for the same request: what was killed, and what was asked
+for differently, is repeated.
 """
 
 import json
@@ -34,7 +36,10 @@ from satlab.run.quiet_host import Patience
 Todo = tuple[Cell, int]
 """A run that is left: its cell and number."""
 ATTEMPTS = 2
-"""Labs of a run that break before the campaign ends. One of hundreds breaks on a busy host, each on a broken one."""
+"""Labs of a run that break before the campaign ends.
+
+One of hundreds breaks on a busy host, each on a broken one.
+"""
 
 
 class FlowPlan(BaseModel):
@@ -158,7 +163,10 @@ class FlowCampaign:
         return not stop.is_set()
 
     def at_once(self, parallel: int | None) -> int:
-        """Return how many runs there are at once; None: as many simulations as there are cores, one lab."""
+        """Return how many runs there are at once;
+
+        None: as many simulations as there are cores, one lab.
+        """
         return parallel or (1 if self.plan.clock == "real" else os.cpu_count() or 1)
 
     def _simulate(self, cell: Cell, number: int, stop: threading.Event) -> None:
@@ -176,7 +184,9 @@ class FlowCampaign:
         patience: Patience,
         rates: KnownRates | None,
     ) -> bool:
-        """Measure in labs. Several at once make a host busy: it is waited for before the first of them alone.
+        """Measure in labs.
+
+        Several at once make a host busy: it is waited for before the first of them alone.
 
         Raises HostError when the lab of a run has broken `ATTEMPTS` times.
         """
@@ -215,7 +225,10 @@ class FlowCampaign:
 
     @staticmethod
     def _next(waiting: Sequence[Todo], running: Iterable[Todo]) -> Todo | None:
-        """Return the first run that can begin now: HyStart, one for the whole host, is not set otherwise by others."""
+        """Return the first run that can begin now:
+
+        HyStart, one for the whole host, is not set otherwise by others.
+        """
         settings = {cell.hystart for cell, _ in running} - {None}
         return next(
             (one for one in waiting if not settings or one[0].hystart in {None, *settings}), None
@@ -268,7 +281,10 @@ def _off(run: RealRun) -> str:
 def begin(
     folder: Path, paper: Paper, cells: Sequence[Cell], runs: int | None = None
 ) -> FlowCampaign:
-    """Return a new campaign; nothing is written yet. `runs` of each cell; None: as the paper's file has it."""
+    """Return a new campaign; nothing is written yet.
+
+    `runs` of each cell; None: as the paper's file has it.
+    """
     ids = tuple(cell.id for cell in cells)
     return FlowCampaign(
         folder, FlowPlan(paper=paper.name, clock=paper.clock, cells=ids, runs=runs), paper
@@ -291,7 +307,10 @@ def _plan(folder: Path) -> FlowPlan:
 def resume(
     folder: Path, paper: Paper, cells: Sequence[Cell] | None, runs: int | None
 ) -> FlowCampaign:
-    """Return the campaign of a folder; `cells` and `runs` replace what it had. Raises ConfigError without one."""
+    """Return the campaign of a folder;
+
+    `cells` and `runs` replace what it had. Raises ConfigError without one.
+    """
     plan = _plan(folder)
     if (plan.paper, plan.clock) != (paper.name, paper.clock):
         hint = f"satlab reproduce {plan.paper} --clock {plan.clock} --resume ..."

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures of one run of `satvirtual flows`, by name. Those of a phase may differ from phase to phase."""
+"""Figures of one run of `satvirtual flows`, by name.
+
+Those of a phase may differ from phase to phase.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +96,9 @@ def _complete_s(outcome: Outcome) -> float | None:
 
 
 def least_s(outcome: Outcome) -> float:
-    """Return the time that the first group's flows had to complete: the first of them, from its start to the end."""
+    """Return the time that the first group's flows had to complete: the first of them, from its
+    start to the end.
+    """
     flows = first_group(outcome)
     asked = {flow["id"]: flow["start_s"] for flow in outcome["request"]["flows"]}
     starts = [
@@ -103,9 +108,12 @@ def least_s(outcome: Outcome) -> float:
 
 
 def _complete_share(percent: int) -> Callable[[Outcome], float | None]:
-    """Return the time to complete of the flow at a percentile of the first group; None where that one was not complete.
+    """Return the time to complete of the flow at a percentile of the first group;
 
-    Nearest rank: of 40 flows the 5th percentile is the second one. What was not complete is slower than all others.
+    None where that one was not complete.
+
+    Nearest rank: of 40 flows the 5th percentile is the second one. What was not complete is slower
+    than all others.
     """
 
     def read(outcome: Outcome) -> float | None:
@@ -140,7 +148,9 @@ def _first_share(outcome: Outcome) -> float | None:
 
 
 def _jain_end(outcome: Outcome) -> float | None:
-    """Return the mean of Jain's index over the last seconds in which all flows of the group are to run."""
+    """Return the mean of Jain's index over the last seconds in which all flows of the group are to
+    run.
+    """
     flows = outcome["request"]["flows"]
     stops = [flow.get("stop_s", outcome["request"]["duration_s"]) for flow in flows]
     end = int(min(stops))
@@ -173,7 +183,9 @@ def _queue(outcome: Outcome, phase: int) -> Spread | None:
 
 
 def ack_limited(up_mbps: float, ack_bytes: float, acks_per_s: float) -> float:
-    """Return the share of the goodput that acknowledgements of this size permit over an uplink of this rate."""
+    """Return the share of the goodput that acknowledgements of this size permit over an uplink of
+    this rate.
+    """
     return min(1.0, up_mbps * 1e6 / (8 * ack_bytes * acks_per_s))
 
 
@@ -200,7 +212,9 @@ def _own_limit(outcome: Outcome) -> float | None:
 
 
 def _cubic(outcome: Outcome) -> float:
-    """Return CUBIC's response function (RFC 9438 section 5.1, C 0.4, beta 0.7), at most the link's rate."""
+    """Return CUBIC's response function (RFC 9438 section 5.1, C 0.4, beta 0.7), at most the link's
+    rate.
+    """
     wire, flow = outcome["request"]["wire"], outcome["request"]["flows"][0]
     loss, rate_mbps = (
         wire["forward"].get("loss", {}).get("ratio", 0),
@@ -266,4 +280,5 @@ FIGURES: Mapping[str, FigureOf] = {
 """All figures. Those that end in `_percent` of a base cell are divided by it (`RELATIVE`)."""
 RELATIVE = {"base_percent", "others_percent", "complete_percent"}
 TIMED = {name for name in FIGURES if name.startswith("complete_")}
-"""Times to complete: a run without one did not complete within its time, which counts in its place."""
+"""Times to complete: a run without one did not complete within its time, which counts in its place.
+"""

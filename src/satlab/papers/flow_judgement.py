@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A paper's conclusions judged by the runs of its cells.
 
-A rule with fewer runs than the paper's file asks for is undecided, and so is one whose bound lies within the 95 %
-interval of its figure, or one with a cell of which every run failed.
+A rule with fewer runs than the paper's file asks for is undecided, and so is one whose bound lies
+within the 95 % interval of its figure, or one with a cell of which every run failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,10 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Judge:
-    """Judges conclusions. `figure` returns a figure of a cell in a phase, None where it was not measured."""
+    """Judges conclusions.
+
+    `figure` returns a figure of a cell in a phase, None where it was not measured.
+    """
 
     paper: Paper
     runs: Mapping[str, Sequence[Run]]

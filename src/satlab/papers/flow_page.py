@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper's reproduction by flows as one HTML file: conclusions, figures next to the published ones, and the plots."""
+"""A paper's reproduction by flows as one HTML file: conclusions, figures next to the published
+ones, and the plots.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +81,9 @@ class FlowPage:
         return [one.row() for one in self.results.agreements]
 
     def figures_by_cell(self) -> tuple[list[str], list[tuple[str, list[list[str]]]], list[int]]:
-        """Return heads, rows by group with cells of the paper first, and which columns, from 1 on, hold numbers."""
+        """Return heads, rows by group with cells of the paper first, and which columns, from 1 on,
+        hold numbers.
+        """
         head, rows = self.results.table()
         groups: dict[str, list[list[str]]] = {}
         for one, row in zip(self.results.comparisons, rows, strict=True):
@@ -98,7 +102,9 @@ class FlowPage:
 
     @property
     def row_names(self) -> set[str]:
-        """Return the heads of the columns of the paper's own tables that have words: the first ones."""
+        """Return the heads of the columns of the paper's own tables that have words: the first
+        ones.
+        """
         return {table.head[0] for table in self.results.grids}
 
     def command(self) -> str:

@@ -46,7 +46,9 @@ def draw(plot: Plot, campaign: FlowCampaign, results: FlowResults) -> list[Figur
 
 
 def _by_factor(plot: Plot, cells: Sequence[Cell], results: FlowResults) -> Figure:
-    """Draw a figure over a factor: the values of x in their order, a series for each combination of the others."""
+    """Draw a figure over a factor: the values of x in their order, a series for each combination of
+    the others.
+    """
     about, factor = FIGURES[plot.figure], results.paper.factor_titles.get(plot.x, plot.x)
     values = list(dict.fromkeys(str(_short(cell.factors[plot.x])) for cell in cells))
     curves: dict[str, dict[str, tuple[float, float | None]]] = {}
@@ -139,7 +141,9 @@ def _points(outcome: Outcome, index: int, name: str, scale: float) -> Points:
 
 
 def series(run: Run) -> tuple[Points, Points, Points]:
-    """Return goodput (Mbit/s), window (kB) and RTT (ms) of the first flow over time, means over 1 s."""
+    """Return goodput (Mbit/s), window (kB) and RTT (ms) of the first flow over time, means over 1
+    s.
+    """
     scales = (("received_bytes", 8e-6 / BIN_S), ("cwnd_bytes", 1e-3), ("rtt_ms", 1.0))
     goodput, window, rtt = (_points(run.outcome, 0, name, scale) for name, scale in scales)
     return goodput, window, rtt

@@ -39,7 +39,10 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
 
 
 def _return_queue(paper: Paper, cell: Cell, link: Link, back_mbps: float) -> dict[str, Any]:
-    """Return the queue of the return direction. A BDP of the forward queue is one of the forward rate."""
+    """Return the queue of the return direction.
+
+    A BDP of the forward queue is one of the forward rate.
+    """
     limit = cell.return_queue or paper.return_queue
     if limit != "forward":
         return {"bytes": round(limit * back_mbps * link.rtt_ms * 125)}
@@ -52,7 +55,9 @@ def _return_queue(paper: Paper, cell: Cell, link: Link, back_mbps: float) -> dic
 
 
 def _flows(paper: Paper, cell: Cell, number: int, migrations: list[float]) -> list[dict[str, Any]]:
-    """Return all flows; each starts up to `start_within_s` after its time, in other runs at other moments."""
+    """Return all flows; each starts up to `start_within_s` after its time, in other runs at other
+    moments.
+    """
     phase = random.Random(number)  # noqa: S311 - a phase, not a secret
     flows: list[dict[str, Any]] = []
     for part in cell.flows:

@@ -116,8 +116,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AgreementResult:
-    """How near a figure is to the published ones. `median`: of the `measured` deviations, without sign; `misses`: those
-    beyond the bound. It is undecided while figures, or runs of one, are missing of the `published` ones.
+    """How near a figure is to the published ones. `median`: of the `measured` deviations, without
+    sign; `misses`: those beyond the bound. It is undecided while figures, or runs of one, are
+    missing of the `published` ones.
     """
 
     agreement: Agreement
@@ -212,7 +213,8 @@ class FlowResults:
     def figure(self, cell: Cell, metric: str, phase: int) -> Ours | None:
         """Return a figure over the runs of a cell; None without any.
 
-        A run that failed counts with what it carried, one that did not complete with the time that it had.
+        A run that failed counts with what it carried, one that did not complete with the time that
+        it had.
         """
         runs = self.runs.get(cell.id, ())
         spreads = [run.spread(metric, phase) for run in runs]
@@ -233,7 +235,10 @@ class FlowResults:
         return flow_values.of_runs(means, deviations, censored)
 
     def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
-        """Return what makes a figure a percentage of the base cell's; None where that was not measured."""
+        """Return what makes a figure a percentage of the base cell's;
+
+        None where that was not measured.
+        """
         if metric not in RELATIVE or cell.base is None:
             return None if metric in RELATIVE else 1.0
         every = [run.spread(metric, phase) for run in self.runs.get(cell.base, ())]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Means of a cell's runs with their intervals, differences and ratios of two, and bounds judged by them."""
+"""Means of a cell's runs with their intervals, differences and ratios of two, and bounds judged by
+them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +13,11 @@ from satlab.common.statistics import Interval
 
 @dataclass(frozen=True)
 class Ours:
-    """A figure over the runs of a cell: mean, mean deviation in time, deviation between runs (None with one run).
+    """A figure over the runs of a cell: mean, mean deviation in time, deviation between runs (None
+    with one run).
 
-    `censored` of the `runs` did not complete and count with the time that they had: the mean is at least this.
+    `censored` of the `runs` did not complete and count with the time that they had: the mean is at
+    least this.
     """
 
     mean: float
@@ -35,7 +39,10 @@ class Ours:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, or a difference or ratio of two. `is_least`: the true value is at least this; `is_most`: at most."""
+    """A figure, or a difference or ratio of two.
+
+    `is_least`: the true value is at least this; `is_most`: at most.
+    """
 
     value: float
     interval: Interval | None
@@ -67,7 +74,10 @@ def difference(one: Ours, other: Ours) -> Estimate:
 
 
 def ratio(one: Ours, other: Ours) -> Estimate:
-    """Return how many times as large one is as the other, infinite if that is 0. Its variance is of first order."""
+    """Return how many times as large one is as the other, infinite if that is 0.
+
+    Its variance is of first order.
+    """
     if not other.mean:
         return Estimate(float("inf"), None, (one.runs, other.runs))
     value = one.mean / other.mean
@@ -82,7 +92,10 @@ def ratio(one: Ours, other: Ours) -> Estimate:
 
 
 def within(estimate: Estimate, at_least: float | None, at_most: float | None) -> bool | None:
-    """Return whether a value is within its bounds; None where its interval, or what is censored, leaves it open."""
+    """Return whether a value is within its bounds;
+
+    None where its interval, or what is censored, leaves it open.
+    """
     low, high = estimate.value, estimate.value
     if estimate.interval is not None:
         low, high = estimate.interval.low, estimate.interval.high

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The matrix of Kosek et al., IFIP Networking 2022, section III: 2 orbits x 4 losses x 8 measurement types.
+"""The matrix of Kosek et al., IFIP Networking 2022, section III: 2 orbits x 4 losses x 8
+measurement types.
 
-More types are not in the paper and run only if named: QUIC and HTTP/3 through proxies with a warmed-up connection, and
-TCP and HTTP/1.1 over a link that loses what OpenSAND 8.2.0 loses.
+More types are not in the paper and run only if named: QUIC and HTTP/3 through proxies with a
+warmed-up connection, and TCP and HTTP/1.1 over a link that loses what OpenSAND 8.2.0 loses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +23,12 @@ LOSSES = ("0", "0.01", "0.1", "1")
 
 @dataclass(frozen=True)
 class MeasurementType:
-    """A measurement type of section II-C: the scenario and its settings; `guess_s` is what a run of it may take.
+    """A measurement type of section II-C: the scenario and its settings;
 
-    `defects`: the link has OpenSAND's losses and FIFOs; the published figures are those of the type without them.
+    `guess_s` is what a run of it may take.
+
+    `defects`: the link has OpenSAND's losses and FIFOs; the published figures are those of the type
+    without them.
     """
 
     scenario: str
@@ -88,7 +92,10 @@ class Cell:
         return kind.scenario == "quic" or kind.settings["pep"].startswith("quic")
 
     def request(self, number: int, runs: Path) -> RunRequest:
-        """Return the run of a number (its seed): OpenSAND's timing, whole DVB frames lost in both directions."""
+        """Return the run of a number (its seed):
+
+        OpenSAND's timing, whole DVB frames lost in both directions.
+        """
         kind = KINDS[self.kind]
         link = LinkOptions(
             profile=self.orbit,
@@ -109,8 +116,8 @@ ALL = tuple(cell for cell in EVERY if cell.kind not in OURS)
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:
-    """Return the cells that at least one pattern names (`geo/0/h1`, `*/0/h3*`), in the paper's order; without a
-    pattern the paper's cells.
+    """Return the cells that at least one pattern names (`geo/0/h1`, `*/0/h3*`), in the paper's
+    order; without a pattern the paper's cells.
 
     Raises ConfigError for a pattern that names no cell.
     """
@@ -124,7 +131,10 @@ def select(patterns: Sequence[str]) -> list[Cell]:
 
 
 def _names(pattern: str, cell: Cell) -> bool:
-    """Return whether a pattern names a cell. `*` stands for the paper's types only; others must be written out."""
+    """Return whether a pattern names a cell.
+
+    `*` stands for the paper's types only; others must be written out.
+    """
     is_meant = cell.kind not in OURS or pattern.endswith(f"/{cell.kind}")
     return is_meant and fnmatchcase(cell.name, pattern)
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper as a folder of data, `suites/NAME/`: paper.yml (links, matrix, rules, assumptions) and published.csv.
+"""A paper as a folder of data, `suites/NAME/`: paper.yml (links, matrix, rules, assumptions) and
+published.csv.
 
-A paper that is data alone needs no code of its own: its cells are flows over one wire. Those of paper.yml are for the
-virtual clock; real.yml, where there is one, has cells, rules and plots for the real clock in their place.
+A paper that is data alone needs no code of its own: its cells are flows over one wire. Those of
+paper.yml are for the virtual clock; real.yml, where there is one, has cells, rules and plots for
+the real clock in their place.
 """
 
 import csv
@@ -35,7 +37,9 @@ LAB_S = 15.0
 SPEED = 20
 """The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
 ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
-"""Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of the forward one."""
+"""Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of
+the forward one.
+"""
 Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "picoquic", "tcp"]
 Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
 
@@ -76,8 +80,9 @@ class Saved(Strict):
 
 
 class Flows(Strict):
-    """Flows of a cell that differ in their start alone: `stagger_s` lies between two. Without stack and congestion
-    control they have the cell's. `life_s`: closed after it. `options` go to `satvirtual flows` as they are.
+    """Flows of a cell that differ in their start alone: `stagger_s` lies between two. Without stack
+    and congestion control they have the cell's. `life_s`: closed after it. `options` go to
+    `satvirtual flows` as they are.
     """
 
     count: int = Field(default=1, ge=0)
@@ -94,10 +99,11 @@ class Flows(Strict):
 
 
 class Cell(Strict):
-    """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
-    what becomes of waiting packets at a change; with `migrate` the client takes another address as well.
-    `header_bytes` of each packet, beyond IP, count for both rates. `base`: the cell that is 100 %. `factors`: its
-    values of `each`, for plots. `runs`: of this cell, in place of the paper's.
+    """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the
+    changes; `handover` is what becomes of waiting packets at a change; with `migrate` the client
+    takes another address as well. `header_bytes` of each packet, beyond IP, count for both rates.
+    `base`: the cell that is 100 %. `factors`: its values of `each`, for plots. `runs`: of this
+    cell, in place of the paper's.
     """
 
     id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")
@@ -132,8 +138,8 @@ class Cell(Strict):
 
 
 class Rule(Strict):
-    """Bounds of a figure of a cell, in each phase named, or all; of its difference to another cell (`minus`) or its
-    ratio (`over`).
+    """Bounds of a figure of a cell, in each phase named, or all; of its difference to another cell
+    (`minus`) or its ratio (`over`).
     """
 
     figure: str
@@ -146,8 +152,8 @@ class Rule(Strict):
 
 
 class Conclusion(Strict):
-    """What the paper concludes, and when it holds here. `undecided`: why these runs cannot judge it; rules then show
-    what they have.
+    """What the paper concludes, and when it holds here. `undecided`: why these runs cannot judge
+    it; rules then show what they have.
     """
 
     id: str
@@ -157,23 +163,28 @@ class Conclusion(Strict):
 
 
 class Agreement(Strict):
-    """How near a figure is to the published ones: the median of relative deviations without sign is at most this."""
+    """How near a figure is to the published ones: the median of relative deviations without sign is
+    at most this.
+    """
 
     figure: str
     at_most: float = Field(gt=0)
 
 
 class Long(Strict):
-    """Cells expected to take longer than `over_s` have so many runs, where they have no number of their own."""
+    """Cells expected to take longer than `over_s` have so many runs, where they have no number of
+    their own.
+    """
 
     over_s: float = Field(gt=0)
     runs: int = Field(ge=1)
 
 
 class Plot(Strict):
-    """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value of `series`;
-    `over_time`: goodput, window and RTT of the cells with the same id but for the last part; `area`: working areas;
-    `flows`: goodput of each flow over time. `formula`: a figure drawn as a line without marks.
+    """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value
+    of `series`; `over_time`: goodput, window and RTT of the cells with the same id but for the last
+    part; `area`: working areas; `flows`: goodput of each flow over time. `formula`: a figure drawn
+    as a line without marks.
     """
 
     kind: Literal["lines", "bars", "over_time", "area", "flows"]
@@ -188,9 +199,9 @@ class Plot(Strict):
 
 
 class Grid(Strict):
-    """A table: a row for each value of the factor `rows`; a column for each value of the factor `columns` (of `only`
-    those named, in this order), or without it for each of the `figures`, of which else there is one. With `published`
-    the paper's figure follows in brackets.
+    """A table: a row for each value of the factor `rows`; a column for each value of the factor
+    `columns` (of `only` those named, in this order), or without it for each of the `figures`, of
+    which else there is one. With `published` the paper's figure follows in brackets.
     """
 
     title: str
@@ -252,8 +263,9 @@ class Paper(Strict):
     factor_titles: Mapping[str, str] = {}
 
     def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
-        """Return the cells that a pattern names (`test4/*`), or all; with `quick` those of the paper's own patterns,
-        which serve every conclusion. Raises ConfigError for a pattern that names none.
+        """Return the cells that a pattern names (`test4/*`), or all; with `quick` those of the
+        paper's own patterns, which serve every conclusion. Raises ConfigError for a pattern that
+        names none.
         """
         for pattern in patterns or ():
             if not any(fnmatchcase(cell.id, pattern) for cell in self.cells):
@@ -269,7 +281,9 @@ class Paper(Strict):
         ]
 
     def expected_s(self, cell: Cell) -> float:
-        """Return how long a run of a cell takes, s: the published time of its download, else all its time."""
+        """Return how long a run of a cell takes, s: the published time of its download, else all
+        its time.
+        """
         whole_s = cell.duration_s or self.duration_s
         times = [row for row in self.published() if row.metric == "complete_s" and row.is_of(cell)]
         same = [row for row in times if row.algorithm == cell.published]
@@ -291,7 +305,10 @@ class Paper(Strict):
         return min(self.least_runs, self.runs_of(cell))
 
     def published(self) -> list[Published]:
-        """Read published.csv; none without the file. Raises ConfigError for a row that cannot be used."""
+        """Read published.csv; none without the file.
+
+        Raises ConfigError for a row that cannot be used.
+        """
         file = paths.PAPERS / self.name / "published.csv"
         if not file.exists():
             return []
@@ -309,7 +326,8 @@ class Paper(Strict):
 
 
 def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the cells of an entry: one for each combination of the values of `each`, which replace `{name}`.
+    """Return the cells of an entry: one for each combination of the values of `each`, which replace
+    `{name}`.
 
     A value that has names of its own replaces those; as a factor it is the first of its values.
     """
@@ -344,7 +362,10 @@ def _fill(value: Any, factors: Mapping[str, Any]) -> Any:
 
 
 def clock_of(name: str, asked: Clock | None) -> Clock:
-    """Return the clock of a paper's runs, its default if none is asked for. Raises ConfigError: it has no such runs."""
+    """Return the clock of a paper's runs, its default if none is asked for.
+
+    Raises ConfigError: it has no such runs.
+    """
     clocks = CLOCKS[name]
     if asked is not None and asked not in clocks:
         raise ConfigError(
@@ -354,7 +375,10 @@ def clock_of(name: str, asked: Clock | None) -> Clock:
 
 
 def load(name: str, clock: Clock = "virtual") -> Paper:
-    """Read a paper's folder. Raises ConfigError with every fault, also of names that refer to nothing."""
+    """Read a paper's folder.
+
+    Raises ConfigError with every fault, also of names that refer to nothing.
+    """
     file = paths.PAPERS / name / "paper.yml"
     try:
         content = yaml_text.load(file.read_text())

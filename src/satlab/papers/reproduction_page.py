@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A reproduction as one HTML file: the conclusions, Table II and figure 2 compared with published values."""
+"""A reproduction as one HTML file: the conclusions, Table II and figure 2 compared with published
+values.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +79,9 @@ class ReproductionPage:
         ]
 
     def conclusions(self) -> list[tuple[str, ...]]:
-        """Return the conclusions' rows, as in `CONCLUSIONS`: those measured, and one for each that was not at all."""
+        """Return the conclusions' rows, as in `CONCLUSIONS`: those measured, and one for each that
+        was not at all.
+        """
         return [
             (c.claim, c.loss, c.verdict, c.evidence or result_tables.NOTHING, str(c.runs))
             for c in _telling(self.measured.conclusions)
@@ -92,7 +96,8 @@ class ReproductionPage:
         return _grouped([one for one in self.measured.bulk if one.n or one.failed])
 
     def heat(self) -> tuple[tuple[str, ...], list[tuple[str, list[tuple[str, str]]]]]:
-        """Return the places (orbit and loss), and by measurement type and metric a (deviation, nearness) of each.
+        """Return the places (orbit and loss), and by measurement type and metric a (deviation,
+        nearness) of each.
 
         Nearness: `near` within `TOLERANCE`, `far` beyond `FAR`, else ''.
         """
@@ -145,7 +150,9 @@ def _nearness(deviation: float | None) -> tuple[str, str]:
 
 
 def _verdicts_tile(judged: Sequence[str]) -> tuple[str, str, str]:
-    """Return the tile of the measured conclusions: without a decided one there is no count of those that hold."""
+    """Return the tile of the measured conclusions: without a decided one there is no count of those
+    that hold.
+    """
     decided = [one for one in judged if one != "undecided"]
     undecided = len(judged) - len(decided)
     if judged and not decided:
@@ -200,7 +207,7 @@ def write(campaign: Campaign, measured: Results, path: Path) -> Path:
     return path
 
 
-# --- figure 2 -------------------------------------------------------------------------------------------------------
+# --- figure 2 -------------------------------------------------------------------------------------
 
 STYLES = {"quic": 0, "quic-pep": 1, "tcp": 2, "tcp-pep": 3, "quic-warm": 4}
 PAIRS = (("quic-pep", "quic"), ("quic-warm", "quic"), ("tcp-pep", "tcp"))
@@ -208,7 +215,9 @@ PAIRS = (("quic-pep", "quic"), ("quic-warm", "quic"), ("tcp-pep", "tcp"))
 
 
 def _curves(measured: Results, orbit: str, loss: str) -> Figure | None:
-    """Draw the ratio of bytes received, PEP to no PEP, and the goodput of all bulk types, over time."""
+    """Draw the ratio of bytes received, PEP to no PEP, and the goodput of all bulk types, over
+    time.
+    """
     cells = {kind: measured.of(orbit, loss, kind) for kind in STYLES}
     means = {kind: mean_curve(result.curves) for kind, result in cells.items() if result.curves}
     if not means:

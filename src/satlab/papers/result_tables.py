@@ -115,7 +115,9 @@ def _lines(title: str, lines: Iterable[FigureComparison]) -> Table:
 
 
 def figures(one: FigureComparison) -> tuple[str, ...]:
-    """Return published value, median, interval, n, cut off, failed, uncalibrated, deviation as text."""
+    """Return published value, median, interval, n, cut off, failed, uncalibrated, deviation as
+    text.
+    """
     small = one.median is not None and one.median < SMALL_MS
     digits = 0 if one.metric.endswith("_ms") and not small else 2
     interval = NOTHING

@@ -155,7 +155,7 @@ class Results:
         return [judged for judge in (_fcp, _plt, _quic_pep, _tcp_pep) for judged in judge(self)]
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def read(campaign: Campaign) -> Results:
@@ -184,7 +184,10 @@ def run_of(done: Done) -> CampaignRun:
 
 
 def _figure(frame: pl.DataFrame, metric: str) -> tuple[str, float | None] | None:
-    """Return the first sample of a metric: a run measures each once. Summaries over loads are left out."""
+    """Return the first sample of a metric: a run measures each once.
+
+    Summaries over loads are left out.
+    """
     rows = frame.filter((pl.col("metric") == metric) & pl.col("t_s").is_null())
     for row in rows.iter_rows(named=True):
         if "stat" not in json.loads(row["labels"]):
@@ -195,7 +198,8 @@ def _figure(frame: pl.DataFrame, metric: str) -> tuple[str, float | None] | None
 def _curve(frame: pl.DataFrame) -> Curve | None:
     """Return the bytes received over time; None when the transfer did not come to its end.
 
-    TCP's time runs from iperf3's start of the transfer, QUIC's from the start of the interval with the first byte.
+    TCP's time runs from iperf3's start of the transfer, QUIC's from the start of the interval with
+    the first byte.
     """
     rows = frame.filter(pl.col("metric") == "goodput_bps")
     whole = rows.filter(pl.col("t_s").is_null())
@@ -209,7 +213,8 @@ def _curve(frame: pl.DataFrame) -> Curve | None:
 
 
 def cumulate(points: Sequence[tuple[float, float]]) -> Curve:
-    """Turn (end of interval in s, mean rate in bit/s) into bytes by steps of 0.1 s; the first interval is a step long.
+    """Turn (end of interval in s, mean rate in bit/s) into bytes by steps of 0.1 s; the first
+    interval is a step long.
 
     Within an interval bytes are taken to arrive evenly; after the last one no more do.
     """
@@ -237,7 +242,7 @@ def _reached(curve: Curve, size: int) -> tuple[str, float | None]:
     return ("censored", None) if step is None else ("ok", round(step * STEP_S, 3))
 
 
-# --- comparison with the paper --------------------------------------------------------------------------------------
+# --- comparison with the paper --------------------------------------------------------------------
 
 
 @cache
@@ -264,7 +269,9 @@ def published_bulk(cell: Cell, metric: str) -> float | None:
 
 
 def _published(file: Path, column: str, cell: Cell, metric: str) -> float | None:
-    """Return the figure of a cell: the paper measured over OpenSAND, so with its defects or not it is the same."""
+    """Return the figure of a cell: the paper measured over OpenSAND, so with its defects or not it
+    is the same.
+    """
     return _table(file, column).get(
         (cell.orbit, cell.loss_ratio, cell.kind.removesuffix(DEFECTS), metric)
     )
@@ -296,7 +303,7 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
     return tuple(fmean(values) for values in zip(*curves, strict=True))
 
 
-# --- the four conclusions -------------------------------------------------------------------------------------------
+# --- the four conclusions -------------------------------------------------------------------------
 
 FAR = "geo"
 
@@ -348,7 +355,9 @@ def _order(results: Results, loss: str, name: str, metric: str, kinds: Sequence[
 
 
 def _ahead(results: Results, loss: str, kind: str) -> Conclusion:
-    """Judge whether a kind with PEP has received more than its twin after 5 s; means, as in the paper's figure 2."""
+    """Judge whether a kind with PEP has received more than its twin after 5 s; means, as in the
+    paper's figure 2.
+    """
     pep, plain = (results.of(FAR, loss, name).early_bytes for name in (f"{kind}-pep", kind))
     runs, name = min(len(pep), len(plain)), f"{kind.upper()} PEP"
     claim = f"{kind}-pep has received more than {kind} after {EARLY_S:g} s"
@@ -362,7 +371,7 @@ def _ahead(results: Results, loss: str, kind: str) -> Conclusion:
     )
 
 
-# --- as data --------------------------------------------------------------------------------------------------------
+# --- as data --------------------------------------------------------------------------------------
 
 
 def rows(lines: Iterable[FigureComparison]) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,8 @@ def ours(*values: float, censored: int = 0) -> Ours:
 
 
 def test_intervals_of_means_are_student_s() -> None:
-    # Student's own example (Biometrika 6, section 9): ten differences of sleep, mean 1.58, standard deviation 1.23.
+    # Student's own example (Biometrika 6, section 9): ten differences of sleep, mean 1.58, standard
+    # deviation 1.23.
     sleep = ours(1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4)
     assert sleep.interval is not None
     assert sleep.interval.low == pytest.approx(0.700, abs=2e-3)

@@ -278,7 +278,9 @@ def test_figures_stand_next_to_the_published_ones(
 
 
 def outcome_of(*lives_s: float | None) -> dict[str, Any]:
-    """Return what satvirtual would say of flows of one group that start at 1 s and live so long (None: incomplete)."""
+    """Return what satvirtual would say of flows of one group that start at 1 s and live so long
+    (None: incomplete).
+    """
     asked = [{"id": f"f{n}", "group": "all", "start_s": 1.0} for n in range(len(lives_s))]
     flows = [
         {
@@ -585,7 +587,9 @@ def test_what_breaks_a_lab_twice_ends_the_campaign_and_others_with_it(
 def by_number(
     name: str, cells: list[str], value: Callable[[str, int], float | None], runs: int
 ) -> FlowResults:
-    """Return the results of made-up runs on the real clock: downloads of so many seconds, or a flow of such a rate."""
+    """Return the results of made-up runs on the real clock: downloads of so many seconds, or a flow
+    of such a rate.
+    """
     about = paper.load(name, "real")
     chosen = about.select(cells, quick=False)
 

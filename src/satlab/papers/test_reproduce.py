@@ -31,7 +31,7 @@ H1, H3, H3_PEP = (Cell("geo", "0", kind) for kind in ("h1", "h3", "h3-pep"))
 TCP, TCP_PEP = (Cell("geo", "0", kind) for kind in ("tcp", "tcp-pep"))
 
 
-# --- the matrix -----------------------------------------------------------------------------------------------------
+# --- the matrix -----------------------------------------------------------------------------------
 
 
 def test_the_matrix_is_that_of_the_paper() -> None:
@@ -106,7 +106,7 @@ def test_a_run_loses_whole_frames_on_opensand_s_ticks() -> None:
     command.make_context("satlab", words, resilient_parsing=True)
 
 
-# --- how many at once -----------------------------------------------------------------------------------------------
+# --- how many at once -----------------------------------------------------------------------------
 
 
 def test_the_pace_grows_while_green_and_falls_after_a_run_out_of_tolerance() -> None:
@@ -176,7 +176,7 @@ def test_other_numbers_of_labs_are_refused(text: str) -> None:
         reproduction.parallel(text)
 
 
-# --- what is done ---------------------------------------------------------------------------------------------------
+# --- what is done ---------------------------------------------------------------------------------
 
 
 def campaign(tmp_path: Path, *cells: Cell, runs: int = 2) -> Campaign:
@@ -332,7 +332,7 @@ def test_the_time_left_comes_from_the_runs_so_far(tmp_path: Path) -> None:
     assert execution.left_s() == pytest.approx((2 * 30 + 3 * matrix.KINDS["tcp"].guess_s) / 2)
 
 
-# --- what was found -------------------------------------------------------------------------------------------------
+# --- what was found -------------------------------------------------------------------------------
 
 
 def filled(tmp_path: Path) -> Campaign:
@@ -428,7 +428,7 @@ def test_the_time_to_a_size_is_censored_when_it_was_not_reached(tmp_path: Path) 
     assert (lines["reached_10mb_s"].censored, lines["reached_10mb_s"].median) == (1, None)
 
 
-# --- files and page -------------------------------------------------------------------------------------------------
+# --- files and page -------------------------------------------------------------------------------
 
 
 def test_tables_and_page_are_written_and_follow_the_schema(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report of one or more runs: HTML, terminal tables, CSV. Figures come from `collect`; none are computed twice."""
+"""The report of one or more runs:
+
+HTML, terminal tables, CSV. Figures come from `collect`; none are computed twice.
+"""
 
 from satlab.report.export import export
 from satlab.report.html import build

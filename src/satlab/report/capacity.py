@@ -11,9 +11,11 @@ from satlab.report.figures import Points
 
 
 def over_time(modcod_ids: Points, forward: Mapping[str, Any]) -> Points:
-    """Return (s, bit/s of TCP payload) at the start and at each change; empty where the rate of a MODCOD is unknown.
+    """Return (s, bit/s of TCP payload) at the start and at each change; empty where the rate of a
+    MODCOD is unknown.
 
-    `modcod_ids`: (s since the first job, MODCOD); what is before the first job counts at 0. `forward`: the link's plan.
+    `modcod_ids`: (s since the first job, MODCOD); what is before the first job counts at 0.
+    `forward`: the link's plan.
     """
     points: list[tuple[float, float]] = []
     for t_s, number in modcod_ids:

@@ -34,9 +34,10 @@ _DIRECTIONS = ("forward", "return")
 def export(runs: Mapping[Path, collect.Table], out: Path, *, has_series: bool) -> int:
     """Write the records of runs (by folder) as one table; return its number of rows.
 
-    Columns: those of schemas/records.schema.json, of each run `emulator`, `seed`, `started_unix_s`, `exit_status`,
-    `satlab_version`, `value_NAME` of the scenario, `forward_...` and `return_...` of the plan, `version_PROGRAM`; and
-    `label_NAME` of each record, as a number where it is one. Without `has_series`, summaries alone. Raises ConfigError.
+    Columns: those of schemas/records.schema.json, of each run `emulator`, `seed`, `started_unix_s`,
+    `exit_status`, `satlab_version`, `value_NAME` of the scenario, `forward_...` and `return_...` of
+    the plan, `version_PROGRAM`; and `label_NAME` of each record, as a number where it is one.
+    Without `has_series`, summaries alone. Raises ConfigError.
     """
     if out.suffix not in FORMATS:
         raise ConfigError(

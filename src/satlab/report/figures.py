@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures as plain Plotly documents. Colours are names of CSS variables (`--c1`), resolved in the browser's theme."""
+"""Figures as plain Plotly documents.
+
+Colours are names of CSS variables (`--c1`), resolved in the browser's theme.
+"""
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +90,9 @@ def line(points: Points, name: str, style: int, **more: Any) -> Json:
 
 
 def per_second(points: Points) -> list[tuple[float, float]]:
-    """Average values over whole seconds from 0 on, dated at their middle; one less than half full is left out."""
+    """Average values over whole seconds from 0 on, dated at their middle; one less than half full
+    is left out.
+    """
     buckets: dict[int, list[float]] = {}
     for t, value in points:
         if t > 0:
@@ -100,14 +105,16 @@ def per_second(points: Points) -> list[tuple[float, float]]:
     ]
 
 
-# --- bulk -----------------------------------------------------------------------------------------------------------
+# --- bulk -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """One bulk transfer to draw: its name, its run's records, when jobs began (s), how sure its clock is (s).
+    """One bulk transfer to draw: its name, its run's records, when jobs began (s), how sure its
+    clock is (s).
 
-    `capacity`: what the link carries from when on (s since the jobs began, bit/s), where that changes.
+    `capacity`: what the link carries from when on (s since the jobs began, bit/s), where that
+    changes.
     """
 
     name: str
@@ -121,7 +128,9 @@ class Bulk:
 
     @property
     def goodput_mbps(self) -> Points:
-        """Return payload at the receiver in Mbit/s; time runs from the start of the run's first job."""
+        """Return payload at the receiver in Mbit/s; time runs from the start of the run's first
+        job.
+        """
         return self.since_jobs("goodput_bps", 1e-6, transfer=self.transfer)
 
     def since_jobs(self, metric: str, scale: float, **labels: str) -> Points:
@@ -214,7 +223,9 @@ def window(bulk: Bulk, number: int) -> Figure | None:
 
 
 def stack(rows: Sequence[tuple[str, str, Points]]) -> tuple[list[Json], Json]:
-    """Return data and layout of several series (name, unit, points), one below the other over one time axis."""
+    """Return data and layout of several series (name, unit, points), one below the other over one
+    time axis.
+    """
     last = f"y{len(rows)}" if len(rows) > 1 else "y"
     layout: Json = {"xaxis": axis(SINCE, anchor=last), "showlegend": False}
     data, share = [], 1 / len(rows)
@@ -280,7 +291,7 @@ def side_by_side(columns: Sequence[tuple[str, Points]]) -> DataTable:
     return DataTable(("time (s)", *(name for name, _ in columns)), tuple(rows))
 
 
-# --- pages ----------------------------------------------------------------------------------------------------------
+# --- pages ----------------------------------------------------------------------------------------
 
 
 def page_spread(
@@ -289,7 +300,8 @@ def page_spread(
     published: Mapping[tuple[PageGroup, str], float | None],
     groups: Mapping[PageGroup, str],
 ) -> Figure | None:
-    """Draw every load of every metric as a point, medians as bars, published medians as open diamonds.
+    """Draw every load of every metric as a point, medians as bars, published medians as open
+    diamonds.
 
     `groups`: their names in drawing order; `published` is by group and metric.
     """
@@ -489,11 +501,14 @@ def _marks_of(load: PageLoad) -> Json:
     return {"shapes": shapes, "annotations": annotations}
 
 
-# --- link -----------------------------------------------------------------------------------------------------------
+# --- link -----------------------------------------------------------------------------------------
 
 
 def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None:
-    """Draw the bursts of a return link on demand; time runs from the jobs' start, `start_s`. None without demand."""
+    """Draw the bursts of a return link on demand; time runs from the jobs' start, `start_s`.
+
+    None without demand.
+    """
     kinds = ("assigned", "used", "free")
     columns = []
     for kind in kinds:
@@ -531,7 +546,8 @@ def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None
 
 @dataclass(frozen=True)
 class Fading:
-    """A run whose forward link may have changed: its name, start of its jobs (s), records, frames sent by MODCOD.
+    """A run whose forward link may have changed: its name, start of its jobs (s), records, frames
+    sent by MODCOD.
 
     `forward`: the forward link's plan; empty without one.
     """
@@ -592,7 +608,10 @@ def adaptation(run: Fading, number: int) -> Figure | None:
 
 
 def lateness(runs: Iterable[tuple[str, float, Table]], limit_us: float | None) -> Figure | None:
-    """Draw how late the emulator released packets; `runs` are (name, start of the jobs in s, records)."""
+    """Draw how late the emulator released packets;
+
+    `runs` are (name, start of the jobs in s, records).
+    """
     data: list[Json] = []
     table: list[tuple[str, ...]] = []
     for number, (name, start_s, frame) in enumerate(runs):

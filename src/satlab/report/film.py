@@ -33,7 +33,9 @@ PHASES = (
 
 @dataclass(frozen=True)
 class Cell:
-    """What a page looked like at a time: picture (JPEG in base64, None: white), share of the change in words."""
+    """What a page looked like at a time: picture (JPEG in base64, None: white), share of the change
+    in words.
+    """
 
     jpeg: str | None
     share: str
@@ -58,7 +60,10 @@ class Filmstrip:
 
 
 def typical(loads: Sequence[PageObservation]) -> PageObservation | None:
-    """Return the load whose Speed Index is the median, of an even number the lower one; None if none has one."""
+    """Return the load whose Speed Index is the median, of an even number the lower one;
+
+    None if none has one.
+    """
     ended = [
         (load.speed_index_ms, load.load_index, load)
         for load in loads
@@ -69,7 +74,10 @@ def typical(loads: Sequence[PageObservation]) -> PageObservation | None:
 
 
 def filmstrip(loads: Sequence[tuple[str, PageObservation]]) -> Filmstrip | None:
-    """Return the filmstrips of loads, each with its name, up to the last change of the slowest; None without loads."""
+    """Return the filmstrips of loads, each with its name, up to the last change of the slowest;
+
+    None without loads.
+    """
     until_s = max((frame.t_ms / 1000 for _, load in loads for frame in load.frames), default=0.0)
     if until_s <= 0:
         return None

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run folders to one HTML file that needs nothing else: no network, no second file, no inline script without a hash."""
+"""Run folders to one HTML file that needs nothing else: no network, no second file, no inline
+script without a hash.
+"""
 
 import base64
 import gzip
@@ -29,9 +31,11 @@ BUNDLE = ROOT / ".satlab/plots/node_modules/plotly.js-cartesian-dist-min/plotly-
 
 
 def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) -> Path:
-    """Write the report of runs (folder: what was collected of it) to `out_html`, atomically, and return that path.
+    """Write the report of runs (folder: what was collected of it) to `out_html`, atomically, and
+    return that path.
 
-    Raw files that have changed since their run are named at the top. The same runs result in the same bytes.
+    Raw files that have changed since their run are named at the top. The same runs result in the
+    same bytes.
 
     Raises:
         ConfigError: a folder holds no run, or there is none.
@@ -113,7 +117,9 @@ def _data(drawn: Sequence[Figure]) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Allow these scripts by their hashes and nothing else, the unpacked one, too; styles are ours and Plotly's."""
+    """Allow these scripts by their hashes and nothing else, the unpacked one, too; styles are ours
+    and Plotly's.
+    """
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (

@@ -17,8 +17,9 @@ SOURCE = (
 PAGE = "kepler"
 RTT_SLACK_MS = 1.0
 PEPS = {"h1": ("haproxy", "pepsal"), "h3": ("quic-h3-capable",)}
-"""Which of our proxies stand for the paper's, by protocol; it had PEPsal, and a QUIC proxy that connects to its next
-hop first."""
+"""Which of our proxies stand for the paper's, by protocol; it had PEPsal, and a QUIC proxy that
+connects to its next hop first.
+"""
 
 
 @cache
@@ -39,9 +40,9 @@ def published_ms(
 ) -> float | None:
     """Return the published median in ms, or None where the paper measured something else.
 
-    The link must be the paper's: its profile, its configured round-trip time, no loss in either direction. So must
-    the proxy (`pep` as in the records of page loads). `link` is the link plan (schemas/link-plan.schema.json); without
-    one nothing is known about the link.
+    The link must be the paper's: its profile, its configured round-trip time, no loss in either
+    direction. So must the proxy (`pep` as in the records of page loads). `link` is the link plan
+    (schemas/link-plan.schema.json); without one nothing is known about the link.
     """
     if page != PAGE or link is None or pep not in (collect.NO_PEP, *PEPS.get(protocol, ())):
         return None

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records as the report reads them: transfers, page metrics, calibration, failures. No formatting here."""
+"""Records as the report reads them: transfers, page metrics, calibration, failures.
+
+No formatting here.
+"""
 
 import json
 from collections import defaultdict
@@ -59,7 +62,9 @@ class BulkTransfer:
 
     @property
     def name(self) -> str:
-        """Name the transport and its congestion control; a transfer that left nothing is named after its job."""
+        """Name the transport and its congestion control; a transfer that left nothing is named
+        after its job.
+        """
         if "transport" not in self.labels:
             return self.labels.get("function", "")
         return f"{self.labels['transport']} {self.labels['congestion_control']}".strip()
@@ -104,7 +109,9 @@ class PageGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class PageFigure:
-    """One metric of a page over all loads of a run with one protocol through one PEP (`none`: without), ms."""
+    """One metric of a page over all loads of a run with one protocol through one PEP (`none`:
+    without), ms.
+    """
 
     run_id: str
     profile: str
@@ -166,7 +173,9 @@ def series(frame: collect.Table, metric: str, **labels: str) -> list[tuple[float
 
 
 def transfers(rows: Iterable[Row]) -> list[BulkTransfer]:
-    """Return all bulk transfers: totals from the client's records, window and RTT from the sender's."""
+    """Return all bulk transfers: totals from the client's records, window and RTT from the
+    sender's.
+    """
     found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if (
@@ -293,7 +302,9 @@ def _page_figure(group: Mapping[str, Row]) -> PageFigure:
 
 
 def kind_of_load(protocol: str, pep: str) -> str:
-    """Name what loads have in common that are compared with each other: the protocol, and the PEP if there is one."""
+    """Name what loads have in common that are compared with each other: the protocol, and the PEP
+    if there is one.
+    """
     name = PROTOCOLS.get(protocol, protocol)
     return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tables of queues, and of terminals that share a link: what each did, and how evenly their transfers shared it."""
+"""Tables of queues, and of terminals that share a link: what each did, and how evenly their
+transfers shared it.
+"""
 
 import math
 import statistics
@@ -65,7 +67,9 @@ _SLOTS = ("requested", "assigned", "used")
 
 
 def terminal_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
-    """Return a line for each direction and terminal of one run, as in `TERMINAL_COLUMNS`; slots per superframe."""
+    """Return a line for each direction and terminal of one run, as in `TERMINAL_COLUMNS`; slots per
+    superframe.
+    """
     found: dict[tuple[str, int], dict[str, Row]] = {}
     for row in rows:
         if row.metric.startswith("terminal_") and row.t_s is None:
@@ -105,7 +109,9 @@ def _place(direction: str) -> int:
 
 
 def queue_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return a line for each direction of one run whose packets have times in the queue, and for each of its FIFOs."""
+    """Return a line for each direction of one run whose packets have times in the queue, and for
+    each of its FIFOs.
+    """
     timed = {
         row.labels["direction"]
         for row in rows
@@ -161,7 +167,9 @@ def _queue_cells(group: dict[str, Row]) -> list[str]:
 
 
 def fairness_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return a line for each index of one run, as in `FAIRNESS_COLUMNS`; rates of the clients in Mbit/s."""
+    """Return a line for each index of one run, as in `FAIRNESS_COLUMNS`; rates of the clients in
+    Mbit/s.
+    """
     made = []
     for row in rows:
         if row.metric != "fairness_jain_ratio":
@@ -180,7 +188,8 @@ def fairness_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def client_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
-    """Return a line for each client of one run with page loads of several, as in `CLIENT_COLUMNS`: medians.
+    """Return a line for each client of one run with page loads of several, as in `CLIENT_COLUMNS`:
+    medians.
 
     A load that was cut off took longer than any other; a failed one has no place in the order.
     """

@@ -44,7 +44,9 @@ CHECKS = {
 
 
 def terminal_tables(frames: Sequence[collect.Table]) -> list[Table]:
-    """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
+    """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left
+    out.
+    """
     rows = read.summaries(frames)
     tables = [
         _goodput(read.transfers(rows)),
@@ -62,7 +64,9 @@ def terminal_tables(frames: Sequence[collect.Table]) -> list[Table]:
 
 
 def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
-    """Write the summary records as CSV, columns as in schemas/records.schema.json; labels are JSON text."""
+    """Write the summary records as CSV, columns as in schemas/records.schema.json; labels are JSON
+    text.
+    """
     writer = csv.DictWriter(file, [*collect.SCHEMA], lineterminator="\n")
     writer.writeheader()
     for frame in frames:

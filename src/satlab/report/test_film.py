@@ -23,7 +23,9 @@ def see(run: Path) -> View:
 
 
 def test_filmstrips_stand_side_by_side_over_the_same_times(tmp_path: Path) -> None:
-    """The example's page is white, half complete from its first paint on, and complete at its load event."""
+    """The example's page is white, half complete from its first paint on, and complete at its load
+    event.
+    """
     loads = {"h1": 1, "h3": 1}
     run = example_run.write(
         tmp_path, Example(scenario="page_load", duration_s=0, loads=loads, observed=2)

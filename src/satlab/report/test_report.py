@@ -102,7 +102,7 @@ def fade(run: Path, adapts_at: int = 20) -> None:
     seal(run)
 
 
-# --- one file -------------------------------------------------------------------------------------------------------
+# --- one file -------------------------------------------------------------------------------------
 
 
 class Elements(HTMLParser):
@@ -232,7 +232,9 @@ def test_collected_figures_are_not_read_from_raw_files_again(runs: list[Path]) -
 
 
 def test_plots_over_a_run_have_one_time_zero(runs: list[Path]) -> None:
-    """The first job of the example begins 0.3 s before its transfer reports, and the link is idle before it."""
+    """The first job of the example begins 0.3 s before its transfer reports, and the link is idle
+    before it.
+    """
     fade(runs[0])
     what = see(runs[0])
     axes = {
@@ -323,7 +325,7 @@ def test_a_report_of_a_damaged_run_says_what_is_missing(runs: list[Path], name: 
         assert Path(name).name in "".join(f.reason for f in see(*runs).failures)
 
 
-# --- what it says ---------------------------------------------------------------------------------------------------
+# --- what it says ---------------------------------------------------------------------------------
 
 
 def test_published_figures_are_shown_with_ours_with_the_deviation(runs: list[Path]) -> None:
@@ -533,7 +535,7 @@ def test_means_leave_out_a_second_that_is_not_full() -> None:
     assert figures.per_second(points) == [(0.5, 1.0), (1.5, 0.0)]
 
 
-# --- T14: hostile text ----------------------------------------------------------------------------------------------
+# --- T14: hostile text ----------------------------------------------------------------------------
 
 
 def plant(run: Path) -> None:
@@ -629,12 +631,13 @@ def test_a_browser_draws_every_plot_and_runs_nothing_planted(
             )
             == 0
         )
-        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]  # no refused script, no error
+        # no refused script, no error
+        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
     finally:
         browser.quit()
 
 
-# --- terminal and CSV -----------------------------------------------------------------------------------------------
+# --- terminal and CSV -----------------------------------------------------------------------------
 
 
 def test_terminal_tables_hold_the_answers(runs: list[Path]) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The contents of the report, as plain values for the template: answers, then figures, then their origin."""
+"""The contents of the report, as plain values for the template: answers, then figures, then their
+origin.
+"""
 
 import json
 import shlex
@@ -28,7 +30,8 @@ from satlab.report.terminal import CHECKS, mbits, quantity
 
 @dataclass(frozen=True)
 class ReportRun:
-    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files.
+    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with
+    its raw files.
 
     `loads`, `observations`: kind (rows.kind_of_load) and load.
     """
@@ -94,7 +97,9 @@ def _link_plan(path: Path) -> Mapping[str, Any] | None:
 
 
 def _options(path: Path) -> tuple[str, ...]:
-    """Return the link's options on the command line; none when the file is missing or does not have them."""
+    """Return the link's options on the command line; none when the file is missing or does not have
+    them.
+    """
     try:
         return tuple(map(str, json.loads(path.read_text())["options"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -153,7 +158,7 @@ class View:
             run_id: self._carried_by(run_id) for run_id in {one.run_id for one in self.transfers}
         }
 
-    # --- the answer -------------------------------------------------------------------------------------------------
+    # --- the answer -------------------------------------------------------------------------------
 
     def tiles(self) -> list[Tile]:
         """Return the answers in large print."""
@@ -215,7 +220,7 @@ class View:
         """Return the ids of runs without an end: their raw files have no digests."""
         return [run.manifest.run_id for run in self.runs if run.manifest.ended_unix_s is None]
 
-    # --- tables -----------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     def comparison(self) -> list[PageComparison]:
         """Return the page table: per metric the protocols below each other, with published medians.
@@ -323,7 +328,9 @@ class View:
         ]
 
     def link(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Return (run, its directions): what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
+        """Return (run, its directions): what the emulator counted while the jobs ran, as in
+        `LINK_COLUMNS`.
+        """
         return [(self.names[run.manifest.run_id], _directions(run)) for run in self.runs]
 
     def terminals(self) -> list[tuple[str, list[tuple[str, ...]]]]:
@@ -354,7 +361,7 @@ class View:
         ]
         return [(name, lines) for name, lines in found if lines]
 
-    # --- figures ----------------------------------------------------------------------------------------------------
+    # --- figures ----------------------------------------------------------------------------------
 
     def bulk_figures(self) -> list[Figure]:
         """Draw goodput of all transfers, then window and queue of each."""
@@ -410,7 +417,9 @@ class View:
         ]
 
     def link_figures(self) -> list[Figure]:
-        """Draw the MODCODs of forward links, the slots of return links on demand, and the release error of all runs."""
+        """Draw the MODCODs of forward links, the slots of return links on demand, and the release
+        error of all runs.
+        """
         runs = list(enumerate(self.runs, start=1))
         adapted = [figures.adaptation(self._fading(run), n) for n, run in runs]
         slots = [
@@ -469,7 +478,7 @@ class View:
         ended.sort(key=lambda pair: (pair[0], pair[1].load_index))
         return ended[(len(ended) - 1) // 2][1] if ended else None
 
-    # --- where it comes from ----------------------------------------------------------------------------------------
+    # --- where it comes from ----------------------------------------------------------------------
 
     def commands(self) -> list[str]:
         """Return the command that repeats each run."""
@@ -518,7 +527,9 @@ class View:
         return {figure.group: self._group_name(figure) for figure in self.page_figures}
 
     def _group_name(self, figure: PageFigure) -> str:
-        """Name the loads of a figure among those of the report: page and run where there are several."""
+        """Name the loads of a figure among those of the report: page and run where there are
+        several.
+        """
         alike = {f.run_id for f in self.page_figures if f.group[1:] == figure.group[1:]}
         page = [figure.page] if len({f.page for f in self.page_figures}) > 1 else []
         run = [self.names[figure.run_id]] if len(alike) > 1 else []
@@ -652,7 +663,9 @@ def _directions(run: ReportRun) -> list[tuple[str, ...]]:
 
 
 def _names(runs: Sequence[ReportRun]) -> dict[str, str]:
-    """Name runs by scenario and profile; alike ones also by what differs of emulator and arguments, or by their id."""
+    """Name runs by scenario and profile; alike ones also by what differs of emulator and arguments,
+    or by their id.
+    """
     short = {
         run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs
     }

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges the emulated link against its plan: by probes before a run, by the emulator's own release error during it.
+"""Judges the emulated link against its plan: by probes before a run, by the emulator's own release
+error during it.
 
-Each check has an expected value and limits; one check out of its limits marks the whole run (exit status 4), it never
-discards it.
+Each check has an expected value and limits; one check out of its limits marks the whole run (exit
+status 4), it never discards it.
 """
 
 import json
@@ -21,11 +22,14 @@ from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 
 IP_UDP_HEADER_BYTES = 28
 LOSS_SLACK = 0.001
-"""Loss ratio allowed on top of the binomial limits: packets in flight when the probe's sender stops."""
+"""Loss ratio allowed on top of the binomial limits: packets in flight when the probe's sender
+stops.
+"""
 LOSS_DEVIATIONS = 4
 LATE_RATIO_LIMIT = 0.01
-"""Share of packets that may leave later than satlink's limit on the release error (header of its metrics) while the
-scenario runs. The release error on a quiet host is in docs/measurements.md."""
+"""Share of packets that may leave later than satlink's limit on the release error (header of its
+metrics) while the scenario runs. The release error on a quiet host is in docs/measurements.md.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,9 @@ def check(
 def before(
     plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink", *, has_defects: bool = False
 ) -> list[CalibrationCheck]:
-    """Judge the probes that ran before the scenario; not the losses of OpenSAND's defects, which come with load."""
+    """Judge the probes that ran before the scenario; not the losses of OpenSAND's defects, which
+    come with load.
+    """
     expected = expectation(plan, emulator)
     rtt = probe.rtt.mean_ms if probe.rtt else None
     rtt_note = probe.notes.get("rtt", str(probe.rtt))
@@ -91,7 +97,9 @@ def before(
 
 
 def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[CalibrationCheck]:
-    """Note at the first check what the earlier probes found, each of which a pause of the host spoilt."""
+    """Note at the first check what the earlier probes found, each of which a pause of the host
+    spoilt.
+    """
     if not spoilt:
         return list(checks)
     note = f"{checks[0].note}; probed {len(spoilt) + 1} times, before: {'; '.join(spoilt)}"
@@ -99,11 +107,12 @@ def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[
 
 
 def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
-    """Judge the losses other than queue drops, within four standard deviations of the binomial distribution.
+    """Judge the losses other than queue drops, within four standard deviations of the binomial
+    distribution.
 
-    A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n bytes in frames
-    of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more. Losses that come in bursts are
-    recorded, not judged: a probe of seconds sees too few bursts.
+    A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n
+    bytes in frames of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more.
+    Losses that come in bursts are recorded, not judged: a probe of seconds sees too few bursts.
     """
     p, note = plan.forward.loss_ratio, probe.notes.get("rate", "")
     if probe.packets == 0:
@@ -130,7 +139,8 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
 def during(
     metrics: Iterable[Mapping[str, Any]], expected: Expectation, since_unix_s: float = 0.0
 ) -> list[CalibrationCheck]:
-    """Judge satlink's release error from `since_unix_s` (Unix time, s; start of the scenario) to the end of `metrics`.
+    """Judge satlink's release error from `since_unix_s` (Unix time, s; start of the scenario) to
+    the end of `metrics`.
 
     A single late packet is always within tolerance.
     """
@@ -167,9 +177,11 @@ def during(
 def opensand_losses(
     since: Mapping[str, int | None], until: Mapping[str, int | None]
 ) -> list[CalibrationCheck]:
-    """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full queue marks the run.
+    """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full
+    queue marks the run.
 
-    `since` and `until` are counts by cause; what was lost before, while the link was probed at its full rate, is noted.
+    `since` and `until` are counts by cause; what was lost before, while the link was probed at its
+    full rate, is noted.
     """
     return [
         _loss_of_opensand(loss, since.get(loss.cause), until[loss.cause])
@@ -209,7 +221,9 @@ def verdict(checks: Sequence[CalibrationCheck]) -> str:
 
 
 def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:
-    """Write raw/calibration.json (schemas/calibration.schema.json); return whether every check held."""
+    """Write raw/calibration.json (schemas/calibration.schema.json); return whether every check
+    held.
+    """
     ok = all(c.ok for c in checks)
     document = {
         "schema": "satlab/calibration/1",

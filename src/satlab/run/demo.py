@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first figure: a TCP download and page loads over HTTP/1.1 and HTTP/3 in one lab, with one report."""
+"""The first figure: a TCP download and page loads over HTTP/1.1 and HTTP/3 in one lab, with one
+report.
+"""
 
 import threading
 import time
@@ -22,7 +24,9 @@ Show = Callable[[list[Path], list[collect.Table]], None]
 
 @dataclass(frozen=True)
 class Demo:
-    """The measurements: length of the download in s, page loads per protocol, how to meet a busy host."""
+    """The measurements: length of the download in s, page loads per protocol, how to meet a busy
+    host.
+    """
 
     profile: str
     duration_s: float

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench host`: how many labs this host bears at once, and how exact its timers are, within a minute.
+"""`satlab bench host`: how many labs this host bears at once, and how exact its timers are, within
+a minute.
 
-The result is kept for campaigns (docs/campaigns.md), with the stamp of the host that it was measured on.
+The result is kept for campaigns (docs/campaigns.md), with the stamp of the host that it was
+measured on.
 """
 
 import hashlib
@@ -25,17 +27,20 @@ MOST_LABS = 32
 
 
 def stamp() -> tuple[str, dict[str, Any]]:
-    """Return a digest of what figures of this host depend on, and these facts; without its name and load."""
+    """Return a digest of what figures of this host depend on, and these facts; without its name and
+    load.
+    """
     facts = {name: value for name, value in manifest.host().items() if name != "load_1min"}
     text = json.dumps([facts, __version__], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12], facts
 
 
 def measure(log: ProgressLog) -> dict[str, Any]:
-    """Calibrate 1, 2, 4 ... labs of 20 Mbit/s at once until one of them does not hold, and keep the result.
+    """Calibrate 1, 2, 4 ... labs of 20 Mbit/s at once until one of them does not hold, and keep the
+    result.
 
-    `labs`: the largest number at which all held; 0 if one lab alone does not. `timer_p99_us`: how late a thread of the
-    real-time class wakes up.
+    `labs`: the largest number at which all held; 0 if one lab alone does not. `timer_p99_us`: how
+    late a thread of the real-time class wakes up.
 
     Raises:
         ConfigError, HostError: this host cannot run a lab.

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges the host as strictly as the link: what kept the measured programs from a core, and where packets were lost.
+"""Judges the host as strictly as the link: what kept the measured programs from a core, and where
+packets were lost.
 
-Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of the host and of
-processes (proc(5), stat and pid/stat), memory pressure (accounting/psi.rst), counters of UDP sockets (proc(5),
-net/snmp) and interfaces (net/dev). What a kernel does not count is not judged.
+Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of
+the host and of processes (proc(5), stat and pid/stat), memory pressure (accounting/psi.rst),
+counters of UDP sockets (proc(5), net/snmp) and interfaces (net/dev). What a kernel does not count
+is not judged.
 """
 
 import os
@@ -19,18 +21,28 @@ from satlab.openbach.runner import JobRecord
 from satlab.run.calibrate import CalibrationCheck, check
 
 BROWSER_WAIT_LIMIT = 0.09
-"""Of a page load's time, for the thread of the browser that waited most for a core, beyond OWN_WAIT."""
+"""Of a page load's time, for the thread of the browser that waited most for a core, beyond
+OWN_WAIT.
+"""
 OWN_WAIT = 0.25
-"""Waits of that thread for the browser's other threads, as a share of the browser's CPU time. `satlab bench host-load`
-on two cores (docs/measurements.md): 0.20 to 0.25 where nothing else runs, 0.35 and more where something does."""
+"""Waits of that thread for the browser's other threads, as a share of the browser's CPU time.
+`satlab bench host-load` on two cores (docs/measurements.md): 0.20 to 0.25 where nothing else runs,
+0.35 and more where something does.
+"""
 PROGRAM_WAIT_LIMIT = 0.2
-"""The same for the programs of a transfer, all threads together: up to 0.17 where nothing else runs (same place)."""
+"""The same for the programs of a transfer, all threads together: up to 0.17 where nothing else runs
+(same place).
+"""
 SHORTEST_JOB_S = 2.0
 """A job that is shorter starts and ends, and transfers nothing."""
 OTHERS_LIMIT = 0.05
-"""Of all CPU time, used by processes outside the measurement, where fewer than IDLE_CORES were left idle."""
+"""Of all CPU time, used by processes outside the measurement, where fewer than IDLE_CORES were left
+idle.
+"""
 IDLE_CORES = 1.5
-"""With 1.2 idle next to programs that took 0.65 of two, a TCP download was 12 % slower (docs/measurements.md)."""
+"""With 1.2 idle next to programs that took 0.65 of two, a TCP download was 12 % slower
+(docs/measurements.md).
+"""
 STEAL_LIMIT = 0.02
 """Of all CPU time, taken by other machines of the hypervisor."""
 MEMORY_PRESSURE_LIMIT = 0.01
@@ -38,14 +50,19 @@ MEMORY_PRESSURE_LIMIT = 0.01
 WHOLE_HOST = ("cpu_others_ratio", "cpu_steal_ratio", "memory_wait_ratio")
 """Names of the checks that judge all of a session at once."""
 LOST_PACKETS_LIMIT = 1e-4
-"""Of the packets of a namespace, dropped by its sockets and interfaces: a tenth of the smallest planned loss ratio."""
+"""Of the packets of a namespace, dropped by its sockets and interfaces: a tenth of the smallest
+planned loss ratio.
+"""
 
 
-# --- page loads -----------------------------------------------------------------------------------------------------
+# --- page loads -----------------------------------------------------------------------------------
 
 
 def wait_ratio(load: collect.PageLoad) -> float | None:
-    """Return the share of a load for which its most waiting thread lacked a core by the host; None if unknown."""
+    """Return the share of a load for which its most waiting thread lacked a core by the host;
+
+    None if unknown.
+    """
     length_s = (load.page_load_time_ms or load.wall_s * 1000) / 1000
     known = (load.cpu_wait_longest_s, load.cpu_user_s, load.cpu_system_s)
     if None in known or not length_s:
@@ -65,7 +82,7 @@ def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
     return [check("browser_wait_ratio", "", 0, ratios[worst], 0, BROWSER_WAIT_LIMIT, note)]
 
 
-# --- programs of a transfer -----------------------------------------------------------------------------------------
+# --- programs of a transfer -----------------------------------------------------------------------
 
 
 def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[CalibrationCheck]:
@@ -86,7 +103,9 @@ def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[Calibrat
 
 
 def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
-    """Judge the job that lacked a core for the largest share of its time; nothing without one whose waits are known."""
+    """Judge the job that lacked a core for the largest share of its time; nothing without one whose
+    waits are known.
+    """
     lengths = {job: job.stop_unix_s - job.start_unix_s for job in jobs if job.waited_s is not None}
     ratios = {
         job: (job.waited_s or 0.0) / length
@@ -100,12 +119,15 @@ def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
     return [check("cpu_wait_ratio.jobs", "", 0, ratios[worst], 0, PROGRAM_WAIT_LIMIT, note)]
 
 
-# --- the whole host, and the namespaces of a lab --------------------------------------------------------------------
+# --- the whole host, and the namespaces of a lab --------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PacketCounts:
-    """Of one namespace: UDP datagrams that sockets took, those that found their buffer full, interface drops."""
+    """Of one namespace:
+
+    UDP datagrams that sockets took, those that found their buffer full, interface drops.
+    """
 
     datagrams: int = 0
     buffer_errors: int = 0
@@ -115,9 +137,12 @@ class PacketCounts:
 
 @dataclass(frozen=True)
 class HostState:
-    """Counters since the start of the host; CPU times in ticks, memory pressure in us (None: unknown). By node.
+    """Counters since the start of the host;
 
-    `working_ticks`: of all processes; `own_ticks`: of this one, its descendants, and those of them that have ended.
+    CPU times in ticks, memory pressure in us (None: unknown). By node.
+
+    `working_ticks`: of all processes; `own_ticks`: of this one, its descendants, and those of them
+    that have ended.
     """
 
     total_ticks: int
@@ -191,7 +216,8 @@ def packet_counts(snmp: str, dev: str) -> PacketCounts:
     udp = dict(zip(names, map(int, values), strict=True))
     rows = [line.partition(":") for line in dev.splitlines()[2:]]
     fields = [list(map(int, right.split())) for name, _, right in rows if name.strip() != "lo"]
-    # receive: bytes packets errs drop fifo frame compressed multicast; transmit: bytes packets errs drop
+    # receive: bytes packets errs drop fifo frame compressed multicast; transmit: bytes packets errs
+    # drop
     drops = sum(row[3] + row[4] + row[11] + row[12] for row in fields)
     return PacketCounts(
         udp["InDatagrams"],

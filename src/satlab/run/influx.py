@@ -2,9 +2,10 @@
 """Statistics and link metrics of a run to InfluxDB 1.x as line protocol, under OpenBACH's names.
 
 Measurement = job, or `satlink`; tags `@agent_name`, `@job_instance_id`, `@scenario_instance_id`,
-`@owner_scenario_instance_id`, `@stored_file`, `@suffix` (of the link: its direction); fields = the statistics; times in
-ms (OpenBACH 2.7). One tag is ours: `@run_id`, since the instances of every run are numbered from 1. The run folder
-stays the record: what the database does not accept is reported, and can be sent later.
+`@owner_scenario_instance_id`, `@stored_file`, `@suffix` (of the link: its direction); fields = the
+statistics; times in ms (OpenBACH 2.7). One tag is ours: `@run_id`, since the instances of every run
+are numbered from 1. The run folder stays the record: what the database does not accept is reported,
+and can be sent later.
 """
 
 import base64
@@ -51,7 +52,7 @@ class RefusedError(Exception):
     """The database refuses the points; a repetition cannot succeed."""
 
 
-# --- line protocol --------------------------------------------------------------------------------------------------
+# --- line protocol --------------------------------------------------------------------------------
 
 
 def line(record: Mapping[str, Any], run_id: str) -> str:
@@ -78,7 +79,9 @@ def line(record: Mapping[str, Any], run_id: str) -> str:
 
 
 def link_points(sample: Mapping[str, Any], run_id: str) -> list[str]:
-    """Return a point for each direction of a line of the link (schemas/link-metrics.schema.json) that is a sample."""
+    """Return a point for each direction of a line of the link (schemas/link-metrics.schema.json)
+    that is a sample.
+    """
     if sample["type"] != "sample":
         return []
     about = {
@@ -97,13 +100,19 @@ def link_points(sample: Mapping[str, Any], run_id: str) -> list[str]:
 
 
 def _key(text: str) -> str:
-    """Escape a measurement, tag or field key. What these cannot carry, backslashes and controls, is replaced."""
+    """Escape a measurement, tag or field key.
+
+    What these cannot carry, backslashes and controls, is replaced.
+    """
     fit = "".join(_UNFIT if c == "\\" or not c.isprintable() else c for c in text)
     return fit.replace(",", r"\,").replace("=", r"\=").replace(" ", r"\ ")
 
 
 def _field(value: Any) -> str:
-    """Write every number as a float: InfluxDB refuses a float in a field whose first value was an integer."""
+    """Write every number as a float:
+
+    InfluxDB refuses a float in a field whose first value was an integer.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -112,12 +121,15 @@ def _field(value: Any) -> str:
     return '"' + text.replace("\\", r"\\").replace('"', r"\"").replace("\0", _UNFIT) + '"'
 
 
-# --- the database ---------------------------------------------------------------------------------------------------
+# --- the database ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Database:
-    """Where statistics go. `policy` is the retention policy; both names are `openbach`, as OpenBACH's."""
+    """Where statistics go.
+
+    `policy` is the retention policy; both names are `openbach`, as OpenBACH's.
+    """
 
     host: str
     port: int = _PORT
@@ -176,7 +188,10 @@ class Database:
         return series
 
     def write(self, points: Sequence[str]) -> None:
-        """Store points. Raises HostError when the database does not answer, RefusedError when it refuses them."""
+        """Store points.
+
+        Raises HostError when the database does not answer, RefusedError when it refuses them.
+        """
         if points:
             self._post(
                 "/write",
@@ -208,7 +223,7 @@ class Database:
         return body
 
 
-# --- a run ----------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 def _statistics_points(record: Mapping[str, Any], run_id: str) -> list[str]:
@@ -218,7 +233,10 @@ def _statistics_points(record: Mapping[str, Any], run_id: str) -> list[str]:
 
 @dataclass
 class Feed:
-    """Sends a file of a run as it grows; points that were not accepted are repeated. `points`: those of a line."""
+    """Sends a file of a run as it grows; points that were not accepted are repeated.
+
+    `points`: those of a line.
+    """
 
     database: Database
     file: Path
@@ -229,7 +247,10 @@ class Feed:
     _offset: int = 0
 
     def step(self) -> bool:
-        """Send one batch of new points; return whether there may be more. Raises HostError; then no point was sent."""
+        """Send one batch of new points; return whether there may be more.
+
+        Raises HostError; then no point was sent.
+        """
         if not self.file.exists():
             return False
         with self.file.open("rb") as file:
@@ -268,7 +289,9 @@ def feeds(database: Database, folder: Path, run_id: str) -> list[Feed]:
 
 @contextmanager
 def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Iterator[None]:
-    """Send a run's figures while it runs, and the rest at its end; a failure is logged, and never fails the run."""
+    """Send a run's figures while it runs, and the rest at its end; a failure is logged, and never
+    fails the run.
+    """
     if url is None:
         yield
         return
@@ -300,7 +323,8 @@ def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Ite
 
 
 def send(folders: Sequence[Path], url: str) -> int:
-    """Send statistics and link of runs, which may have been sent before; returns the number of points.
+    """Send statistics and link of runs, which may have been sent before; returns the number of
+    points.
 
     Raises HostError, or ConfigError for a folder that holds no run.
     """

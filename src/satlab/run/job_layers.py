@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the playbooks of further jobs name, for the sandboxes of these jobs in one run: packages unpacked, files copied.
+"""What the playbooks of further jobs name, for the sandboxes of these jobs in one run: packages
+unpacked, files copied.
 
 With the operator's consent alone (`--job-packages`). A playbook is read, never run (decision 0012).
 """

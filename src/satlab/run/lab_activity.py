@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the nodes of a lab do while it runs: CPU time of their programs, congestion windows of their connections.
+"""What the nodes of a lab do while it runs:
 
-Sources: proc(5), pid/stat; for TCP the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>; for QUIC what
-satperf and satpep write (`reported_flows`). Users name their programs and open connections, so both are bounded. A
-sample takes about 5 ms of CPU time, once in INTERVAL_S: 2 ms for 150 processes of the host, 0.03 ms for each of the
-lab, 0.4 ms for each node with processes.
+CPU time of their programs, congestion windows of their connections.
+
+Sources: proc(5), pid/stat; for TCP the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>;
+for QUIC what satperf and satpep write (`reported_flows`). Users name their programs and open
+connections, so both are bounded. A sample takes about 5 ms of CPU time, once in INTERVAL_S: 2 ms
+for 150 processes of the host, 0.03 ms for each of the lab, 0.4 ms for each node with processes.
 """
 
 import contextlib
@@ -30,9 +32,13 @@ INTERVAL_S = 2.0
 MOST_PROGRAMS = 40
 MOST_FLOWS = 24
 MOST_NODES = 16
-"""Of a sample: programs, connections, and nodes whose connections are read. Those that do most are kept."""
+"""Of a sample: programs, connections, and nodes whose connections are read.
+
+Those that do most are kept.
+"""
 MOST_READ = 4 << 20
-"""Bytes of the kernel's answer about a node's connections; what is longer is not read to its end."""
+"""Bytes of the kernel's answer about a node's connections; what is longer is not read to its end.
+"""
 _NAME = re.compile(r"[^A-Za-z0-9_.+-]")
 _LONGEST_NAME = 24
 _ANSWER_S = 1.0
@@ -41,7 +47,7 @@ Document = dict[str, Any]
 """An object `activity` of schemas/run-progress.schema.json."""
 
 
-# --- CPU time -------------------------------------------------------------------------------------------------------
+# --- CPU time -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,10 @@ class ProgramLoad:
 
 
 def read_running(nodes: Mapping[int, str]) -> Processes:
-    """Read the processes of a lab; `nodes`: the node of each, by pid. One that has just ended is left out."""
+    """Read the processes of a lab;
+
+    `nodes`: the node of each, by pid. One that has just ended is left out.
+    """
     found = {}
     for pid, node in nodes.items():
         process = read_process(pid)
@@ -84,7 +93,9 @@ def read_running(nodes: Mapping[int, str]) -> Processes:
 
 
 def script_of(command_line: bytes) -> str:
-    """Return the name of the Python script that a command line starts, without its ending; '' if there is none."""
+    """Return the name of the Python script that a command line starts, without its ending; '' if
+    there is none.
+    """
     words = command_line.decode("utf-8", "replace").split("\0")[1:]
     return next((PurePath(word).stem for word in words if word.endswith(".py")), "")
 
@@ -95,7 +106,8 @@ def clean(name: str) -> str:
 
 
 def loads(before: Processes, after: Processes, seconds: float) -> list[ProgramLoad]:
-    """Return what each program of each node used between two readings, the largest first; what used nothing is not in.
+    """Return what each program of each node used between two readings, the largest first; what used
+    nothing is not in.
 
     A process that is only in the second reading has used all its time since the first one.
     """
@@ -112,14 +124,16 @@ def loads(before: Processes, after: Processes, seconds: float) -> list[ProgramLo
     return sorted(found, key=lambda load: (-load.cpu_percent, load.node, load.program))
 
 
-# --- TCP connections ------------------------------------------------------------------------------------------------
+# --- TCP connections ------------------------------------------------------------------------------
 
 _SOCK_DIAG = 4
 _BY_FAMILY, _DONE, _ERROR = 20, 3, 2
 _REQUEST_DUMP = 0x301
 _ESTABLISHED = 1 << 1
 _INFO, _CONGESTION = 2, 4
-"""<linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>: protocol, types, flags, TCP state, attributes."""
+"""<linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>: protocol, types, flags, TCP state,
+attributes.
+"""
 _HEADER = struct.Struct("=IHHII")
 _ABOUT = struct.Struct("=4xHH16s16s")
 _ABOUT_BYTES = 72
@@ -129,7 +143,8 @@ _MSS_AT, _UNACKED_AT, _RTT_AT, _CWND_AT, _ACKED_AT = 16, 24, 68, 80, 120
 
 
 def read_flows() -> list[Flow]:
-    """Return the connections of this thread's namespace that have sent data, without those to the node itself.
+    """Return the connections of this thread's namespace that have sent data, without those to the
+    node itself.
 
     Raises:
         OSError: the kernel does not answer.
@@ -170,7 +185,9 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def parse_flows(data: bytes, family: int) -> Iterator[Flow]:
-    """Yield the connections in the kernel's messages; those without struct tcp_info or sent data are left out."""
+    """Yield the connections in the kernel's messages; those without struct tcp_info or sent data
+    are left out.
+    """
     size = 4 if family == socket.AF_INET else 16
     for kind, content in messages(data):
         if kind != _BY_FAMILY or len(content) < _ABOUT_BYTES:
@@ -209,11 +226,13 @@ def _place(address: object, port: int) -> str:
     return f"{text}:{socket.ntohs(port)}"
 
 
-# --- samples --------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 def document(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, Flow]]) -> Document:
-    """Return a sample: nodes with the CPU time of all their programs, and the programs and flows that do most."""
+    """Return a sample: nodes with the CPU time of all their programs, and the programs and flows
+    that do most.
+    """
     nodes: dict[str, float] = defaultdict(float)
     for load in programs:
         nodes[load.node] += load.cpu_percent

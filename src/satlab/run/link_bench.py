@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench link`: how fast and how exact the emulated link is on this host. A benchmark: it fails no test.
+"""`satlab bench link`: how fast and how exact the emulated link is on this host.
 
-For each rate a lab of its own is calibrated, then loaded with UDP at `LOAD` of what the plan says its forward link
-carries. In the same run the host is measured without the link: a veth pair, the plain TUN copy (the emulator's
-terrestrial wire at 0 ms) and the wakes of a real-time thread, so that figures of different hosts can be compared.
+A benchmark: it fails no test.
+
+For each rate a lab of its own is calibrated, then loaded with UDP at `LOAD` of what the plan says
+its forward link carries. In the same run the host is measured without the link: a veth pair, the
+plain TUN copy (the emulator's terrestrial wire at 0 ms) and the wakes of a real-time thread, so
+that figures of different hosts can be compared.
 """
 
 import contextlib
@@ -43,7 +46,9 @@ from satlab.run.session import QUIET, NetnsHost, metrics_of, new_lab_id, run_ses
 RATES_MBPS = (20.0, 250.0, 1100.0)
 """Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""
 LOAD = 0.97
-"""Offered load as a ratio of the planned goodput: below 1, so that every loss is the emulator's or the host's."""
+"""Offered load as a ratio of the planned goodput: below 1, so that every loss is the emulator's or
+the host's.
+"""
 BASELINE_S = 5.0
 MODCOD_28 = 4.453
 """bit/s per Hz of MODCOD 28 (EN 302 307-1, table 13)."""
@@ -69,7 +74,9 @@ class ReleaseErrors:
 
 @dataclass(frozen=True)
 class Flow:
-    """A UDP flow: bit/s of payload, packets, and the CPU that the emulator took, in cores and us per packet."""
+    """A UDP flow: bit/s of payload, packets, and the CPU that the emulator took, in cores and us
+    per packet.
+    """
 
     offered_bps: float
     received_bps: float
@@ -81,11 +88,11 @@ class Flow:
 
 @dataclass(frozen=True)
 class Rate:
-    """One lab. `counted_loss_packets`: satlink's losses and drops under load; all other losses were in a TUN's queue
-    or a socket of a busy host.
+    """One lab. `counted_loss_packets`: satlink's losses and drops under load; all other losses were
+    in a TUN's queue or a socket of a busy host.
 
-    `rtt_above_model_ms`: mean of the echoes less the frame model's mean. `rss_mb`: largest resident memory.
-    `out_of_calibration`: the checks that did not hold.
+    `rtt_above_model_ms`: mean of the echoes less the frame model's mean. `rss_mb`: largest resident
+    memory. `out_of_calibration`: the checks that did not hold.
     """
 
     rate_mbps: float
@@ -102,7 +109,9 @@ class Rate:
 
 @dataclass(frozen=True)
 class TimerBaseline:
-    """A thread under SCHED_FIFO that wakes every millisecond: how late, us, and the CPU time of one wake, us."""
+    """A thread under SCHED_FIFO that wakes every millisecond: how late, us, and the CPU time of one
+    wake, us.
+    """
 
     late: ReleaseErrors
     cpu_us_per_wake: float
@@ -110,9 +119,11 @@ class TimerBaseline:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The host without the link: iperf3's largest rate over a veth pair and over a plain TUN copy (`*_most`).
+    """The host without the link: iperf3's largest rate over a veth pair and over a plain TUN copy
+    (`*_most`).
 
-    `tun_copy`: the copy at the rate of each lab, in their order; None where a flow failed, `failure` says why.
+    `tun_copy`: the copy at the rate of each lab, in their order; None where a flow failed,
+    `failure` says why.
     """
 
     veth_most: Flow | None
@@ -124,9 +135,12 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Promise:
-    """A figure that the specification promises, and its measured value; None: not measured, so not met.
+    """A figure that the specification promises, and its measured value;
 
-    `spoilt`: it is not met, and a bare thread of the real-time class was later than the target in the same run.
+    None: not measured, so not met.
+
+    `spoilt`: it is not met, and a bare thread of the real-time class was later than the target in
+    the same run.
     """
 
     name: str
@@ -153,7 +167,10 @@ def at_least(name: str, limit: float, unit: str, measured: float | None) -> Prom
 def released(
     name: str, limit_us: float, measured_us: float | None, host_us: float | None
 ) -> Promise:
-    """Return the promise of a release error; `host_us` is how late a bare thread was in the same run."""
+    """Return the promise of a release error;
+
+    `host_us` is how late a bare thread was in the same run.
+    """
     made = at_most(f"{name}: release error p99", limit_us, "us", measured_us)
     return replace(
         made, spoilt=measured_us is not None and not made.met and (host_us or 0.0) > limit_us
@@ -161,7 +178,10 @@ def released(
 
 
 def promises(result: dict[str, Any]) -> list[Promise]:
-    """Compare a result with the promised speed of the link. Promises that were not requested are left out."""
+    """Compare a result with the promised speed of the link.
+
+    Promises that were not requested are left out.
+    """
     made = []
     for rate in result["rates"]:
         flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
@@ -207,7 +227,8 @@ def _loaded_late_us(late: dict[str, Any]) -> float | None:
 def link(
     seconds: float, labs: int, rates_mbps: tuple[float, ...], log: ProgressLog
 ) -> dict[str, Any]:
-    """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; return what `--json` prints.
+    """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; return what
+    `--json` prints.
 
     Raises:
         HostError: not root, or labs cannot be brought up.
@@ -292,7 +313,7 @@ def _flow(flow: dict[str, Any]) -> str:
     )
 
 
-# --- labs -----------------------------------------------------------------------------------------------------------
+# --- labs -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -329,7 +350,9 @@ class BenchLab:
     def flows(
         self, sender: str, receivers: Sequence[str], each_bps: float, seconds: float
     ) -> list[Flow]:
-        """Send such a flow to each of several nodes at once. Each has the CPU time of the whole emulator.
+        """Send such a flow to each of several nodes at once.
+
+        Each has the CPU time of the whole emulator.
 
         Raises:
             ProbeError: a program failed.
@@ -357,7 +380,9 @@ class BenchLab:
     def _flow(
         self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float
     ) -> Flow:
-        """Make a flow of packets and the s they took at sender and receiver, and the CPU time before it."""
+        """Make a flow of packets and the s they took at sender and receiver, and the CPU time
+        before it.
+        """
         cpu_s = self.cpu_s() - cpu_s
         offered, received = (
             packets * PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0
@@ -376,7 +401,8 @@ class BenchLab:
 def udp_counts(
     lab: Lab, sender: str, receivers: Sequence[str], size: int, each_bps: float, seconds: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Send UDP with `size` bytes of payload from one node to others; return what sender and receivers counted of each.
+    """Send UDP with `size` bytes of payload from one node to others; return what sender and
+    receivers counted of each.
 
     Raises:
         ProbeError: a program failed.
@@ -432,7 +458,9 @@ def _host(folder: Path, profile: Path, terrestrial_delay_ms: float | None = None
 
 
 def profile_of(rate_mbps: float, folder: Path) -> Path:
-    """Write the `geo` profile with another forward rate (MODCOD 28); return gets a tenth, 10 Mbit/s at least."""
+    """Write the `geo` profile with another forward rate (MODCOD 28); return gets a tenth, 10 Mbit/s
+    at least.
+    """
     geo, copy = paths.PROFILES / "geo", folder / f"geo-{rate_mbps:g}"
     shutil.copytree(geo, copy)
     if rate_mbps == 20:  # as it is
@@ -449,7 +477,7 @@ def profile_of(rate_mbps: float, folder: Path) -> Path:
     return copy
 
 
-# --- what is measured -----------------------------------------------------------------------------------------------
+# --- what is measured -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ PROBE_SOCKET_BUFFER = "2M"
 """At the sender and the receiver: drops of a slow receiver must not count as losses of the link."""
 ECHOES = 40
 WARM_UP_ECHOES = 3
-"""Before the others: neighbours are resolved, ping and the emulator's memory are in use for the first time."""
+"""Before the others: neighbours are resolved, ping and the emulator's memory are in use for the
+first time.
+"""
 ECHO_DEADLINE_S = 15.0
 FLOW_ATTEMPTS = 3
 _LOST_HANDSHAKE = "unable to read from stream socket"
@@ -47,12 +49,16 @@ class ProbeError(Exception):
 
 
 class LostHandshakeError(ProbeError):
-    """The one datagram by which iperf3 opens a UDP flow, or its answer, was lost: iperf3 repeats neither."""
+    """The one datagram by which iperf3 opens a UDP flow, or its answer, was lost: iperf3 repeats
+    neither.
+    """
 
 
 @dataclass(frozen=True)
 class Echoes:
-    """Result of a series of echoes; times in ms. ping prints single times of 100 ms and more without decimals."""
+    """Result of a series of echoes; times in ms. ping prints single times of 100 ms and more
+    without decimals.
+    """
 
     received: int
     min_ms: float
@@ -65,7 +71,10 @@ class Echoes:
 
 @dataclass(frozen=True)
 class Probe:
-    """What was measured. Rates in bit/s of UDP payload, times in ms; None where a probe failed, `notes` say why."""
+    """What was measured.
+
+    Rates in bit/s of UDP payload, times in ms; None where a probe failed, `notes` say why.
+    """
 
     rtt: Echoes | None
     rate_bps: float | None
@@ -77,7 +86,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbePath:
-    """The nodes of a measurement: echoes start, and the flow ends, at `client`; `address` is the server's IPv4."""
+    """The nodes of a measurement: echoes start, and the flow ends, at `client`;
+
+    `address` is the server's IPv4.
+    """
 
     client: str
     server: str
@@ -109,7 +121,9 @@ class NamespaceShell:
     lab: Lab
 
     def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
-        """Return a command's stdout with any exit status: ping and iperf3 write failures to it, too."""
+        """Return a command's stdout with any exit status: ping and iperf3 write failures to it,
+        too.
+        """
         argv = [*self.lab.enter_argv(node), *argv]
         try:
             done = subprocess.run(
@@ -170,7 +184,8 @@ def probe_link(
 
 
 def probe_rtt(shell: Shell, path: ProbePath, known: Probe, note: str) -> Probe:
-    """Measure the RTT alone; rate and losses are those of a known probe of an equal link, which `note` names.
+    """Measure the RTT alone; rate and losses are those of a known probe of an equal link, which
+    `note` names.
 
     Takes about 1 s + 2 RTT.
     """
@@ -189,7 +204,10 @@ def _rtt(shell: Shell, path: ProbePath, notes: dict[str, str]) -> Echoes | None:
 
 
 def _drain(shell: Shell, path: ProbePath, idle_ms: float) -> None:
-    """Wait until an echo meets no queue in OpenSAND, which does not report its queues. A failed echo does not count."""
+    """Wait until an echo meets no queue in OpenSAND, which does not report its queues.
+
+    A failed echo does not count.
+    """
     end = time.monotonic() + DRAIN_DEADLINE_S
     while time.monotonic() < end:
         with contextlib.suppress(ProbeError):
@@ -217,7 +235,8 @@ def echoes(output: str) -> Echoes:
 
 
 def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
-    """Return the rate over iperf3's 100 ms intervals, first half left out: the queue has filled by then.
+    """Return the rate over iperf3's 100 ms intervals, first half left out: the queue has filled by
+    then.
 
     On a busy host intervals are longer and shorter than 100 ms: each counts by its length.
     """
@@ -230,7 +249,8 @@ def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
 def udp_flow(shell: Shell, path: ProbePath, offered_bps: int, seconds: float) -> dict[str, Any]:
     """Run iperf3 over UDP from `path`'s server to its client; return the receiver's JSON.
 
-    `offered_bps` is payload; 0 is as fast as iperf3 goes. A flow whose handshake is lost is begun again.
+    `offered_bps` is payload; 0 is as fast as iperf3 goes. A flow whose handshake is lost is begun
+    again.
 
     Raises:
         ProbeError: iperf3 failed or returned no result.

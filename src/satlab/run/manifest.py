@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The origin of a run: versions, hashes, seed, host (schemas/manifest.schema.json). Written before a run and after."""
+"""The origin of a run: versions, hashes, seed, host (schemas/manifest.schema.json).
+
+Written before a run and after.
+"""
 
 import hashlib
 import json

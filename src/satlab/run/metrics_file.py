@@ -19,7 +19,9 @@ class MetricsFile:
     path: Path
 
     def each(self) -> Iterator[dict[str, Any]]:
-        """Read the lines written so far one at a time; one that is still being written is left for the next call."""
+        """Read the lines written so far one at a time; one that is still being written is left for
+        the next call.
+        """
         with self.path.open(encoding="utf-8") as file:
             yield from (json.loads(line) for line in file if line.endswith("\n"))
 
@@ -30,11 +32,13 @@ class MetricsFile:
         return [line for line in self.lines() if line["type"] == "sample"]
 
     def forward_drops(self, since: int, packets: int, *, at_head: bool = False) -> int:
-        """Return how many of the first `packets` after sample number `since` the forward queue dropped.
+        """Return how many of the first `packets` after sample number `since` the forward queue
+        dropped.
 
-        A receiver counts losses up to the last packet that reached it, so later drops do not count. The
-        drops of one sample count as spread evenly over the packets that entered the queue meanwhile, or
-        that passed its head where it drops there (CoDel, RFC 8289 section 5.5). It is empty at first.
+        A receiver counts losses up to the last packet that reached it, so later drops do not count.
+        The drops of one sample count as spread evenly over the packets that entered the queue
+        meanwhile, or that passed its head where it drops there (CoDel, RFC 8289 section 5.5). It is
+        empty at first.
         """
         drops, left, waiting = 0.0, packets, 0
         for counters in (
@@ -51,7 +55,9 @@ class MetricsFile:
         return round(drops)
 
     def largest_release_error_us(self, since_unix_s: float) -> float:
-        """Return how late the latest packet of any direction left in the samples after `since_unix_s` (Unix time)."""
+        """Return how late the latest packet of any direction left in the samples after
+        `since_unix_s` (Unix time).
+        """
         samples = (
             line
             for line in self.each()
@@ -63,7 +69,8 @@ class MetricsFile:
         return max((part.get("late_max_us") or 0.0 for part in directions), default=0.0)
 
     def settle(self) -> None:
-        """Wait, no longer than `SETTLE_DEADLINE_S`, until satlink's satellite queues are empty in two samples.
+        """Wait, no longer than `SETTLE_DEADLINE_S`, until satlink's satellite queues are empty in
+        two samples.
 
         Then all packets of a probe have left the link.
         """

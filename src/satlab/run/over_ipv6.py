@@ -34,7 +34,8 @@ _PREFIX = "2001:2:"
 
 
 def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dict[str, str]:
-    """Return settings of a scenario in which each constant that is an address of the lab has that of IPv6.
+    """Return settings of a scenario in which each constant that is an address of the lab has that
+    of IPv6.
 
     What was set by the caller stays.
     """
@@ -68,7 +69,8 @@ def check_chosen(scenario: BoundScenario, lab: Topology) -> None:
     """Check the addresses of IPv6 that a caller has set, of a scenario which else uses IPv4.
 
     Raises:
-        ConfigError: the lab has no IPv6, or with each job that gets such an address and knows IPv4 alone.
+        ConfigError: the lab has no IPv6, or with each job that gets such an address and knows IPv4
+            alone.
     """
     given = [one for one in scenario.jobs() if any(_PREFIX in str(word) for word in one.words)]
     if given and not lab.ipv6:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab profile import`: a lab of OpenSAND, in any of its layouts, to a profile folder with this lab's addresses."""
+"""`satlab profile import`: a lab of OpenSAND, in any of its layouts, to a profile folder with this
+lab's addresses.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +47,10 @@ class Line(_Model):
 
 
 class Inspection(_Model):
-    """What satlink makes of a profile (schemas/profile-inspection.schema.json); `link`: None where there are faults."""
+    """What satlink makes of a profile (schemas/profile-inspection.schema.json);
+
+    `link`: None where there are faults.
+    """
 
     schema_: Literal["satlab/profile-inspection/1"] = Field(alias="schema")
     link: str | None
@@ -56,7 +61,9 @@ class Inspection(_Model):
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import: the profile that was written, its entities, and what satlink makes of it."""
+    """What came of an import: the profile that was written, its entities, and what satlink makes of
+    it.
+    """
 
     target: Path
     entities: tuple[str, ...]
@@ -79,7 +86,8 @@ class Imported:
 
 
 def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
-    """Read the profile in `source` and write it to the new folder `target`, with the addresses of lab.yml.
+    """Read the profile in `source` and write it to the new folder `target`, with the addresses of
+    lab.yml.
 
     The rest is unchanged, whether satlink carries it or not; files of values over time are copied.
 
@@ -125,7 +133,9 @@ def _further(found: Description) -> Iterator[tuple[str, Entity]]:
 
 
 def _addresses(found: Description, lab: Topology) -> Iterator[tuple[int, IPv4Address]]:
-    """Yield each entity's address on the emulation network of lab.yml; further ground entities have none there."""
+    """Yield each entity's address on the emulation network of lab.yml; further ground entities have
+    none there.
+    """
     network = lab.network_of(NetworkKind.EMULATION)
     ends = {end.node: end.address for end in lab.ends(network)}
     for role in opensand.START_ORDER:
@@ -139,7 +149,9 @@ _FIRST = 100
 
 
 def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
-    """Change the addresses of the entities of an infrastructure file, in their own sections and in the lists."""
+    """Change the addresses of the entities of an infrastructure file, in their own sections and in
+    the lists.
+    """
     own = [root.find(f"entity/entity_{role.value}") for role in (Role.SAT, Role.GW, Role.ST)]
     items = root.iterfind("infrastructure/*/item")
     for place in [*(section for section in own if section is not None), *items]:

@@ -20,7 +20,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a quiet host before each measurement, s; how often to repeat one out of calibration."""
+    """How long to wait for a quiet host before each measurement, s; how often to repeat one out of
+    calibration.
+    """
 
     wait_quiet_s: float = 0.0
     retries: int = 0
@@ -33,9 +35,11 @@ def measured(
     log: ProgressLog,
     stop: threading.Event,
 ) -> T:
-    """Take a measurement on a quiet host, and again while it is out of calibration (`is_off` says why).
+    """Take a measurement on a quiet host, and again while it is out of calibration (`is_off` says
+    why).
 
-    The last one is returned, whatever it is; each one before it, and why it is not used, is in the log.
+    The last one is returned, whatever it is; each one before it, and why it is not used, is in the
+    log.
     """
     for attempt in range(patience.retries + 1):
         wait_until_quiet(patience.wait_quiet_s, log, stop)
@@ -53,7 +57,8 @@ def wait_until_quiet(
     stop: threading.Event,
     waited_s: Callable[[], float] | None = None,
 ) -> bool:
-    """Wait up to `seconds` until the host is quiet for WINDOW_S; return whether it is. 0: do not look.
+    """Wait up to `seconds` until the host is quiet for WINDOW_S; return whether it is. 0: do not
+    look.
 
     `waited_s` is the time since the start of the host in which a task waited for a core.
     """
@@ -82,7 +87,8 @@ def wait_until_quiet(
 def cpu_pressure_s() -> float:
     """Return the seconds in which any task waited for a core (the kernel's accounting/psi.rst).
 
-    Without this counter: those of all cores that were not idle, per core (proc(5), stat), which is never less.
+    Without this counter: those of all cores that were not idle, per core (proc(5), stat), which is
+    never less.
     """
     try:
         found = re.search(r"some .*total=(\d+)", PRESSURE.read_text())

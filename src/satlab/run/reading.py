@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads a run's raw files in another process, which has a deadline, bounded memory, and no right to the run folder.
+"""Reads a run's raw files in another process, which has a deadline, bounded memory, and no right to
+the run folder.
 
-This process opens the files (`collect.reader.serve`), the other one parses them: as root's child in a sandbox without
-network, else as the caller. A file that ends its reader is left out, with the reason, and the others are read anew.
+This process opens the files (`collect.reader.serve`), the other one parses them: as root's child in
+a sandbox without network, else as the caller. A file that ends its reader is left out, with the
+reason, and the others are read anew.
 """
 
 import logging
@@ -31,7 +33,8 @@ from satlab.lab.sandbox import Limits, Mount, Sandbox
 MODULE = "collect.reader"
 MEMORY_BYTES = 384 << 20
 FILE_S, RUN_S = 600.0, 1800.0
-"""Longest time for one file (that of a day's link samples), and for all: later files are left out."""
+"""Longest time for one file (that of a day's link samples), and for all: later files are left out.
+"""
 MOST_LEFT_OUT = 5
 """Files that ended their reader; then no file of a job is read."""
 TABLE_BYTES = 4 << 30
@@ -44,7 +47,10 @@ _LOG = logging.getLogger("satlab.reading")
 
 
 def collected(folder: Path) -> collect.Collected:
-    """Collect a run: write its records to records.parquet, and read what its jobs stored. Raises HostError."""
+    """Collect a run: write its records to records.parquet, and read what its jobs stored.
+
+    Raises HostError.
+    """
     with _read(folder, "stored", "records") as out:
         table = _replace(out, folder)
         return collect.Collected(polars.scan_parquet(table), _stored(out))
@@ -59,7 +65,10 @@ def stored(folder: Path) -> collect.Stored:
 
 
 def without_writing(folder: Path) -> collect.Collected:
-    """Return a run as it was collected, else collect it now; nothing is written. Raises HostError."""
+    """Return a run as it was collected, else collect it now; nothing is written.
+
+    Raises HostError.
+    """
     collect.manifest(folder)
     table = folder / run_folder.TABLE
     if table.exists():
@@ -111,7 +120,10 @@ def _read(folder: Path, *what: str) -> Iterator[Path]:
 
 @dataclass
 class _Reading:
-    """One reader. `name`: the file that it opened last, in the run folder; `fault`: why it was ended."""
+    """One reader.
+
+    `name`: the file that it opened last, in the run folder; `fault`: why it was ended.
+    """
 
     folder: Path
     place: Path
@@ -126,7 +138,9 @@ class _Reading:
         return self.place / f"out-{len(self.left_out)}"
 
     def run(self, what: tuple[str, ...]) -> str:
-        """Start a reader and open files for it until it ends; return why it failed, "" if it did not."""
+        """Start a reader and open files for it until it ends; return why it failed, "" if it did
+        not.
+        """
         self.out.mkdir(mode=0o700)
         log = self.place / "log"
         ours, theirs = socket.socketpair()

@@ -17,9 +17,11 @@ from satlab.run import reading
 def rebuild(
     folders: list[Path], out: Path | None, log: ProgressLog
 ) -> tuple[list[collect.Table], Path]:
-    """Collect each run anew and build one report of all of them; return the records and the report's path.
+    """Collect each run anew and build one report of all of them; return the records and the
+    report's path.
 
-    A raw file whose digest differs from the manifest's is named in a warning: the figures are not those of the run.
+    A raw file whose digest differs from the manifest's is named in a warning: the figures are not
+    those of the run.
     """
     _check(folders)
     runs = {}
@@ -36,7 +38,9 @@ def rebuild(
 
 
 def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
-    """Write the records of runs, as they were collected, to one file; return the number of rows. Raises ConfigError.
+    """Write the records of runs, as they were collected, to one file; return the number of rows.
+
+    Raises ConfigError.
 
     A file NAME.har has the requests of observed page loads instead.
     """

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Congestion windows of QUIC connections while they last, from what satperf and satpep write of them each 100 ms.
+"""Congestion windows of QUIC connections while they last, from what satperf and satpep write of
+them each 100 ms.
 
-The kernel knows nothing of them. Sources: satperf's --output (schemas/satperf.schema.json), satpep's --metrics
-(schemas/satpep.schema.json), found among the files that the process has open. Other programs say nothing, and so are
-left out. Users can name a program and its files like these, so what is read is bounded, and only plain files are.
+The kernel knows nothing of them. Sources: satperf's --output (schemas/satperf.schema.json),
+satpep's --metrics (schemas/satpep.schema.json), found among the files that the process has open.
+Other programs say nothing, and so are left out. Users can name a program and its files like these,
+so what is read is bounded, and only plain files are.
 """
 
 import contextlib
@@ -21,8 +23,9 @@ from typing import Any, Protocol
 MOST_FILES = 16
 MOST_READ = 256 << 10
 MOST_DESCRIPTORS = 64
-"""Of a sample: processes whose file is read, bytes of each, open files of a process that are looked at. satperf writes
-about 5 kB a second."""
+"""Of a sample: processes whose file is read, bytes of each, open files of a process that are looked
+at. satperf writes about 5 kB a second.
+"""
 LONGEST_LINE = 64 << 10
 MOST_CONNECTIONS = 64
 """Of one satpep; of further ones the latest are kept."""
@@ -66,12 +69,14 @@ class Reporter(Protocol):
         """Yield the connections that are open at a moment, s since the epoch."""
 
 
-# --- satperf --------------------------------------------------------------------------------------------------------
+# --- satperf --------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Side:
-    """Connections of one side in satperf's lines, which do not name them: with several open, none can be shown."""
+    """Connections of one side in satperf's lines, which do not name them: with several open, none
+    can be shown.
+    """
 
     start: Line | None = None
     last: Line | None = None
@@ -126,7 +131,7 @@ class SatperfLines:
                 )
 
 
-# --- satpep ---------------------------------------------------------------------------------------------------------
+# --- satpep ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -165,7 +170,10 @@ class SatpepLines:
 def _flow(
     line: Line, peer: str, algorithm: object
 ) -> tuple[str, str, int, float, int | None, None] | None:
-    """Return the fields of a flow after source and local address; None without window or round-trip time."""
+    """Return the fields of a flow after source and local address;
+
+    None without window or round-trip time.
+    """
     cwnd, rtt, in_flight = (
         _number(line.get(name)) for name in ("cwnd_bytes", "rtt_ms", "in_flight_bytes")
     )
@@ -186,11 +194,13 @@ def _is_recent(when: float, now: float) -> bool:
 
 
 def _text(value: object, most: int) -> str:
-    """Return a text with what can be shown everywhere, addresses and ports among it; empty for anything else."""
+    """Return a text with what can be shown everywhere, addresses and ports among it; empty for
+    anything else.
+    """
     return _FOREIGN.sub("_", value[:most]) if isinstance(value, str) else ""
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 REPORTERS: Mapping[str, tuple[str, Callable[[], Reporter]]] = {
     "satperf": ("satperf.jsonl", SatperfLines),
@@ -208,7 +218,8 @@ class Followed:
     _rest: bytes = b""
 
     def span(self, size: int) -> tuple[int, int]:
-        """Return from where and how many bytes are to be read of a file of this size: what is new, at most MOST_READ.
+        """Return from where and how many bytes are to be read of a file of this size: what is new,
+        at most MOST_READ.
 
         A file that has become shorter was emptied, and is read from its start.
         """
@@ -219,7 +230,10 @@ class Followed:
         return self.offset, size - self.offset
 
     def add(self, data: bytes) -> None:
-        """Take what was read there. A line that is not whole waits for its rest, what is not JSON is left out."""
+        """Take what was read there.
+
+        A line that is not whole waits for its rest, what is not JSON is left out.
+        """
         self.offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for text in lines:
@@ -237,7 +251,9 @@ class Followed:
 
 
 def open_report(pid: int, name: str) -> int | None:
-    """Return a descriptor of the plain file of this name that a process has open; None if there is none.
+    """Return a descriptor of the plain file of this name that a process has open;
+
+    None if there is none.
 
     Raises:
         OSError: the process has ended.
@@ -266,7 +282,8 @@ class ReportedFlows:
     ) -> list[tuple[str, Flow]]:
         """Return the nodes and connections that are open now, s since the epoch.
 
-        `programs`: node and program by pid and start of the process; those that are not there any more are forgotten.
+        `programs`: node and program by pid and start of the process; those that are not there any
+        more are forgotten.
         """
         known = {key: each for key, each in programs.items() if each[1] in REPORTERS}
         self._followed = {key: each for key, each in self._followed.items() if key in known}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run: check everything, bring up a fresh lab, calibrate, run the scenario, take the lab down, collect, report.
+"""One run: check everything, bring up a fresh lab, calibrate, run the scenario, take the lab down,
+collect, report.
 
 `prepare` changes nothing; `execute` always leaves a run folder, and never a lab.
 """
@@ -36,20 +37,24 @@ from satlab.run.run_id import new_run_id
 from satlab.run.session import NetnsHost
 
 JOBS_VARIABLE, PRIVILEGES_VARIABLE = "SATLAB_JOBS", "SATLAB_PRIVILEGES"
-"""A folder of further jobs, and the file of what they may do, for the processes of `satlab serve`."""
+"""A folder of further jobs, and the file of what they may do, for the processes of `satlab serve`.
+"""
 FREE_BYTES_NEEDED = 500_000_000
-"""Disk space that a run may need at the most: captures are off, a browser profile is the largest part."""
+"""Disk space that a run may need at the most: captures are off, a browser profile is the largest
+part.
+"""
 
 
 @dataclass(frozen=True)
 class RunRequest:
     """A run as requested; the deadline in s.
 
-    `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`: folders of jobs
-    next to the shipped ones, read as OpenBACH reads them. `privileges`: the operator's file of what these may do.
-    `job_packages`: packages and files that their playbooks name are unpacked for these jobs.
-    `run_id`: None = one is made. `endless`: let a job run that nothing stops.
-    `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes of the link as it starts.
+    `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`:
+    folders of jobs next to the shipped ones, read as OpenBACH reads them. `privileges`: the
+    operator's file of what these may do. `job_packages`: packages and files that their playbooks
+    name are unpacked for these jobs. `run_id`: None = one is made. `endless`: let a job run that
+    nothing stops. `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes
+    of the link as it starts.
     """
 
     scenario: Path
@@ -132,14 +137,15 @@ def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
     return {node: node for node in nodes} | dict(named)
 
 
-# --- before anything is touched -------------------------------------------------------------------------------------
+# --- before anything is touched -------------------------------------------------------------------
 
 
 def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; changes nothing."""
     further = request.link.profile_terminals()
     lab = request.link.topology(further)
-    # A job's name decides its capabilities: those of shipped jobs are not given to others of the same name.
+    # A job's name decides its capabilities: those of shipped jobs are not given to others of the
+    # same name.
     jobs = descriptor.all_jobs(request.jobs)
     entities = lab.nodes if request.entities is None else request.entities
     warnings: list[Fault] | None = [] if request.jobs else None
@@ -202,7 +208,7 @@ def lab_id(run_id: str) -> str:
     return f"run-{run_id[9:15]}-{run_id[-4:]}"
 
 
-# --- the run --------------------------------------------------------------------------------------------------------
+# --- the run --------------------------------------------------------------------------------------
 
 
 def execute(
@@ -211,7 +217,9 @@ def execute(
     stop: threading.Event,
     watch: runner.Watch = runner.nobody_watches,
 ) -> RunResult:
-    """Execute a prepared run. Leaves a run folder with the result, and no lab. `watch` is called at every step.
+    """Execute a prepared run.
+
+    Leaves a run folder with the result, and no lab. `watch` is called at every step.
 
     Raises:
         HostError: the host cannot go on; the folder then says so, too.
@@ -242,7 +250,8 @@ def execute(
 def calibrated(
     prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event
 ) -> RunResult:
-    """Run what was prepared as `execute`; again, as a run of its own, while it is out of calibration.
+    """Run what was prepared as `execute`; again, as a run of its own, while it is out of
+    calibration.
 
     Raises:
         ConfigError: a run id was requested, and the run must be repeated.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder of a run, which always has the run's result; and the steps of every run around its scenario."""
+"""The folder of a run, which always has the run's result; and the steps of every run around its
+scenario.
+"""
 
 import json
 import threading
@@ -34,8 +36,8 @@ RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], S
 class RunPlan:
     """The part of plan.json and manifest.json that is known before the run.
 
-    `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command line.
-    `enforced_by`: what enforces the limits of jobs on this host.
+    `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command
+    line. `enforced_by`: what enforces the limits of jobs on this host.
     """
 
     run_id: str
@@ -123,7 +125,9 @@ class RunFolder:
         stop: threading.Event,
         title: str | None,
     ) -> RunResult:
-        """Run a scenario on a host's lab and record it here; `title` is that of the report, None: there is none.
+        """Run a scenario on a host's lab and record it here;
+
+        `title` is that of the report, None: there is none.
 
         Raises:
             SatlabError: the run could not be done; the folder then says so, too.
@@ -212,7 +216,8 @@ class RunFolder:
 
 
 def failed_samples(records: collect.Table) -> str:
-    """Return the first failed or censored sample's metric and reason and how many there are; "" if there is none.
+    """Return the first failed or censored sample's metric and reason and how many there are; "" if
+    there is none.
 
     A run whose jobs ended well may still hold some: that is a failed run.
     """

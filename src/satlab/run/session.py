@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One session of a lab: bring it up, calibrate it, run a body on it, watch it meanwhile, take it down."""
+"""One session of a lab: bring it up, calibrate it, run a body on it, watch it meanwhile, take it
+down.
+"""
 
 import contextlib
 import itertools
@@ -31,7 +33,9 @@ WATCH_S = 0.25
 PROBES = 3
 """Probes of a link, at most."""
 PAUSE_US = 5000.0
-"""Release error from which the host is taken to have paused, us: five times the limit on that of a single packet."""
+"""Release error from which the host is taken to have paused, us: five times the limit on that of a
+single packet.
+"""
 QUIET = ProgressLog(quiet=True)
 LabT = TypeVar("LabT")
 OutcomeT = TypeVar("OutcomeT")
@@ -55,7 +59,9 @@ class Host(Protocol[LabT]):
         """Return what has broken the lab; nothing while it is up."""
 
     def release_errors(self, lab: LabT, since_unix_s: float) -> list[CalibrationCheck]:
-        """Judge how exact emulator and host were from `since_unix_s` on; called when the lab is down."""
+        """Judge how exact emulator and host were from `since_unix_s` on; called when the lab is
+        down.
+        """
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,8 @@ def calibrated(
 ) -> list[CalibrationCheck]:
     """Probe a link; again, up to PROBES times in all, if a check failed while the host paused.
 
-    A pause is seen by satlink's release error, in `metrics`: a link that is wrong is not probed again.
+    A pause is seen by satlink's release error, in `metrics`: a link that is wrong is not probed
+    again.
     """
     spoilt = list[str]()
     while True:
@@ -184,7 +191,9 @@ class NetnsHost:
         return checks
 
     def _probe(self, lab: Lab) -> list[CalibrationCheck]:
-        """Measure from the client; from its proxy where the client's LAN has losses, which are not the link's."""
+        """Measure from the client; from its proxy where the client's LAN has losses, which are not
+        the link's.
+        """
         proxy, client = client_lan(lab.topology)
         server = lab.topology.node_of(Role.SERVER)
         path = ProbePath(
@@ -226,7 +235,10 @@ class NetnsHost:
         ]
 
     def _lost(self) -> Mapping[str, int | None] | None:
-        """Count what the logs of OpenSAND in the run's folder report as lost so far; None without them."""
+        """Count what the logs of OpenSAND in the run's folder report as lost so far;
+
+        None without them.
+        """
         logs = self.link.logs
         return (
             opensand.all_losses(logs.parent) if logs and self.link.emulator == "opensand" else None

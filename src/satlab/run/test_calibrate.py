@@ -130,7 +130,8 @@ def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) ->
         ({"rate_bps": 18.615e6}, False),
         ({"rate_bps": 19.375e6}, True),
         ({"rate_bps": 19.385e6}, False),
-        # Without planned losses one packet in a thousand may be in flight when the probe's sender stops.
+        # Without planned losses one packet in a thousand may be in flight when the probe's sender
+        # stops.
         ({"packets": 10000, "lost_packets": 210}, True),
         ({"packets": 10000, "lost_packets": 211}, False),
         (

@@ -30,7 +30,9 @@ NOTHING = collect.Collected(
 
 @dataclass
 class Runs:
-    """Stand-in for runs: records what was prepared, and ends each attempt with the next of the given statuses."""
+    """Stand-in for runs: records what was prepared, and ends each attempt with the next of the
+    given statuses.
+    """
 
     statuses: list[ExitStatus]
     prepared: list[RunRequest] = field(default_factory=list)

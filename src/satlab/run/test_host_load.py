@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host is judged as strictly as the link: browsers and programs without a core, lost packets, stolen time."""
+"""The host is judged as strictly as the link: browsers and programs without a core, lost packets,
+stolen time.
+"""
 
 import random
 from typing import Any
@@ -89,7 +91,10 @@ BUSY = (
     (2610, 1.28, 2.25),
     (4980, 3.28, 2.79),
 )
-"""Measured over HTTP/3 and LEO on two cores: ms, longest wait in s, CPU time in s. Busy: load average 18 to 24."""
+"""Measured over HTTP/3 and LEO on two cores: ms, longest wait in s, CPU time in s.
+
+Busy: load average 18 to 24.
+"""
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Line protocol by its own rules, read with another hand; and, where Debian's InfluxDB is installed, by InfluxDB."""
+"""Line protocol by its own rules, read with another hand; and, where Debian's InfluxDB is
+installed, by InfluxDB.
+"""
 
 import json
 import os
@@ -77,7 +79,7 @@ def test_a_sample_of_the_link_becomes_a_point_for_each_direction() -> None:
     assert influx.link_points(link_sample(), "r-1") == []
 
 
-# --- read back with another hand: the rules of InfluxDB 1.x's line protocol reference -------------------------------
+# --- read back with another hand: the rules of InfluxDB 1.x's line protocol reference -------------
 
 
 def split(text: str, at: str) -> list[str]:
@@ -167,7 +169,7 @@ def test_an_invalid_url_is_refused(url: str) -> None:
         Database.of(url)
 
 
-# --- a run's statistics ---------------------------------------------------------------------------------------------
+# --- a run's statistics ---------------------------------------------------------------------------
 
 
 class Taker:
@@ -237,7 +239,7 @@ def test_a_database_that_is_away_fails_no_run(
     assert "send it later: satlab influx" in capsys.readouterr().err
 
 
-# --- InfluxDB itself ------------------------------------------------------------------------------------------------
+# --- InfluxDB itself ------------------------------------------------------------------------------
 
 CONFIGURATION = """
 reporting-disabled = true
@@ -399,13 +401,15 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
     assert all(each["values"][0][1] >= 3 for each in directions)
 
 
-# --- the dashboard --------------------------------------------------------------------------------------------------
+# --- the dashboard --------------------------------------------------------------------------------
 
 DASHBOARD = paths.ROOT / "docs" / "dashboards" / "grafana-satlab.json"
 
 
 def test_the_dashboard_shows_what_jobs_send(server: str) -> None:
-    """Every query of the dashboard returns a series after all declared statistics and link figures were sent."""
+    """Every query of the dashboard returns a series after all declared statistics and link figures
+    were sent.
+    """
     database = Database.of(server)
     for file in paths.JOBS.glob("*/files/satlab_*.yml"):
         names = [statistic["name"] for statistic in yaml.safe_load(file.read_text())["statistics"]]

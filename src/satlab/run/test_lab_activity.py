@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CPU time of programs and windows of TCP connections: from the kernel's texts and messages to a bounded sample."""
+"""CPU time of programs and windows of TCP connections: from the kernel's texts and messages to a
+bounded sample.
+"""
 
 import json
 import os
@@ -32,7 +34,9 @@ def attribute(kind: int, content: bytes) -> bytes:
 def about(
     source: str = "198.18.4.2", *, acked: int = 5_000_000, family: int = socket.AF_INET
 ) -> bytes:
-    """Return what the kernel says of a connection: struct inet_diag_msg, tcp_info and the congestion control."""
+    """Return what the kernel says of a connection: struct inet_diag_msg, tcp_info and the
+    congestion control.
+    """
     ports = socket.htons(443), socket.htons(40000)
     ends = (
         socket.inet_pton(family, each).ljust(16, b"\0")

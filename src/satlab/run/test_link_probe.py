@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is offered to the link and what is read of ping, iperf3 and the emulator's metrics. No link is needed."""
+"""What is offered to the link and what is read of ping, iperf3 and the emulator's metrics.
+
+No link is needed.
+"""
 
 import contextlib
 import json
@@ -48,7 +51,10 @@ FLOW = json.dumps(
 
 
 class FakeShell:
-    """Answers ping and iperf3, the echoes before the measurement with nothing; `log` has what was run where."""
+    """Answers ping and iperf3, the echoes before the measurement with nothing;
+
+    `log` has what was run where.
+    """
 
     def __init__(self, pings: Sequence[str], flow: str = FLOW) -> None:
         self.log: list[tuple[str, ...]] = []
@@ -176,7 +182,7 @@ def test_opensand_s_probe_waits_until_an_echo_meets_no_queue() -> None:
     assert "1/1/1" in next(shell.pings)
 
 
-# --- metrics --------------------------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -238,7 +244,9 @@ def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> No
 def test_drops_count_among_the_packets_that_the_receiver_knows_of(
     since: int, packets: int, drops: int, tmp_path: Path
 ) -> None:
-    """The flow begins with the second sample; a packet dropped after the last received one is not missed."""
+    """The flow begins with the second sample; a packet dropped after the last received one is not
+    missed.
+    """
     path = tmp_path / "link.jsonl"
     counts = [(100, 7), (100, 0), (100, 20), (0, 0)]
     figures = [{"in_packets": entered, "dropped_packets": dropped} for entered, dropped in counts]
@@ -255,7 +263,9 @@ def test_drops_count_among_the_packets_that_the_receiver_knows_of(
 def test_drops_at_the_head_of_a_queue_are_of_packets_that_entered_earlier(
     packets: int, drops: int, tmp_path: Path
 ) -> None:
-    """CoDel drops what has waited: 60 of the first 100 packets pass the head in their interval, 100 in the next."""
+    """CoDel drops what has waited: 60 of the first 100 packets pass the head in their interval, 100
+    in the next.
+    """
     path = tmp_path / "link.jsonl"
     counts = [(100, 0, 40), (100, 20, 40), (0, 4, 0)]
     figures = [
@@ -271,7 +281,7 @@ def test_drops_at_the_head_of_a_queue_are_of_packets_that_entered_earlier(
     assert MetricsFile(path).forward_drops(0, packets, at_head=True) == drops
 
 
-# --- what programs print --------------------------------------------------------------------------------------------
+# --- what programs print --------------------------------------------------------------------------
 
 
 def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
@@ -302,7 +312,7 @@ def test_a_flow_without_intervals_has_no_rate() -> None:
     assert link_probe.steady_rate_bps({}) is None
 
 
-# --- programs -------------------------------------------------------------------------------------------------------
+# --- programs -------------------------------------------------------------------------------------
 
 HERE = NamespaceShell(cast(Any, SimpleNamespace(enter_argv=lambda _: ["env"])))
 LISTEN = "import socket, time\nwith socket.create_server(('127.0.0.1', {port})): time.sleep(20)"

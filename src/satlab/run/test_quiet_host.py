@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for a quiet host has an end; what is out of calibration is taken again, as often as requested."""
+"""Waiting for a quiet host has an end; what is out of calibration is taken again, as often as
+requested.
+"""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +21,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pressure(*shares: float) -> Callable[[], float]:
-    """Return a counter that grows by a share of 0.02 s and more in each window; the last share stays."""
+    """Return a counter that grows by a share of 0.02 s and more in each window; the last share
+    stays.
+    """
     total, calls = 0.0, 0
 
     def waited_s() -> float:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""QUIC windows from the files of satperf and satpep: what is shown, what is not, and within which bounds."""
+"""QUIC windows from the files of satperf and satpep: what is shown, what is not, and within which
+bounds.
+"""
 
 import json
 import os

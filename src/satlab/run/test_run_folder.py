@@ -53,7 +53,9 @@ def records(metric: str, t_s: float | None, status: str) -> polars.DataFrame:
 
 @pytest.fixture(autouse=True)
 def collected(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Folders whose records were made, which are as good as the manifest says: there are no raw files."""
+    """Folders whose records were made, which are as good as the manifest says: there are no raw
+    files.
+    """
     folders: list[Path] = []
 
     def collect_records(folder: Path) -> collect.Collected:

@@ -137,7 +137,7 @@ def test_lab_ids_are_usable_and_differ() -> None:
     assert len(set(ids)) == 3
 
 
-# --- the embedded lab -----------------------------------------------------------------------------------------------
+# --- the embedded lab -----------------------------------------------------------------------------
 
 HOST = NetnsHost("x", topology.load(paths.LAB_FILE), LinkRequest(paths.PROFILES / "geo"))
 

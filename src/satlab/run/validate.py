@@ -12,12 +12,15 @@ from satlab.openbach import descriptor, job_folder, scenario
 
 
 def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> list[str]:
-    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these; ConfigError has every fault.
+    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these;
+
+    ConfigError has every fault.
 
     `jobs`: a folder of further jobs; then jobs and scenarios are read as OpenBACH reads them.
 
-    Returns what is to be shown: the terminals of a profile that has several, and warnings. Where `lenient`, these are
-    what OpenSAND's loader accepts of a profile although it is wrong; with `jobs` what OpenBACH accepts.
+    Returns what is to be shown: the terminals of a profile that has several, and warnings. Where
+    `lenient`, these are what OpenSAND's loader accepts of a profile although it is wrong; with
+    `jobs` what OpenBACH accepts.
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
@@ -37,7 +40,9 @@ def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> lis
 
 
 def _is_profile(folder: Path) -> bool:
-    """Return whether a folder holds a profile in one of OpenSAND's layouts, or one of its releases before 6."""
+    """Return whether a folder holds a profile in one of OpenSAND's layouts, or one of its releases
+    before 6.
+    """
     marks = ("*.xml", "*/infrastructure.xml", "entities/*/infrastructure.xml", "core*.conf")
     found = (file for mark in marks for file in folder.glob(mark))
     return any(
@@ -73,7 +78,10 @@ def _below(folder: Path, *, lenient: bool, jobs: Path | None) -> list[str]:
 
 
 def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
-    """Check JSON files: a list is a timeline of the link, anything else is a scenario. Returns the warnings."""
+    """Check JSON files: a list is a timeline of the link, anything else is a scenario.
+
+    Returns the warnings.
+    """
     faults: list[Fault] = []
     timelines = [file for file in files if file.read_bytes().lstrip()[:1] == b"["]
     for file in timelines:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Vagrant box made from Debian packages alone: `python -m satlab.vm.box FOLDER`, as root, about two minutes.
+"""A Vagrant box made from Debian packages alone:
 
-For machines without a way to public boxes. Its user is `vagrant` with Vagrant's well-known key, which Vagrant replaces
-at the first boot; its own host keys are made at the first boot, and printed on the console.
+`python -m satlab.vm.box FOLDER`, as root, about two minutes.
+
+For machines without a way to public boxes. Its user is `vagrant` with Vagrant's well-known key,
+which Vagrant replaces at the first boot; its own host keys are made at the first boot, and printed
+on the console.
 """
 
 import json
@@ -40,7 +43,9 @@ BASE_PACKAGES = (
     "rsync",
 )
 BOOT_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "iperf3")
-"""Packages: those to boot, and those that the hosts of the link need, so that they need no package lists."""
+"""Packages: those to boot, and those that the hosts of the link need, so that they need no package
+lists.
+"""
 DISK_MIB = 8192
 DEADLINE_S = 1800
 INSECURE_KEY = (
@@ -80,7 +85,8 @@ WantedBy=multi-user.target
 _PATIENCE = "[Manager]\nDefaultTimeoutStartSec=900s\nDefaultDeviceTimeoutSec=900s\nDefaultStartLimitIntervalSec=0\n"
 _NO_WATCHDOG = "[Service]\nWatchdogSec=0\n"
 _WATCHED = ("systemd-networkd", "systemd-logind", "systemd-journald", "systemd-udevd")
-# A host that measures updates nothing meanwhile, and has no snapshots whose scrubbing could have been cut short.
+# A host that measures updates nothing meanwhile, and has no snapshots whose scrubbing could have
+# been cut short.
 _MASKED = ("apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_reap.service")
 _EXTLINUX = """\
 DEFAULT linux
@@ -126,7 +132,9 @@ def make_root(
     *,
     has_lists: bool = False,
 ) -> None:
-    """Make a Debian root file system with the user `vagrant`, as a tar archive, with apt's package lists if asked."""
+    """Make a Debian root file system with the user `vagrant`, as a tar archive, with apt's package
+    lists if asked.
+    """
     hooks = [
         'chroot "$1" useradd --create-home --shell /bin/bash vagrant',
         'install -d -m 700 -o 1000 -g 1000 "$1/home/vagrant/.ssh"',

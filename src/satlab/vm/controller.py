@@ -20,12 +20,18 @@ from satlab.common.errors import ConfigError, Fault, HostError, RunError
 PORT = 8000
 LOOK_DEADLINE_S = 20.0
 UPDATE_S_PER_AGENT = 12.0
-"""Further time for an answer about each agent: an update is an Ansible run (12.6 to 24.8 s for 5 agents, 2.7.0)."""
+"""Further time for an answer about each agent: an update is an Ansible run (12.6 to 24.8 s for 5
+agents, 2.7.0).
+"""
 WORK_DEADLINE_S = 300.0
-"""For one answer: when an entity is added, the controller requests facts of every agent of the project; an export is
-made on request."""
+"""For one answer: when an entity is added, the controller requests facts of every agent of the
+project; an export is made on request.
+"""
 TRIES = 5
-"""For a GET whose connection breaks: its HTTP server resets connections now and then. Only GET is repeated."""
+"""For a GET whose connection breaks: its HTTP server resets connections now and then.
+
+Only GET is repeated.
+"""
 INSTALL_DEADLINE_S = 900.0
 POLL_S = 1.0
 MOST_BYTES = 1 << 30
@@ -79,7 +85,9 @@ class Controller:
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}"
 
     def request(self, method: str, path: str, body: Any = None, more_s: float = 0.0) -> Any:
-        """Send JSON; return what the answer holds, None for an empty one. `more_s`: time beyond the usual deadline.
+        """Send JSON; return what the answer holds, None for an empty one.
+
+        `more_s`: time beyond the usual deadline.
 
         Raises:
             HostError: it does not answer, or not in JSON.
@@ -98,7 +106,10 @@ class Controller:
         return self._send("GET", path, b"", "application/json", WORK_DEADLINE_S)
 
     def enter(self) -> None:
-        """Log in, if there is an account. Raises as `request`; HostError where the account is not known."""
+        """Log in, if there is an account.
+
+        Raises as `request`; HostError where the account is not known.
+        """
         if not self.login:
             return
         try:
@@ -145,7 +156,7 @@ class Controller:
         finally:
             connection.close()
 
-    # --- what a scenario needs ----------------------------------------------------------------------------------------
+    # --- what a scenario needs --------------------------------------------------------------------
 
     def agents(self, names: set[str]) -> dict[str, str]:
         """Return the addresses of the agents with these names.
@@ -194,7 +205,9 @@ class Controller:
                 self.request("PUT", f"{place}{quote(name)}/", entity)
 
     def install(self, jobs: Mapping[str, set[str]]) -> None:
-        """Add the jobs that the controller lacks, and install them where they are missing; jobs by agent's address."""
+        """Add the jobs that the controller lacks, and install them where they are missing; jobs by
+        agent's address.
+        """
         known = {job["general"]["name"] for job in self.request("GET", "/job/")}
         for address, names in sorted(jobs.items()):
             missing = sorted(names - self._installed(address))
@@ -211,7 +224,9 @@ class Controller:
                 self._await_installed(name, address, earlier[name])
 
     def _installed(self, address: str) -> set[str]:
-        """Return the jobs that an agent lists itself, which may differ from what the controller has noted."""
+        """Return the jobs that an agent lists itself, which may differ from what the controller has
+        noted.
+        """
         query = f"{urlencode({'address': address})}&update"
         listed = self.request("GET", f"/job/?{query}", more_s=UPDATE_S_PER_AGENT)
         return {job["name"] for job in listed["installed_jobs"]}
@@ -305,7 +320,10 @@ class Controller:
 
 
 def _refusal(status: int, answer: bytes) -> str:
-    """Return the reason of a refusal: `error` of the conductor, `msg` of the view, with place and details."""
+    """Return the reason of a refusal:
+
+    `error` of the conductor, `msg` of the view, with place and details.
+    """
     try:
         body = json.loads(answer)
     except ValueError:

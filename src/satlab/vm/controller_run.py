@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A scenario through an OpenBACH controller: launch, poll until it has ended, fetch its records into the run folder.
+"""A scenario through an OpenBACH controller: launch, poll until it has ended, fetch its records
+into the run folder.
 
-The controller's director and agents run the jobs; the folder is the one that `satlab.openbach.runner` writes. Exit
-codes of jobs stay with the agents: OpenBACH reports statuses only.
+The controller's director and agents run the jobs; the folder is the one that
+`satlab.openbach.runner` writes. Exit codes of jobs stay with the agents: OpenBACH reports statuses
+only.
 """
 
 import csv
@@ -30,20 +32,25 @@ from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
 SETTLE_S = 20.0
-"""For the status of jobs that were stopped, after the end of their instance; the agent is polled every 2 s."""
+"""For the status of jobs that were stopped, after the end of their instance; the agent is polled
+every 2 s.
+"""
 STOP_DEADLINE_S = 60.0
 """For the end of an instance after its stop was requested; then the run fails."""
 LOST_S = 60.0
 """A controller that does not answer within this time is considered lost."""
 OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
 CONTROLLER_ZONE = ZoneInfo("Europe/Paris")
-"""Time zone of dates without one: times of statistics in the CSV (OpenBACH 2.7's configured zone)."""
+"""Time zone of dates without one: times of statistics in the CSV (OpenBACH 2.7's configured zone).
+"""
 _META = re.compile("@|time$")
 Instance = Mapping[str, Any]
 
 
 def documents(file: Path, values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a scenario that was checked, with the values of its constants, and before it all that it starts."""
+    """Return a scenario that was checked, with the values of its constants, and before it all that
+    it starts.
+    """
     found: dict[str, dict[str, Any]] = {}
     waiting = [file]
     while waiting:
@@ -117,7 +124,7 @@ def run(
     return ScenarioResult(outcome, status, reason, start_unix_s, stop_unix_s, records)
 
 
-# --- while it runs --------------------------------------------------------------------------------------------------
+# --- while it runs --------------------------------------------------------------------------------
 
 
 def _watch(
@@ -158,7 +165,9 @@ def _watch(
 
 
 def _settled(controller: Controller, number: int, seen: "_Changes", instance: Instance) -> Instance:
-    """Poll an instance that is over until no job of it is `Unknown`: a job that was stopped is so at first."""
+    """Poll an instance that is over until no job of it is `Unknown`: a job that was stopped is so
+    at first.
+    """
     end = time.monotonic() + SETTLE_S
     while _is_unsettled(instance) and time.monotonic() < end:
         time.sleep(POLL_S)
@@ -207,7 +216,9 @@ def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
 
 
 def _reason(instance: Instance) -> str:
-    """Return why an instance failed: the server's own reason (`satlab serve` has one), or what failed in it."""
+    """Return why an instance failed: the server's own reason (`satlab serve` has one), or what
+    failed in it.
+    """
     failed = [
         JobStatus.ERROR,
         JobStatus.AGENT_UNREACHABLE,
@@ -228,7 +239,7 @@ def _reason(instance: Instance) -> str:
     return f"sub-scenario {below[0]['scenario_name']}: {_reason(below[0])}" if below else ""
 
 
-# --- when it is over ------------------------------------------------------------------------------------------------
+# --- when it is over ------------------------------------------------------------------------------
 
 
 def _job_records(
@@ -263,7 +274,9 @@ def _job_records(
 def _with_words(
     instance: Instance, scenario: BoundScenario
 ) -> Iterator[tuple[Instance, Instance, tuple[str, ...]]]:
-    """Yield every function with its instance and the arguments of its job, those of sub-scenarios included."""
+    """Yield every function with its instance and the arguments of its job, those of sub-scenarios
+    included.
+    """
     actions = {function.id: function.action for function in scenario.functions}
     for function in instance["openbach_functions"]:
         action = actions.get(function["id"])
@@ -274,7 +287,9 @@ def _with_words(
 
 
 def unix_s(text: Any, otherwise: float) -> float:
-    """Read a date in ISO 8601, s since the epoch; anything else ("Not programmed yet") becomes `otherwise`."""
+    """Read a date in ISO 8601, s since the epoch; anything else ("Not programmed yet") becomes
+    `otherwise`.
+    """
     try:
         when = datetime.fromisoformat(str(text))
     except ValueError:
@@ -303,7 +318,8 @@ def _fetch(controller: Controller, number: int, raw: Path) -> None:
 def statistics(text: str) -> Iterator[dict[str, Any]]:
     """Yield the records of a CSV export (schemas/stats.schema.json).
 
-    Rows without a time hold no statistic; those without a job are of one that the controller never saw start.
+    Rows without a time hold no statistic; those without a job are of one that the controller never
+    saw start.
     """
     for row in csv.DictReader(io.StringIO(text)):
         if not row.get("time") or not row["@job_instance_id"]:
@@ -340,10 +356,12 @@ def _unguarded(text: str) -> str:
 
 
 def store(packed: bytes, job: str, name: str, files: Path) -> None:
-    """Write the files of one statistic of one job, from an export's archive of archives, below `files`.
+    """Write the files of one statistic of one job, from an export's archive of archives, below
+    `files`.
 
-    An inner archive is called `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz` and holds bare files (OpenBACH 2.7.0). Of
-    the names, which are the controller's, only the number of the instance and an extension are used.
+    An inner archive is called `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz` and holds bare files
+    (OpenBACH 2.7.0). Of the names, which are the controller's, only the number of the instance and
+    an extension are used.
 
     Raises:
         HostError: it is not such an archive.
@@ -385,7 +403,10 @@ def _unpack(packed: IO[bytes], folder: Path, name: str) -> None:
 
 
 def _place(member: PurePosixPath, name: str, folder: Path) -> Path:
-    """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does."""
+    """Return the place of a stored file:
+
+    `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     extension = (
         member.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,16}", member.suffix, re.ASCII) else ""

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages of the programs for guests, so that nothing is compiled there: `python -m satlab.vm.dist FOLDER`.
+"""Debian packages of the programs for guests, so that nothing is compiled there:
 
-The same tree results in the same bytes: files are of root, with the time of the last commit, in one order.
+`python -m satlab.vm.dist FOLDER`.
+
+The same tree results in the same bytes: files are of root, with the time of the last commit, in one
+order.
 """
 
 import os
@@ -34,7 +37,9 @@ _LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests
 
 @dataclass(frozen=True)
 class Package:
-    """A binary package: its dependencies, its files (path on the guest to path here), its links (to their targets)."""
+    """A binary package: its dependencies, its files (path on the guest to path here), its links (to
+    their targets).
+    """
 
     name: str
     architecture: str
@@ -64,7 +69,10 @@ def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
 
 
 def commit_time() -> int:
-    """Return the time of the last commit, s since the epoch; SOURCE_DATE_EPOCH where there is no repository."""
+    """Return the time of the last commit, s since the epoch;
+
+    SOURCE_DATE_EPOCH where there is no repository.
+    """
     if "SOURCE_DATE_EPOCH" in os.environ:
         return int(os.environ["SOURCE_DATE_EPOCH"])
     argv = ["git", "-C", str(paths.ROOT), "log", "-1", "--format=%ct"]
@@ -91,7 +99,9 @@ def _programs(built: Path) -> Iterator[Package]:
 
 
 def _jobs() -> Package:
-    """Pack the jobs, the recorder with OpenBACH's API, the launcher, and Selenium as the lock file pins it."""
+    """Pack the jobs, the recorder with OpenBACH's API, the launcher, and Selenium as the lock file
+    pins it.
+    """
     files = {
         LIBRARY / "jobs" / file.relative_to(paths.JOBS): file
         for file in sorted(paths.JOBS.glob("*/files/*"))
@@ -106,7 +116,9 @@ def _jobs() -> Package:
 
 
 def files_of(found: Distribution) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a distribution that run here: path below site-packages, and path on this host."""
+    """Yield the files of a distribution that run here: path below site-packages, and path on this
+    host.
+    """
     for file in found.files or ():
         text = str(file)
         if not text.startswith("..") and not any(part in text for part in _LEFT_OUT):
@@ -144,7 +156,9 @@ def architecture() -> str:
 
 
 def pack(package: Package, version: str, when: int, folder: Path, tree: Path) -> Path:
-    """Build one package into a folder, by way of `tree`; its files have the time `when`, s since the epoch."""
+    """Build one package into a folder, by way of `tree`; its files have the time `when`, s since
+    the epoch.
+    """
     for target, source in package.files.items():
         (tree / target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, tree / target)

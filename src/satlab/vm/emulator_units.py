@@ -76,10 +76,12 @@ class SshShell:
 
 @dataclass(frozen=True)
 class VmHost:
-    """A link that is emulated on the machines of a lab; `metrics` is the file that satlink's are copied to.
+    """A link that is emulated on the machines of a lab;
 
-    OpenSAND writes none: no satlink has a part in the path then, since hosts carry the terrestrial segment themselves.
-    Its logs are copied to the folder `logs` next to that file.
+    `metrics` is the file that satlink's are copied to.
+
+    OpenSAND writes none: no satlink has a part in the path then, since hosts carry the terrestrial
+    segment themselves. Its logs are copied to the folder `logs` next to that file.
     """
 
     lab: VmLab
@@ -91,7 +93,9 @@ class VmHost:
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[VmLab]:
-        """Start the emulator afresh; when the block ends well, end it, so that its metrics get their last line."""
+        """Start the emulator afresh; when the block ends well, end it, so that its metrics get
+        their last line.
+        """
         with log.step("emulator"):
             self.restart()
         yield self.lab
@@ -102,7 +106,8 @@ class VmHost:
             self.lab.output(sat, "systemctl", "start", self.emulator)
 
     def restart(self) -> None:
-        """Restart the emulator: metrics of one run alone, losses from the seed's beginning; then wait for an echo.
+        """Restart the emulator: metrics of one run alone, losses from the seed's beginning; then
+        wait for an echo.
 
         Raises:
             HostError: it does not start, or no echo crosses the path.
@@ -139,7 +144,9 @@ class VmHost:
         return ProbePath(client, server, topology.address_of(Role.SERVER))
 
     def calibrate(self, lab: VmLab) -> list[CalibrationCheck]:
-        """Measure RTT, rate and losses with ping and iperf3 on the machines; with satlink again after a pause."""
+        """Measure RTT, rate and losses with ping and iperf3 on the machines; with satlink again
+        after a pause.
+        """
         if self.emulator == "satlink":
             metrics = _Metrics(self.metrics, lab)
             return session.calibrated(lambda: self._probe(metrics), metrics)
@@ -165,12 +172,18 @@ class VmHost:
         return calibrate.during(MetricsFile(self.metrics).each(), expected, since_unix_s)
 
     def _entities(self) -> list[str]:
-        """Return the nodes of OpenSAND's entities in the order of their start: SAT, GW, then the terminals."""
+        """Return the nodes of OpenSAND's entities in the order of their start:
+
+        SAT, GW, then the terminals.
+        """
         topology = self.lab.topology
         return [topology.node_of(Role.SAT), topology.node_of(Role.GW), *terminals(topology)]
 
     def _lost(self) -> Mapping[str, int | None]:
-        """Copy OpenSAND's logs since its last start, and count what they report as lost; None where one is missing."""
+        """Copy OpenSAND's logs since its last start, and count what they report as lost;
+
+        None where one is missing.
+        """
         logs = self.metrics.parent / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The VM lab's requirements on the host, checked before anything is started; all missing ones are reported at once."""
+"""The VM lab's requirements on the host, checked before anything is started; all missing ones are
+reported at once.
+"""
 
 import os
 import re

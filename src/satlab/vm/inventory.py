@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Ansible inventory of a lab, derived from `vagrant/lab.yml`: groups are the names of the roles that hosts get."""
+"""The Ansible inventory of a lab, derived from `vagrant/lab.yml`: groups are the names of the roles
+that hosts get.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +50,8 @@ def machines(topology: Topology) -> Machines:
     """Return the part of lab.yml that the VM lab needs.
 
     Raises:
-        ConfigError: there is none, the file asks for IPv6, or a terminal has no interface on the emulation network.
+        ConfigError: there is none, the file asks for IPv6, or a terminal has no interface on the
+            emulation network.
     """
     if topology.ipv6:
         raise ConfigError(
@@ -77,7 +80,9 @@ def _emulation(topology: Topology) -> list[str]:
 
 
 def side(topology: Topology, name: str) -> str:
-    """Return what a node of the emulator is called in the roles: st, sat or gw; a further terminal by its name."""
+    """Return what a node of the emulator is called in the roles: st, sat or gw; a further terminal
+    by its name.
+    """
     return name if FURTHER.fullmatch(name) else topology.nodes[name].role.value
 
 
@@ -94,14 +99,20 @@ def hosts(topology: Topology, size: Size) -> list[str]:
 
 
 def mac(address: IPv4Address) -> str:
-    """Return the MAC of the interface with this address: 02:73 and its four bytes. The Vagrantfile does the same."""
+    """Return the MAC of the interface with this address: 02:73 and its four bytes.
+
+    The Vagrantfile does the same.
+    """
     return "02:73:" + address.packed.hex(":")
 
 
 def inventory(
     topology: Topology, choices: VmOptions, connection: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the inventory as plain data; `connection` holds variables for single hosts, such as the key to use."""
+    """Return the inventory as plain data;
+
+    `connection` holds variables for single hosts, such as the key to use.
+    """
     found = machines(topology)
     names = hosts(topology, choices.size)
     groups: dict[str, Any] = {"path": {"hosts": {}}}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files that a VM lab is provisioned with, in one private folder, and the runs of Ansible's playbooks."""
+"""The files that a VM lab is provisioned with, in one private folder, and the runs of Ansible's
+playbooks.
+"""
 
 import importlib.util
 import os
@@ -34,7 +36,9 @@ from satlab.vm.inventory import VmOptions, inventory, write
 ANSIBLE = paths.ROOT / "ansible"
 DEADLINE_S = 3600.0
 SILENCE_S = 900.0
-"""A play without output for so long hangs; the longest task, OpenBACH's installer, has a deadline of its own."""
+"""A play without output for so long hangs; the longest task, OpenBACH's installer, has a deadline
+of its own.
+"""
 CERTIFICATE_AGE_S = 86400.0
 _NAMESPACE = "/proc/self/ns/net"
 """On its guest satlink serves the namespace that it is in."""
@@ -115,7 +119,9 @@ def prepare(
     options: LinkOptions,
     connection: Mapping[str, Mapping[str, Any]],
 ) -> LinkPlan:
-    """Write all that the roles read: packages, link, certificates, inventory. Return the link's plan.
+    """Write all that the roles read: packages, link, certificates, inventory.
+
+    Return the link's plan.
 
     Raises:
         ConfigError: profile or options are not usable.
@@ -152,9 +158,12 @@ def prepare(
 
 
 def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
-    """Return the link as the satellite's host serves it: between tunnels to ST and GW. The terrestrial ends are unused.
+    """Return the link as the satellite's host serves it: between tunnels to ST and GW.
 
-    The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are no tunnels.
+    The terrestrial ends are unused.
+
+    The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are
+    no tunnels.
     """
     metrics, control = Path(METRICS_THERE), Path(CONTROL_THERE)
     further = terminals.further(topology)
@@ -191,7 +200,8 @@ def _check_gateway(gateways: Sequence[int]) -> None:
 
 
 def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
-    """Return OpenSAND's terminals and gateway by their names in the roles; a lab of one terminal has the first alone.
+    """Return OpenSAND's terminals and gateway by their names in the roles; a lab of one terminal
+    has the first alone.
 
     Raises:
         ConfigError: the profile has other terminals than lab.yml, or addresses of its own.
@@ -240,7 +250,9 @@ def _infrastructure(entity: GroundEntity) -> str:
 
 
 def own_files(folder: VmFolder, profile: Path, entities: Mapping[str, GroundEntity]) -> Path:
-    """Return the folder of OpenSAND's files: the profile's, or a copy with an infrastructure file of each terminal."""
+    """Return the folder of OpenSAND's files: the profile's, or a copy with an infrastructure file
+    of each terminal.
+    """
     further = [entity for name, entity in entities.items() if name not in ("st", "gw")]
     if not further:
         return profile
@@ -281,17 +293,21 @@ def _write(path: Path, text: str) -> None:
 
 
 def without_terrestrial_delay(topology: Topology) -> Topology:
-    """Return a topology whose terrestrial segment adds nothing, for hosts whose kernel has no netem."""
+    """Return a topology whose terrestrial segment adds nothing, for hosts whose kernel has no
+    netem.
+    """
     name = topology.network_of(NetworkKind.INTERNET)
     network = topology.networks[name].model_copy(update={"one_way_delay_ms": 0.0})
     return topology.model_copy(update={"networks": dict(topology.networks) | {name: network}})
 
 
-# --- plays ----------------------------------------------------------------------------------------------------------
+# --- plays ----------------------------------------------------------------------------------------
 
 
 def ssh_options(folder: VmFolder) -> list[str]:
-    """Return ssh's options for a lab: its own list of hosts, keys alone, and no wait without an end."""
+    """Return ssh's options for a lab: its own list of hosts, keys alone, and no wait without an
+    end.
+    """
     return [
         "-o",
         f"UserKnownHostsFile={folder.known_hosts}",
@@ -316,7 +332,9 @@ def play(
     on_task: Callable[[str], None] = lambda _: None,
     deadline_s: float = DEADLINE_S,
 ) -> dict[str, PlayRecap]:
-    """Run a playbook of `ansible/` over a lab; return what it did on each host. Its output goes to `ansible.log`.
+    """Run a playbook of `ansible/` over a lab; return what it did on each host.
+
+    Its output goes to `ansible.log`.
 
     `enter` is put before the command; `on_task` is called with the name of each task.
 
@@ -363,7 +381,9 @@ def play(
 
 
 def strategy() -> dict[str, str]:
-    """Return the settings that keep one Python on each host, in place of one for each task; the user's come first."""
+    """Return the settings that keep one Python on each host, in place of one for each task; the
+    user's come first.
+    """
     found = importlib.util.find_spec("ansible_mitogen")
     if found is None or found.origin is None:
         return {}
@@ -375,7 +395,9 @@ def strategy() -> dict[str, str]:
 def _lines_of(
     argv: Sequence[str], environment: Mapping[str, str], deadline_s: float
 ) -> Iterator[tuple["subprocess.Popen[str]", Iterator[str]]]:
-    """Run a command and return its lines as they come; it is ended after `SILENCE_S` without one, or `deadline_s`."""
+    """Run a command and return its lines as they come; it is ended after `SILENCE_S` without one,
+    or `deadline_s`.
+    """
     process = subprocess.Popen(
         argv,
         cwd=ANSIBLE,

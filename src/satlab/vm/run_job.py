@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launcher of one job on a guest, started over ssh: `run-job`, with a request as the first line of stdin.
+"""Launcher of one job on a guest, started over ssh:
 
-The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}, "capabilities": [NAME, ...] or null}`.
-The job runs as the user of jobs with these capabilities and no way to more; null: as root. Its output is ours. A
-further line, or the end of stdin (the connection has gone), stops it as OpenBACH's agent does: SIGTERM, after 2 s
-SIGKILL.
-`run-job --fetch RUN` waits for the run's jobs to end, writes their records to stdout (tar), and removes them.
-Needs the standard library alone. Exit status: the job's, 128 + N after signal N; 64 for an invalid request.
+`run-job`, with a request as the first line of stdin.
+
+The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}, "capabilities":
+[NAME, ...] or null}`. The job runs as the user of jobs with these capabilities and no way to more;
+null: as root. Its output is ours. A further line, or the end of stdin (the connection has gone),
+stops it as OpenBACH's agent does: SIGTERM, after 2 s SIGKILL. `run-job --fetch RUN` waits for the
+run's jobs to end, writes their records to stdout (tar), and removes them. Needs the standard
+library alone. Exit status: the job's, 128 + N after signal N; 64 for an invalid request.
 """
 
 import json
@@ -101,7 +103,9 @@ def run(
 
 
 def dropped(argv: list[str], capabilities: list[str]) -> list[str]:
-    """Return the argv that runs a command as the user of jobs, with these capabilities and no others, for ever."""
+    """Return the argv that runs a command as the user of jobs, with these capabilities and no
+    others, for ever.
+    """
     caps = ",".join(("-all", *(f"+{each}" for each in capabilities)))
     sets = (f"--bounding-set={caps}", f"--inh-caps={caps}", f"--ambient-caps={caps}")
     return [
@@ -140,7 +144,9 @@ def _remove(folder: Path) -> None:
 
 
 def fetch(folder: Path) -> int:
-    """Write what the jobs of a run recorded to stdout, as a tar archive with a folder per job, and forget it."""
+    """Write what the jobs of a run recorded to stdout, as a tar archive with a folder per job, and
+    forget it.
+    """
     end = time.monotonic() + FETCH_DEADLINE_S
     while any(folder.glob(f"*/{RUNNING}")) and time.monotonic() < end:
         time.sleep(POLL_S)

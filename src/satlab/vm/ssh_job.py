@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One job on a guest, as a local process: `python -m satlab.vm.ssh_job SSH... @job COMMAND...`.
 
-The runner starts and stops it like any job. It runs the command on the guest through `run-job` and passes the output
-on; when it, or its ssh, is ended, the job on the guest is stopped. Its exit status is the job's, 255 when ssh fails.
-What jobs recorded is brought into the run folder by `fetch`, once all of them have ended.
+The runner starts and stops it like any job. It runs the command on the guest through `run-job` and
+passes the output on; when it, or its ssh, is ended, the job on the guest is stopped. Its exit
+status is the job's, 255 when ssh fails. What jobs recorded is brought into the run folder by
+`fetch`, once all of them have ended.
 """
 
 import contextlib
@@ -82,7 +83,9 @@ def _unblock() -> None:
 
 
 def there(word: str) -> str:
-    """Return a word of the command as the guest has it: its own interpreter, its own folder of jobs."""
+    """Return a word of the command as the guest has it: its own interpreter, its own folder of
+    jobs.
+    """
     if word == sys.executable:
         return "/usr/bin/python3"
     jobs = f"{paths.JOBS}/"
@@ -90,7 +93,8 @@ def there(word: str) -> str:
 
 
 def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
-    """Bring what the jobs of a run recorded on one guest into the run's raw folder; statistics share one file there.
+    """Bring what the jobs of a run recorded on one guest into the run's raw folder; statistics
+    share one file there.
 
     Raises:
         HostError: the guest does not send it.

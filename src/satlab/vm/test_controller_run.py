@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A scenario through a controller: `satlab serve`, whose contract is OpenBACH's, with a helper that runs nothing."""
+"""A scenario through a controller:
+
+`satlab serve`, whose contract is OpenBACH's, with a helper that runs nothing.
+"""
 
 import contextlib
 import json
@@ -43,7 +46,10 @@ BEGAN = 1_800_000_000.0
 
 @dataclass
 class Helper(FakeHelper):
-    """Ends each run at once with one job, its statistics and a stored file; `exit_status` None: waits for the stop."""
+    """Ends each run at once with one job, its statistics and a stored file;
+
+    `exit_status` None: waits for the stop.
+    """
 
     state: Path = Path()
     exit_status: int | None = 0
@@ -196,7 +202,9 @@ def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> 
 
 
 def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) -> None:
-    """The hosts of a controller elsewhere are not reached: nothing is calibrated, and the run says so."""
+    """The hosts of a controller elsewhere are not reached: nothing is calibrated, and the run says
+    so.
+    """
     here, folder = topology.load(), VmFolder(tmp_path / "lab")
     folder.make()
     config = provision.link_config(here, LinkOptions())
@@ -309,7 +317,10 @@ def test_urls() -> None:
 
 @contextlib.contextmanager
 def breaking(answers: list[bytes]) -> Iterator[Controller]:
-    """Yield a server that says one of these on each connection; nothing is a broken one. It may end before the last."""
+    """Yield a server that says one of these on each connection; nothing is a broken one.
+
+    It may end before the last.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

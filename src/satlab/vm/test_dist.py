@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages for guests: same bytes from the same tree, all that jobs need, nothing that cannot run there."""
+"""Packages for guests: same bytes from the same tree, all that jobs need, nothing that cannot run
+there.
+"""
 
 import hashlib
 import subprocess
@@ -13,7 +15,9 @@ from satlab.vm import dist
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[Path]]:
-    """Build twice, with a stand-in for the emulator that has debug information: it is packed, not run."""
+    """Build twice, with a stand-in for the emulator that has debug information: it is packed, not
+    run.
+    """
     built = tmp_path_factory.mktemp("built")
     argv = ["gcc", "-g", "-x", "c", "-o", str(built / "satlink"), "-"]
     subprocess.run(argv, input=b"int main(void) { return 0; }", check=True)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is missing on a host is reported at once, each with its remedy; output of Vagrant and Ansible is understood."""
+"""What is missing on a host is reported at once, each with its remedy; output of Vagrant and
+Ansible is understood.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -91,7 +93,7 @@ def test_settings_are_checked() -> None:
         host_checks.settings({"LAB_SIZE": "tiny"})
 
 
-# --- what others say ------------------------------------------------------------------------------------------------
+# --- what others say ------------------------------------------------------------------------------
 
 PLAY = """\
 TASK [base : Install what every host needs] ****

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""lab.yml becomes inventory and machines: groups, addresses, faults; Vagrantfile and roles agree with it."""
+"""lab.yml becomes inventory and machines: groups, addresses, faults;
+
+Vagrantfile and roles agree with it.
+"""
 
 import copy
 import hashlib
@@ -174,7 +177,7 @@ def test_vagrant_takes_the_file(variables: dict[str, str], said: str, tmp_path: 
     assert said in done.stderr
 
 
-# --- roles ----------------------------------------------------------------------------------------------------------
+# --- roles ----------------------------------------------------------------------------------------
 
 
 def roles_of(playbook: str) -> set[str]:
@@ -261,7 +264,8 @@ def test_t07_secrets_are_never_printed() -> None:
     found = 0
     for file in (ANSIBLE / "roles").glob("*/tasks/*.yml"):
         for task in yaml.safe_load(file.read_text()):
-            # Where its file lies, how it is asked for, and what is known to everybody are no secrets.
+            # Where its file lies, how it is asked for, and what is known to everybody are no
+            # secrets.
             if re.search(
                 r"(collector|grafana|controller)_password|/server\.key|datasource\.yml", str(task)
             ):
@@ -278,7 +282,7 @@ def test_t07_host_keys_are_checked() -> None:
         assert "StrictHostKeyChecking=no" not in file.read_text()
 
 
-# --- several terminals ----------------------------------------------------------------------------------------------
+# --- several terminals ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -362,7 +366,8 @@ def test_opensand_has_a_process_with_files_of_its_own_for_each_terminal(
 
 
 def rendered(folder: Path, two: Topology, role: str, variables: dict[str, Any]) -> dict[str, str]:
-    """Fill the templates of an emulator's interfaces as its role's tasks do: their text by host and file.
+    """Fill the templates of an emulator's interfaces as its role's tasks do: their text by host and
+    file.
 
     A fact of each host has them: a module that wrote each file would take 0.3 s of CPU time.
     """
@@ -439,7 +444,9 @@ def neighbours(text: str) -> dict[str, str]:
 def test_the_emulator_s_interfaces_are_those_of_every_terminal(
     two: Topology, tmp_path: Path
 ) -> None:
-    """The templates as the roles fill them; with one terminal the numbers of tunnels are 1 and 2, too."""
+    """The templates as the roles fill them; with one terminal the numbers of tunnels are 1 and 2,
+    too.
+    """
     made = rendered(tmp_path, two, "satlink", {"satlab_link_config": "", "satlab_profile": ""})
     vni = {
         name: re.findall("VNI=(.)", made[f"{name}/30-sat0.netdev"]) for name in ("st", "gw", "st-2")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs through a stand-in that answers as the real OpenBACH 2.7.0 was recorded to: figures, archive, races."""
+"""Runs through a stand-in that answers as the real OpenBACH 2.7.0 was recorded to: figures,
+archive, races.
+"""
 
 import json
 import shutil

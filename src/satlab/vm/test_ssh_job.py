@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job on a guest behaves as a job here: output, status, stop, and what it recorded; ssh is a script here."""
+"""A job on a guest behaves as a job here: output, status, stop, and what it recorded; ssh is a
+script here.
+"""
 
 import json
 import os

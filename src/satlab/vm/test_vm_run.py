@@ -122,7 +122,9 @@ def test_a_run_starts_its_emulator_afresh(
 
 
 def test_losses_in_opensand_s_logs_are_fetched_and_judged(tmp_path: Path) -> None:
-    """Each entity's journal since its start is in the run folder; what the scenario lost marks the run."""
+    """Each entity's journal since its start is in the run folder; what the scenario lost marks the
+    run.
+    """
     lost, script = "error during encapsulation : EncapErrorSizeBuffer\n", tmp_path / "ssh"
     script.write_text(
         f"""#!/bin/sh

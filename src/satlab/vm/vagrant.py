@@ -34,7 +34,10 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Vagrant:
-    """Vagrant over this tree's Vagrantfile. `enter` is put before it where libvirt is in another namespace."""
+    """Vagrant over this tree's Vagrantfile.
+
+    `enter` is put before it where libvirt is in another namespace.
+    """
 
     driver: str = "kvm"
     enter: Sequence[str] = ()
@@ -81,7 +84,8 @@ class Vagrant:
         return found
 
     def host_key(self, name: str) -> str:
-        """Return a machine's host key from its console; where that cannot be read, over Vagrant's own way in.
+        """Return a machine's host key from its console; where that cannot be read, over Vagrant's
+        own way in.
 
         The latter is the host's internal bridge, before anybody else knows the machine.
         """
@@ -128,7 +132,9 @@ class Vagrant:
     def _run(
         self, argv: Sequence[str], log: Path, deadline_s: float, on_line: Callable[[str], None]
     ) -> None:
-        """Run a long command in a session of its own, so that all of it can be ended; its output goes to `log`."""
+        """Run a long command in a session of its own, so that all of it can be ended; its output
+        goes to `log`.
+        """
         began = time.monotonic()
         with log.open("ab") as file, tempfile.TemporaryFile() as own:
             process = subprocess.Popen(
@@ -185,7 +191,9 @@ class Vagrant:
 
 
 def connection(names: Sequence[str], keys: Mapping[str, Path], folder: VmFolder) -> dict[str, Any]:
-    """Return Ansible's variables for reaching each machine with its own key and the lab's list of host keys."""
+    """Return Ansible's variables for reaching each machine with its own key and the lab's list of
+    host keys.
+    """
     return {
         name: {
             "ansible_user": "vagrant",

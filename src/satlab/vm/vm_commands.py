@@ -53,7 +53,8 @@ def provisioned(
     with log.step("packages and link"):
         choices = VmOptions(size, options.emulator, variables)
         connection = vagrant.connection(names, keys, FOLDER)
-        # The link of the VM lab is the guests' whatever emulates it; `link.json` describes it as for satlink.
+        # The link of the VM lab is the guests' whatever emulates it; `link.json` describes it as
+        # for satlink.
         plan = provision.prepare(FOLDER, here, choices, options, connection)
     with log.step("site.yml") as step:
         recap = provision.play(FOLDER, "site.yml", on_task=step.now)
@@ -65,7 +66,9 @@ def provisioned(
 
 
 def write_inventory(options: LinkOptions, variables: Mapping[str, str]) -> Path:
-    """Write the inventory and the files that it refers to, for hosts that are not Vagrant's; return its path."""
+    """Write the inventory and the files that it refers to, for hosts that are not Vagrant's; return
+    its path.
+    """
     size, _, _ = host_checks.settings(os.environ)
     provision.prepare(
         FOLDER,
@@ -125,8 +128,8 @@ def prepared(
 ) -> vm_run.PreparedVmRun:
     """Check a scenario against the lab, and choose how its jobs are started.
 
-    `openbach`: URL of a controller, whose hosts need not be ours; None: that of the lab, if it has one. `over_ssh`:
-    without any.
+    `openbach`: URL of a controller, whose hosts need not be ours; None: that of the lab, if it has
+    one. `over_ssh`: without any.
 
     Raises:
         ConfigError: the scenario is not usable, or there is no lab.
@@ -142,7 +145,10 @@ def prepared(
 
 
 def controller_of(folder: VmFolder) -> Controller | None:
-    """Return the OpenBACH controller in a lab's inventory, with the password that its role made; None: it has none."""
+    """Return the OpenBACH controller in a lab's inventory, with the password that its role made;
+
+    None: it has none.
+    """
     address, password = (
         _service(folder, Service.OPENBACH_CONTROLLER),
         folder.secrets / "openbach-admin",
@@ -157,7 +163,10 @@ def controller_of(folder: VmFolder) -> Controller | None:
 
 
 def forward(run_folder: Path, url: str | None, log: ProgressLog) -> None:
-    """Send a run's statistics to a database, by default to the lab's collector. A failure costs no measurement."""
+    """Send a run's statistics to a database, by default to the lab's collector.
+
+    A failure costs no measurement.
+    """
     place = url or collector_of(FOLDER)
     if place is None:
         return
@@ -169,7 +178,10 @@ def forward(run_folder: Path, url: str | None, log: ProgressLog) -> None:
 
 
 def collector_of(folder: VmFolder) -> str | None:
-    """Return the URL of the collector in a lab's inventory, with the password that its role made; None: it has none."""
+    """Return the URL of the collector in a lab's inventory, with the password that its role made;
+
+    None: it has none.
+    """
     address, password = _service(folder, Service.COLLECTOR), folder.secrets / "influxdb-admin"
     return (
         f"http://admin:{password.read_text().strip()}@{address}:8086"

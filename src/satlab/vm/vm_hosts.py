@@ -17,7 +17,10 @@ COMMAND_DEADLINE_S = 60.0
 
 @dataclass(frozen=True)
 class VmLab:
-    """A provisioned lab: its hosts by ssh. `enter` is put before ssh where the control network is not the host's."""
+    """A provisioned lab: its hosts by ssh.
+
+    `enter` is put before ssh where the control network is not the host's.
+    """
 
     folder: VmFolder
     topology: Topology
@@ -27,7 +30,9 @@ class VmLab:
 
     @property
     def is_up(self) -> bool:
-        """Return whether the keys of its hosts are known; the hosts of a controller elsewhere are not."""
+        """Return whether the keys of its hosts are known; the hosts of a controller elsewhere are
+        not.
+        """
         return self.folder.known_hosts.exists()
 
     def ssh(self, node: str) -> list[str]:
@@ -44,7 +49,9 @@ class VmLab:
         return [*self.enter, "ssh", *ssh_options(self.folder), "-i", str(key), target, "--"]
 
     def argv(self, node: str, *words: str) -> list[str]:
-        """Return the argv that runs a command on a host as root; its words arrive there as they are."""
+        """Return the argv that runs a command on a host as root; its words arrive there as they
+        are.
+        """
         return [*self.ssh(node), shlex.join(["sudo", "-n", *words])]
 
     def output(self, node: str, *argv: str) -> bytes:

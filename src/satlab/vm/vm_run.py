@@ -31,7 +31,9 @@ from satlab.vm.ssh_job import SEPARATOR, fetch
 from satlab.vm.vm_hosts import VmLab
 
 PROGRAMS = ("satlink", "satlab-jobs", "satperf", "satpep", "opensand")
-"""Packages of emulators and of satlab; the manifest has their versions, as it has those of the measuring programs."""
+"""Packages of emulators and of satlab; the manifest has their versions, as it has those of the
+measuring programs.
+"""
 
 
 class _Jobs:
@@ -44,14 +46,18 @@ class _Jobs:
         """Return nothing: what jobs use is unknown here."""
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Return the argv prefix of a job's command; its privileges follow from its name (`netlab.privileges`)."""
+        """Return the argv prefix of a job's command; its privileges follow from its name
+        (`netlab.privileges`).
+        """
         del job
         modules = os.pathsep.join([str(paths.ROOT / "src"), str(paths.ROOT)])
         local = ["env", f"PYTHONPATH={modules}", sys.executable, "-m", "satlab.vm.ssh_job"]
         return [*local, *self._lab.ssh(entity)[:-1], SEPARATOR]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Return the agent's name and satlink's control socket; pages and certificates are where jobs look."""
+        """Return the agent's name and satlink's control socket; pages and certificates are where
+        jobs look.
+        """
         return {"SATLAB_AGENT": entity, "SATLAB_CONTROL": CONTROL_THERE, "HOME": str(Path.home())}
 
     def grant(self, path: Path) -> None:
@@ -71,7 +77,9 @@ class PreparedVmRun:
 def prepare(
     file: Path, settings: Mapping[str, str], lab: VmLab, controller: Controller | None = None
 ) -> PreparedVmRun:
-    """Check a scenario against a lab that is provisioned; changes nothing. `controller` None: jobs start over ssh.
+    """Check a scenario against a lab that is provisioned; changes nothing.
+
+    `controller` None: jobs start over ssh.
 
     Raises:
         ConfigError: the scenario is not usable, or the lab was never provisioned.

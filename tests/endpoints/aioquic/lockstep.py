@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""aioquic in lock-step with satlab's virtual time (docs/virtual-interface.md): client or server, by the set-up.
+"""aioquic in lock-step with satlab's virtual time (docs/virtual-interface.md): client or server, by
+the set-up.
 
 Start: `python lockstep.py`; file descriptor 0 is the socket to satlab.
 """
@@ -29,7 +30,9 @@ PERIOD = 251
 WINDOW = 64_000_000
 """Flow-control windows: more than 250 Mbit/s times 650 ms."""
 AHEAD = 1 << 18
-"""Payload that the stack has beyond what is in flight, bytes: it copies its buffer at each acknowledgement."""
+"""Payload that the stack has beyond what is in flight, bytes: it copies its buffer at each
+acknowledgement.
+"""
 MOST_DATAGRAMS = 1000
 PART = 1 << 15
 BLOCK = bytes(index % PERIOD for index in range(PERIOD + PART))
@@ -42,7 +45,10 @@ def payload(offset: int, length: int) -> bytes:
 
 
 class Connection:
-    """A connection and its transfer. The payload's sender writes, the other side counts and hashes."""
+    """A connection and its transfer.
+
+    The payload's sender writes, the other side counts and hashes.
+    """
 
     def __init__(self, quic: QuicConnection, *, sends: bool, total: int) -> None:
         self.quic, self.sends, self.total = quic, sends, total

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Client and server of lockstep.py, with the same settings, over UDP on the real clock: to compare both clocks.
+"""Client and server of lockstep.py, with the same settings, over UDP on the real clock: to compare
+both clocks.
 
-Start: `python transfer.py server HOST PORT BYTES CERTIFICATE KEY`, then `client HOST PORT BYTES CA NAME`. The client
-ends with status 0 when BYTES have arrived. One client at a time.
+Start: `python transfer.py server HOST PORT BYTES CERTIFICATE KEY`, then `client HOST PORT BYTES CA
+NAME`. The client ends with status 0 when BYTES have arrived. One client at a time.
 """
 
 import runpy

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A small reliable transport in lock-step with satlab's virtual time, with faults to plant; no QUIC, for tests alone.
+"""A small reliable transport in lock-step with satlab's virtual time, with faults to plant; no
+QUIC, for tests alone.
 
-Start: `python3 lockstep.py [FAULT]`; file descriptor 0 is the socket to satlab. A sender doubles its window each round
-trip, halves it after losses, and retransmits what acknowledgements skip. Faults:
+Start: `python3 lockstep.py [FAULT]`; file descriptor 0 is the socket to satlab. A sender doubles
+its window each round trip, halves it after losses, and retransmits what acknowledgements skip.
+Faults:
 
 - window: the receiver grants 1 MB beyond what has arrived in order.
 - losses: the sender retransmits nothing after its 5th loss.
@@ -22,7 +24,9 @@ from typing import Any
 INTERFACE = "satlab/virtual-interface/1"
 PART = 1200
 HEAD = struct.Struct("!cQQ")
-"""Kind, number of the packet, part of the payload; of an acknowledgement: the packet's number, parts in order."""
+"""Kind, number of the packet, part of the payload; of an acknowledgement: the packet's number,
+parts in order.
+"""
 AHEAD = 3
 """A packet is lost when one with so much larger a number has arrived (RFC 9002, section 6.1.1)."""
 MS = 1_000_000
@@ -158,7 +162,10 @@ class Receiver:
 
 
 class Endpoint:
-    """A connection at a time. The client knocks (K) until an answer (W), then requests (R) until there is data."""
+    """A connection at a time.
+
+    The client knocks (K) until an answer (W), then requests (R) until there is data.
+    """
 
     def __init__(self, setup: dict[str, Any], fault: str) -> None:
         self.setup, self.fault = setup, fault

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: ends when jobs of this node are ready.
 
-OpenBACH's `launched_ids` waits until an agent has started a program, not until it serves. A job of ours that is ready
-binds the abstract Unix socket of its name, which the kernel removes with the job (unix(7)). This job waits for it.
-Exit statuses: 0 all are ready, 1 one was not in time, 2 arguments.
+OpenBACH's `launched_ids` waits until an agent has started a program, not until it serves. A job of
+ours that is ready binds the abstract Unix socket of its name, which the kernel removes with the job
+(unix(7)). This job waits for it. Exit statuses: 0 all are ready, 1 one was not in time, 2
+arguments.
 """
 
 import argparse
@@ -34,7 +35,9 @@ SOCKETS = Path("/proc/net/unix")
 
 
 def announced(table: str) -> set[str]:
-    """Return the names of abstract sockets in the text of /proc/net/unix, those of this network namespace."""
+    """Return the names of abstract sockets in the text of /proc/net/unix, those of this network
+    namespace.
+    """
     paths = (line.split()[-1] for line in table.splitlines()[1:])
     return {path.removeprefix("@") for path in paths if path.startswith("@")}
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: captures packets of one interface with dumpcap, bounded in time and size, into a private file."""
+"""OpenBACH job: captures packets of one interface with dumpcap, bounded in time and size, into a
+private file.
+"""
 
 import argparse
 import contextlib
@@ -21,7 +23,8 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_capture_rstats_filter.conf")
 
-# dumpcap 4.0, on stderr when it ends: "Packets received/dropped on interface 'lan0': 6/0 (pcap:0/...".
+# dumpcap 4.0, on stderr when it ends: "Packets received/dropped on interface 'lan0': 6/0
+# (pcap:0/...".
 _COUNTS = re.compile(r"^Packets received/dropped on interface .*: (\d+)/(\d+) ", re.MULTILINE)
 _CAPTURING = "File: "
 """How its line begins once the interface is open and the file is there."""

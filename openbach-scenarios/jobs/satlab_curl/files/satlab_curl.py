@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: connection establishment time and time to first byte of HTTP/1.1 requests, measured by curl."""
+"""OpenBACH job: connection establishment time and time to first byte of HTTP/1.1 requests, measured
+by curl.
+"""
 
 import argparse
 import json
@@ -25,7 +27,9 @@ Request = dict[str, Any]
 
 
 def request(url: str, timeout_s: float) -> Request:
-    """Make one request over a new connection; a failed one has no times, one cut off has those that were reached."""
+    """Make one request over a new connection; a failed one has no times, one cut off has those that
+    were reached.
+    """
     argv = [
         "curl",
         "--disable",
@@ -98,7 +102,9 @@ def publish(url: str, requests: list[Request]) -> bool:
 
 
 def _url(text: str) -> str:
-    """Accept a URL with an address; one of IPv6 that is not in brackets, as scenarios put it there, gets them."""
+    """Accept a URL with an address; one of IPv6 that is not in brackets, as scenarios put it there,
+    gets them.
+    """
     found = re.fullmatch(
         r"http://([0-9.]+|\[[0-9a-f:]+\]|([0-9a-f]*:[0-9a-f:]*))(:\d{1,5})?(/[A-Za-z0-9_./-]*)",
         text,

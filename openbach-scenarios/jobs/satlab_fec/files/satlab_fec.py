@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one end of a tunnel that repairs losses (satfec), until it is stopped.
 
-What this node sends to the peer goes through the tunnel, with addresses unchanged: a rule leads it to a table of its
-own, and the tunnel's datagrams have a mark that spares them. The table has no other way: without a tunnel the peer is
-unreachable, so nothing passes unprotected. When the job is stopped, rule, routes and processes are as before; when the
-tunnel dies, the peer stays unreachable until the job runs again.
-Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host cannot do it.
+What this node sends to the peer goes through the tunnel, with addresses unchanged: a rule leads it
+to a table of its own, and the tunnel's datagrams have a mark that spares them. The table has no
+other way: without a tunnel the peer is unreachable, so nothing passes unprotected. When the job is
+stopped, rule, routes and processes are as before; when the tunnel dies, the peer stays unreachable
+until the job runs again. Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host
+cannot do it.
 """
 
 import argparse
@@ -32,7 +33,9 @@ READY_DEADLINE_S = 20.0
 WATCH_S = 0.1
 STOP_DEADLINE_S = 1.5
 AGENT_S = 5.0
-"""An agent that stops a job ends its children first, by force if they take long; the job hears of it seconds later."""
+"""An agent that stops a job ends its children first, by force if they take long; the job hears of
+it seconds later.
+"""
 MAX_LINES = 1000
 MARK = TABLE = 1448
 DEVICE = "fec0"
@@ -188,7 +191,9 @@ def await_line(
 
 
 def check_alive(request: Request, child: subprocess.Popen[bytes], stop: threading.Event) -> None:
-    """Raise if satfec has ended, unless all is being stopped: then an agent may have asked it first to end."""
+    """Raise if satfec has ended, unless all is being stopped: then an agent may have asked it first
+    to end.
+    """
     code = child.poll()
     was_asked = code in (0, -signal.SIGTERM, -signal.SIGKILL) and stop.wait(AGENT_S)
     if code is not None and not was_asked:

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one file transfer over FTP; `server` on one node, then `client` on another.
 
-The server speaks what a transfer needs of RFC 959 and RFC 2428 (passive mode alone), and opens no file: a download is
-`SIZE.bin`, that many bytes of a repeated pseudo-random block; an upload is counted and discarded.
-Exit statuses: 0 done or stopped, 1 the transfer failed, 2 arguments, 3 the host cannot do it.
+The server speaks what a transfer needs of RFC 959 and RFC 2428 (passive mode alone), and opens no
+file: a download is `SIZE.bin`, that many bytes of a repeated pseudo-random block; an upload is
+counted and discarded. Exit statuses: 0 done or stopped, 1 the transfer failed, 2 arguments, 3 the
+host cannot do it.
 """
 
 import argparse
@@ -39,12 +40,14 @@ RECEIVED = re.compile(r"226 received (\d+) bytes, (\d+) at first, then for (\d+\
 """The server's last reply to an upload: as `Count`."""
 
 
-# --- what both sides count ------------------------------------------------------------------------------------------
+# --- what both sides count ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Count:
-    """Payload at a receiver: all bytes, those that were there when it began to count, and how long the others took."""
+    """Payload at a receiver: all bytes, those that were there when it began to count, and how long
+    the others took.
+    """
 
     total: int
     first: int
@@ -111,7 +114,7 @@ def content(size: int) -> Iterator[bytes]:
         yield BLOCK[:rest]
 
 
-# --- the server -----------------------------------------------------------------------------------------------------
+# --- the server -----------------------------------------------------------------------------------
 
 
 class Session(socketserver.StreamRequestHandler):
@@ -186,7 +189,10 @@ class Session(socketserver.StreamRequestHandler):
             self.listener = None
 
     def data(self, announcement: str) -> socket.socket | None:
-        """Return the data connection, from the client's address alone (RFC 2577, section 3); None without one."""
+        """Return the data connection, from the client's address alone (RFC 2577, section 3);
+
+        None without one.
+        """
         if self.listener is None:
             self.reply("425 passive mode first")
             return None
@@ -277,7 +283,7 @@ def announce() -> socket.socket:
     return door
 
 
-# --- the client -----------------------------------------------------------------------------------------------------
+# --- the client -----------------------------------------------------------------------------------
 
 
 class Stopped(Exception):  # noqa: N818 - an ordinary end
@@ -373,7 +379,7 @@ def store(made: dict[str, object]) -> bool:
     return answer == "OK"
 
 
-# --- arguments ------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 def number(least: int, most: int) -> Callable[[str], int]:

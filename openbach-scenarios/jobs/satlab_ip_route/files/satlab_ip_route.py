@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: a route of one node, until the job is stopped; then the routes to that destination are as before.
+"""OpenBACH job: a route of one node, until the job is stopped; then the routes to that destination
+are as before.
 
 Exit statuses: 0 stopped, or done with --stay, 2 arguments, 3 the host cannot do it.
 """

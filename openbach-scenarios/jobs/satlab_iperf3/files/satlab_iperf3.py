@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: one iperf3 transfer as server or client, read from iperf3's JSON, which is kept whole."""
+"""OpenBACH job: one iperf3 transfer as server or client, read from iperf3's JSON, which is kept
+whole.
+"""
 
 import argparse
 import ipaddress
@@ -22,7 +24,9 @@ READY_S = 15.0
 """How long the client tries to reach a server that is not listening yet."""
 CONNECT_TIMEOUT_MS = 10_000
 MARGIN_S = 60.0
-"""How long a client's iperf3 may take beyond the transfer: a full buffer drains, results cross the link."""
+"""How long a client's iperf3 may take beyond the transfer: a full buffer drains, results cross the
+link.
+"""
 
 _NOT_READY = "Connection refused"
 _INTERRUPTED = "interrupt"
@@ -64,7 +68,10 @@ class _Iperf3:
 
 
 def _read(output: str, failure: str) -> Report:
-    """Read iperf3's JSON. It may report an error and yet exit with 0, or fail and print nothing of use."""
+    """Read iperf3's JSON.
+
+    It may report an error and yet exit with 0, or fail and print nothing of use.
+    """
     try:
         report = json.loads(output)
     except ValueError:
@@ -141,7 +148,8 @@ def total_statistics(report: Report) -> Report:
 def send(report: Report) -> None:
     """Send the statistics of every interval and the totals.
 
-    iperf3 dates the start of the test to the second, so times are as coarse; the JSON has exact intervals.
+    iperf3 dates the start of the test to the second, so times are as coarse; the JSON has exact
+    intervals.
     """
     start_ms = report.get("start", {}).get("timestamp", {}).get("timesecs", 0) * 1000
     last_ms = start_ms
@@ -169,7 +177,9 @@ def keep(report: Report) -> bool:
 
 
 def congestion_fault(report: Report, requested: str | None) -> str:
-    """Return how the sender's congestion control differs from the requested one; '' when it does not."""
+    """Return how the sender's congestion control differs from the requested one; '' when it does
+    not.
+    """
     used = report.get("end", {}).get("sender_tcp_congestion")
     if requested and used != requested:
         return f"the sender used congestion control {used}, not {requested}"
@@ -182,7 +192,8 @@ def serve(options: argparse.Namespace) -> int:
     good = True
     while not iperf3.stopped:
         report = iperf3.run(server_arguments(options))
-        # An agent that stops this job ends iperf3 first: not a failure, and no reason to start another one.
+        # An agent that stops this job ends iperf3 first: not a failure, and no reason to start
+        # another one.
         if _INTERRUPTED in str(report.get("error", "")):
             keep(report)
             return 0 if good else 1

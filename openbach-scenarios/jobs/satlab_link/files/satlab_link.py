@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: changes the emulated link while it runs, or reports its settings, through satlink's control socket."""
+"""OpenBACH job: changes the emulated link while it runs, or reports its settings, through satlink's
+control socket.
+"""
 
 import argparse
 import json
@@ -24,7 +26,9 @@ LOSS_MODELS = {
     "gilbert-elliott": ("p", "r", "step_ms", "min_burst_ms"),
     "bursts": ("period_ms", "duration_ms"),
 }
-"""Fields of a loss model, in the order in which they are written; the last two of the first may be left out."""
+"""Fields of a loss model, in the order in which they are written; the last two of the first may be
+left out.
+"""
 OF_THE_NEW_LINK = ("delay_ms", "symbol_rate_baud", "queue")
 """What a handover takes with it."""
 
@@ -36,7 +40,10 @@ class LinkError(Exception):
 
 
 def ask(path: str, request: Answer) -> Answer:
-    """Send one request and return the answer (schemas/link-control.schema.json). Raises LinkError."""
+    """Send one request and return the answer (schemas/link-control.schema.json).
+
+    Raises LinkError.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(ANSWER_DEADLINE_S)
@@ -90,7 +97,10 @@ def _management(options: argparse.Namespace) -> Answer:
 
 
 def statistics(fields: Answer) -> Answer:
-    """Return what one direction is set to, as far as it is numbers; MODCOD 0: adaptive coding chooses."""
+    """Return what one direction is set to, as far as it is numbers;
+
+    MODCOD 0: adaptive coding chooses.
+    """
     names = ("delay_ms", "attenuation_db", "symbol_rate_baud")
     found: Answer = {name: fields[name] for name in names if name in fields}
     loss = fields.get("loss")
@@ -114,7 +124,10 @@ def state(path: str) -> dict[str, Answer]:
 
 
 def await_change(path: str, request: Answer) -> None:
-    """Wait until the link's threads have applied a change. An outage may be over sooner than it is seen."""
+    """Wait until the link's threads have applied a change.
+
+    An outage may be over sooner than it is seen.
+    """
     names = ("forward", "return") if request["direction"] == "both" else (request["direction"],)
     all_fields = request | request.get("handover", {})
     fields = {name: value for name, value in statistics(all_fields).items() if name != "outage"}

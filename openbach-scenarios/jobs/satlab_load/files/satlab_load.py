@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: UDP load whose packet sizes and gaps follow named distributions; `receive` on one node, then `send`.
+"""OpenBACH job:
 
-Several flows may be sent at the same time; equal seeds send equal packets at equal times. The receiver reports one-way
-delay, jitter (RFC 3550, section 6.4.1), losses and rate. One-way delays need clocks that agree: the nodes of the
-embedded lab share one. Exit statuses: 0 done, 1 nothing came or the file was not stored, 2 arguments, 3 the host cannot
-do it.
+UDP load whose packet sizes and gaps follow named distributions; `receive` on one node, then `send`.
+
+Several flows may be sent at the same time; equal seeds send equal packets at equal times. The
+receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and rate. One-way delays
+need clocks that agree: the nodes of the embedded lab share one. Exit statuses: 0 done, 1 nothing
+came or the file was not stored, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -29,7 +31,9 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_load_rstats_filter.conf")
 HEADER = struct.Struct("!4sBBHQQ")
-"""Mark, kind, flows of the load, flow, number of the packet (in an end: packets of the flow), time of sending, ns."""
+"""Mark, kind, flows of the load, flow, number of the packet (in an end: packets of the flow), time
+of sending, ns.
+"""
 MARK, DATA, END = b"SLLD", 0, 1
 ENDS, END_EVERY_S = 5, 0.2
 """How often the end of a flow is sent; any one of them is enough."""
@@ -38,12 +42,14 @@ MAX_PACKETS, MAX_FLOWS = 2_000_000, 64
 FIRST_S, IDLE_S = 60.0, 10.0
 """The receiver waits so long for the first packet, and for each further one."""
 LOST = (ConnectionRefusedError, PermissionError)
-"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet filter dropped it."""
+"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet
+filter dropped it.
+"""
 MAX_POINTS = 2000
 """Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
 
-# --- distributions --------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 Draw = Callable[[random.Random, float, float], float]
 """Returns one value from generator, mean and shape."""
@@ -59,7 +65,9 @@ def _weibull(source: random.Random, mean: float, shape: float) -> float:
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution of a given mean: how to draw from it; default and bounds of its second parameter."""
+    """A distribution of a given mean: how to draw from it; default and bounds of its second
+    parameter.
+    """
 
     draw: Draw
     shape: float = 0.0
@@ -117,7 +125,9 @@ def quantity(name: str, mean: float, shape: float | None) -> Quantity:
 
 @dataclass(frozen=True)
 class Packet:
-    """One packet: when it is due (s since the start), its flow, its number there, its UDP payload in bytes."""
+    """One packet: when it is due (s since the start), its flow, its number there, its UDP payload
+    in bytes.
+    """
 
     due_s: float
     flow: int
@@ -128,7 +138,9 @@ class Packet:
 def flow_packets(
     flow: int, seed: int, gap_ms: Quantity, size: Quantity, duration_s: float
 ) -> Iterator[Packet]:
-    """Yield the packets of one flow; the first one is due after a gap, so that flows do not begin together."""
+    """Yield the packets of one flow; the first one is due after a gap, so that flows do not begin
+    together.
+    """
     gaps, sizes = (random.Random(f"{seed}/{flow}/{what}") for what in ("gap", "size"))  # noqa: S311 - a seeded model
     due_s, number = gap_ms.draw(gaps) / 1000, 0
     while due_s < duration_s:
@@ -144,7 +156,7 @@ def packets(
     return heapq.merge(*each, key=lambda packet: packet.due_s)
 
 
-# --- what came ------------------------------------------------------------------------------------------------------
+# --- what came ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -223,7 +235,9 @@ class Reception:
         return (self.last_ns - self.first_ns) / 1e9
 
     def burst_ratio(self) -> float:
-        """Return mean length of the bursts of losses over that of random losses (ITU-T G.107, BurstR); at least 1."""
+        """Return mean length of the bursts of losses over that of random losses (ITU-T G.107,
+        BurstR); at least 1.
+        """
         lost = bursts = total = 0
         for flow in self.flows.values():
             previous = False
@@ -249,7 +263,7 @@ class Reception:
         }
 
 
-# --- the two sides --------------------------------------------------------------------------------------------------
+# --- the two sides --------------------------------------------------------------------------------
 
 
 class Stopped(Exception):  # noqa: N818 - an ordinary end
@@ -362,7 +376,7 @@ def store(made: dict[str, object]) -> int:
     return 0 if answer == "OK" else 1
 
 
-# --- arguments ------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 def _within(

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: runs one OpenSAND 8.2 entity from a profile folder until it is stopped, and reports its readiness."""
+"""OpenBACH job: runs one OpenSAND 8.2 entity from a profile folder until it is stopped, and reports
+its readiness.
+"""
 
 import argparse
 import os
@@ -19,7 +21,9 @@ FILTER = Path(__file__).with_name("satlab_opensand_rstats_filter.conf")
 END_DEADLINE_S = 5.0
 """OpenSAND ends within a second of SIGTERM; what does not is killed."""
 MARKS = {"Blocks initialized": "initialized_s", "Login complete": "logged_on_s"}
-"""OpenSAND 8.2 logs no more of its start than these lines; its exit code is 0 even after a bad option."""
+"""OpenSAND 8.2 logs no more of its start than these lines; its exit code is 0 even after a bad
+option.
+"""
 
 
 @dataclass

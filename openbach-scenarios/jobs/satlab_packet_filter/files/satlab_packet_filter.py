@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: drop, accept or mark selected packets of this node until the job is stopped.
 
-One nftables rule in a table of its own, removed with the job. Packets of other networks than the measured ones are
-dropped only where they are selected, so that the control network stays reachable.
+One nftables rule in a table of its own, removed with the job. Packets of other networks than the
+measured ones are dropped only where they are selected, so that the control network stays reachable.
 Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Logs that Chromium writes of an observed load: its NetLog, and the keys of its connections (NSS key log format).
+"""Logs that Chromium writes of an observed load: its NetLog, and the keys of its connections (NSS
+key log format).
 
-The keys open captures of this load in Wireshark. They are those of a server whose certificate lives for one run.
+The keys open captures of this load in Wireshark. They are those of a server whose certificate lives
+for one run.
 """
 
 import sys
@@ -27,7 +29,9 @@ def switch_on(options: ChromeOptions, folder: Path) -> None:
 
 
 def publish(folder: Path, url: str) -> None:
-    """Store what the browser has written of the load of `url`; what is missing, empty or too large is named."""
+    """Store what the browser has written of the load of `url`; what is missing, empty or too large
+    is named.
+    """
     limits = {
         "netlog_json": (folder / _NETLOG, 2 * MOST_MB << 20),
         "tls_keys_txt": (folder / _KEYS, MOST_KEYS),

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the browser records of an observed page load: its requests with their phases, and pictures of the page.
+"""What the browser records of an observed page load: its requests with their phases, and pictures
+of the page.
 
-Requests are events of Chromium's DevTools protocol (domain Network), pictures those of its trace; both have one clock.
-Visual completeness is that of WebPageTest: how much of the change of the colour histogram from the empty to the final
-page has happened (P. Meenan, "Speed Index", WebPageTest's documentation, 2012).
+Requests are events of Chromium's DevTools protocol (domain Network), pictures those of its trace;
+both have one clock. Visual completeness is that of WebPageTest: how much of the change of the
+colour histogram from the empty to the final page has happened (P. Meenan, "Speed Index",
+WebPageTest's documentation, 2012).
 """
 
 import contextlib
@@ -38,7 +40,10 @@ def switch_on(options: ChromeOptions) -> None:
 
 
 class Trace:
-    """A trace of the page. The driver has only traces of the whole browser, which have no pictures."""
+    """A trace of the page.
+
+    The driver has only traces of the whole browser, which have no pictures.
+    """
 
     def __init__(self, driver: Chrome) -> None:
         """Start it. Raises ObservationError."""
@@ -95,7 +100,9 @@ def nothing() -> dict[str, Any]:
 
 
 def document(record: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is stored (schema satlab/page-observation/1) of a load's record and of what was found in it."""
+    """Return what is stored (schema satlab/page-observation/1) of a load's record and of what was
+    found in it.
+    """
     kept = (
         *(
             "url",
@@ -119,7 +126,9 @@ def document(record: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, A
 
 
 def read(driver: Chrome, trace: Trace, url: str, timeline: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what was recorded of the load of `url`, of which `timeline` is the page's own account. The page is left.
+    """Read what was recorded of the load of `url`, of which `timeline` is the page's own account.
+
+    The page is left.
 
     Raises:
         ObservationError, WebDriverException: it cannot be read.
@@ -153,7 +162,8 @@ def events_of(driver: Chrome) -> list[Event]:
 def complete(timeline: Mapping[str, Any], events: Iterable[Event]) -> None:
     """Fill in what a page may not know of its objects from other domains: protocol, status, bytes.
 
-    Resource Timing hides them without the header Timing-Allow-Origin, which not every server can send.
+    Resource Timing hides them without the header Timing-Allow-Origin, which not every server can
+    send.
     """
     found: dict[str, dict[str, Any]] = {}
     urls: dict[str, str] = {}
@@ -189,7 +199,10 @@ def _add(known: dict[str, Any], what: str, params: Event) -> None:
 
 
 def origin(marks: Iterable[Event], url: str) -> float:
-    """Return the start of the navigation to `url` in s on the clock of events and trace. Raises ObservationError."""
+    """Return the start of the navigation to `url` in s on the clock of events and trace.
+
+    Raises ObservationError.
+    """
     for mark in marks:
         if mark.get("name") == "navigationStart":
             about = mark.get("args", {}).get("data", {})
@@ -198,15 +211,17 @@ def origin(marks: Iterable[Event], url: str) -> float:
     raise ObservationError("the browser's trace has no start of the navigation")
 
 
-# --- requests -----------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
 def requests(
     events: Iterable[Event], origin_s: float, body_bytes: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Return the requests of the page in the order of their starts: those whose bodies its timeline has.
+    """Return the requests of the page in the order of their starts: those whose bodies its timeline
+    has.
 
-    `body_bytes`: by URL. Times in ms since the start of the navigation; a phase that a request does not have is None.
+    `body_bytes`: by URL. Times in ms since the start of the navigation; a phase that a request does
+    not have is None.
     """
     found: dict[str, dict[str, Event]] = {}
     for event in events:
@@ -266,7 +281,8 @@ def _request(
 def phases(timing: Event | None, start_s: float, end_s: float | None) -> dict[str, float | None]:
     """Return the phases of a request in ms, as HAR 1.2 has them, but `connect` without `tls`.
 
-    `timing`: ResourceTiming of the DevTools protocol, ms since its `requestTime` (s), -1 for what did not happen.
+    `timing`: ResourceTiming of the DevTools protocol, ms since its `requestTime` (s), -1 for what
+    did not happen.
     """
     if timing is None:
         return dict.fromkeys(_PHASES)
@@ -305,13 +321,14 @@ def _headers(headers: Mapping[str, Any]) -> list[list[str]]:
     return [[name, line] for name, value in headers.items() for line in str(value).split("\n")]
 
 
-# --- pictures -----------------------------------------------------------------------------------------------------
+# --- pictures -------------------------------------------------------------------------------------
 
 
 def screenshots(
     marks: Iterable[Event], origin_s: float, response_start_ms: float
 ) -> list[tuple[float, str]]:
-    """Return (ms since the start of the navigation, picture in base64) of the trace, without repeated pictures.
+    """Return (ms since the start of the navigation, picture in base64) of the trace, without
+    repeated pictures.
 
     Until the first byte of the page the browser shows what was there before.
     """
@@ -331,7 +348,9 @@ def screenshots(
 def frames(
     times_ms: Sequence[float], measured: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the visual progress from the white page at 0 on; at most MOST_PICTURES of its frames have a picture."""
+    """Return the visual progress from the white page at 0 on; at most MOST_PICTURES of its frames
+    have a picture.
+    """
     first = {"t_ms": 0.0, "visual_completeness": 0.0, "jpeg": None}
     if not measured:
         return [first]
@@ -369,7 +388,9 @@ def completeness(start: Sequence[int], now: Sequence[int], final: Sequence[int])
 
 
 def chosen(shares: Sequence[float], most: int) -> set[int]:
-    """Return the numbers of the frames whose pictures are kept: those that change most, the first and the last."""
+    """Return the numbers of the frames whose pictures are kept: those that change most, the first
+    and the last.
+    """
     kept = list(range(len(shares)))
     while len(kept) > most:
         changes = [abs(shares[b] - shares[a]) for a, b in pairwise(kept[:-1])]

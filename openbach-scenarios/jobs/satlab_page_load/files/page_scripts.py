@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the page-load job runs in the browser."""
 
-# Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint Timing, LCP). Unless
-# `arguments[0]` is false, waits for the end of the load event first, and asks afterwards which server it was.
+# Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint
+# Timing, LCP). Unless `arguments[0]` is false, waits for the end of the load event first, and asks
+# afterwards which server it was.
 READ_TIMELINE = """
 const [complete, done] = arguments;
 const failure = () => document.URL.startsWith('chrome-error:')
@@ -86,7 +87,8 @@ const measured = async data => {
   done(results);
 })().catch(error => done(String(error)));
 """
-"""Of each picture (base64) the histogram of red, green and blue in 64 bins each, and a smaller JPEG.
+"""Of each picture (base64) the histogram of red, green and blue in 64 bins each, and a smaller
+JPEG.
 
 The browser decodes its own pictures, so that the job needs no library for images.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page that is loaded: what has to arrive, from which domains, and which key of the server is trusted."""
+"""The page that is loaded: what has to arrive, from which domains, and which key of the server is
+trusted.
+"""
 
 import csv
 import re
@@ -25,7 +27,10 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """What is loaded, from where, and what has to arrive: body bytes by `key`. `spki` is empty for h1."""
+    """What is loaded, from where, and what has to arrive: body bytes by `key`.
+
+    `spki` is empty for h1.
+    """
 
     page: str
     protocol: str
@@ -56,7 +61,9 @@ class Target:
 
 
 def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path) -> Target:
-    """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h2 and h3 the pin from PKI/spki.txt."""
+    """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h2 and h3 the pin from
+    PKI/spki.txt.
+    """
     try:
         with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
             expected = {_key(row, page): int(row["bytes"]) for row in csv.DictReader(file)}

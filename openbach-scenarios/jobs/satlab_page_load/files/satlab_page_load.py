@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: load a page in a fresh headless Chromium, again and again, and report its timings.
 
-Times are those of Kosek et al., IFIP Networking 2022: Response Start (`responseStart` of the navigation), First
-Contentful Paint and Page Load Time (`loadEventStart`), in ms since the start of the navigation. A load counts only if
-every object of the page came, whole, over the requested protocol.
-Exit statuses: 0 all loads ok, 1 a load is not ok or the job was stopped, 2 arguments, 3 no browser, driver or page.
+Times are those of Kosek et al., IFIP Networking 2022: Response Start (`responseStart` of the
+navigation), First Contentful Paint and Page Load Time (`loadEventStart`), in ms since the start of
+the navigation. A load counts only if every object of the page came, whole, over the requested
+protocol. Exit statuses: 0 all loads ok, 1 a load is not ok or the job was stopped, 2 arguments, 3
+no browser, driver or page.
 """
 
 import argparse
@@ -46,7 +47,8 @@ DRIVER_GRACE_S = (
 SCRIPT_TIMEOUT_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
 
-# The navigation opens its own connection: no socket is opened ahead of it, whose handshake would not be in its times.
+# The navigation opens its own connection: no socket is opened ahead of it, whose handshake would
+# not be in its times.
 PREFERENCES = {
     "net.network_prediction_options": 2
 }  # 2: never (chrome/browser/preloading/preloading_prefs.h)
@@ -60,7 +62,9 @@ class Stopped(BaseException):
 
 
 STOPPED = threading.Event()
-"""Set with the exception, which Python drops when it falls into a destructor: then the load under way is the last."""
+"""Set with the exception, which Python drops when it falls into a destructor: then the load under
+way is the last.
+"""
 
 
 PROFILES: list[str] = []
@@ -81,7 +85,9 @@ class Programs:
 
 
 def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[str]:
-    """Return Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
+    """Return Chromium's arguments: nothing but the page's own requests leaves it, and one server
+    key is trusted.
+    """
     scheme, port, _ = PROTOCOLS[target.protocol]
     server = f"[{target.server}]" if target.server.version == 6 else str(target.server)
     known = ",".join(f"MAP {host} {server}" for host in target.hosts)
@@ -116,7 +122,9 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
 
 
 def may_sandbox() -> bool:
-    """Return whether Chromium can build its sandbox: not as root, and only where users may make user namespaces."""
+    """Return whether Chromium can build its sandbox: not as root, and only where users may make
+    user namespaces.
+    """
     done = subprocess.run(["unshare", "--user", "true"], capture_output=True, check=False)
     return os.geteuid() != 0 and done.returncode == 0
 
@@ -130,7 +138,8 @@ def fresh_browser(
     is_observed: bool = False,
     logs: Path | None = None,
 ) -> Iterator[webdriver.Chrome]:
-    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened.
+    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever
+    happened.
 
     `logs`: folder for the browser's log of the network and the keys of its connections.
     """
@@ -169,7 +178,9 @@ def remove_what_is_left() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever a crashed driver or browser leaves behind, so that it can be found and ended."""
+    """Become the parent of whatever a crashed driver or browser leaves behind, so that it can be
+    found and ended.
+    """
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise JobError(
             f"prctl: {os.strerror(ctypes.get_errno())}", "a Linux kernel of 3.4 or later is needed"
@@ -187,7 +198,9 @@ def end_children() -> None:
 
 
 def processes() -> dict[int, tuple[int, float, float]]:
-    """Return parent, user and system CPU seconds of each process, ended and awaited children included (proc(5))."""
+    """Return parent, user and system CPU seconds of each process, ended and awaited children
+    included (proc(5)).
+    """
     tick = os.sysconf("SC_CLK_TCK")
     table = {}
     for entry in Path("/proc").iterdir():
@@ -222,9 +235,11 @@ def cpu_seconds() -> tuple[float, float]:
 
 
 def thread_waits() -> dict[str, float]:
-    """Return for how many seconds each thread of driver and browser could run and had no core, by its path in /proc.
+    """Return for how many seconds each thread of driver and browser could run and had no core, by
+    its path in /proc.
 
-    The run-queue wait of schedstat (the kernel's scheduler/sched-stats.rst); empty where the kernel has none.
+    The run-queue wait of schedstat (the kernel's scheduler/sched-stats.rst); empty where the kernel
+    has none.
     """
     waits = {}
     for pid in descendants(os.getpid()):
@@ -237,7 +252,10 @@ def thread_waits() -> dict[str, float]:
 def waits_between(
     before: Mapping[str, float], after: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Return the waits of all threads together, and of the thread that waited most; None where they are unknown."""
+    """Return the waits of all threads together, and of the thread that waited most;
+
+    None where they are unknown.
+    """
     waits = [wait - before.get(path, 0.0) for path, wait in after.items()]
     return {
         "cpu_wait_s": round(sum(waits), 3) if waits else None,
@@ -255,7 +273,10 @@ def yardstick_ms(driver: webdriver.Chrome) -> float:
 
 
 def load(target: Target, programs: Programs, index: int, timeout_s: float) -> dict[str, Any]:
-    """Load the page once and return its record (schema satlab/page-load/1). Raises nothing but `Stopped`."""
+    """Load the page once and return its record (schema satlab/page-load/1).
+
+    Raises nothing but `Stopped`.
+    """
     record = empty_record(target, programs, index)
     started = time.monotonic()
     record["start_unix_s"] = time.time()
@@ -293,7 +314,8 @@ def observe(
 ) -> dict[str, Any]:
     """Load the page once and record its requests and pictures (schema satlab/page-observation/1).
 
-    Pictures take CPU time from the browser, so the times of this load are never among the figures of the others.
+    Pictures take CPU time from the browser, so the times of this load are never among the figures
+    of the others.
     """
     record, found = empty_record(target, programs, index), page_observation.nothing()
     timeline: dict[str, Any] | None = None
@@ -370,10 +392,12 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
 
 
 def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Fill in what the browser's timeline says, and decide: ok, failed with every reason, or censored as it was.
+    """Fill in what the browser's timeline says, and decide: ok, failed with every reason, or
+    censored as it was.
 
-    A failed load keeps its resources but has no times, so that nobody can average them. A censored load has the times
-    that were reached before the deadline, and never a load event, even if one came while the timeline was read.
+    A failed load keeps its resources but has no times, so that nobody can average them. A censored
+    load has the times that were reached before the deadline, and never a load event, even if one
+    came while the timeline was read.
     """
     censored = record["status"] == "censored"
     if (
@@ -521,7 +545,9 @@ def delivered(answer: object) -> None:
 def measure(
     target: Target, runs: int, timeout_s: float, observed: int = 0, *, keeps_logs: bool = False
 ) -> bool:
-    """Load the page `runs` times, one after the other, and then observed; return whether all loads are ok."""
+    """Load the page `runs` times, one after the other, and then observed; return whether all loads
+    are ok.
+    """
     programs = find_programs()
     all_ok = True
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_records_") as folder:
@@ -583,7 +609,9 @@ def seconds(text: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the arguments; those that the descriptor names come from scenarios, the folders from the environment."""
+    """Return the arguments; those that the descriptor names come from scenarios, the folders from
+    the environment.
+    """
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument(
         "protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://"

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: a performance enhancing proxy (RFC 3135) on one node, until it is stopped.
 
-Splits the connections from a client to a server that pass this node: HAProxy or PEPsal for TCP, satpep for QUIC. They
-are caught by nftables' tproxy, and the server sees the client's own address (PEPsal: the proxy's). Both addresses are
-of IPv4, or both of IPv6 (not with PEPsal). The parameters of TCP's legs are the routes' (job satlab_tcp_conf), those of
-QUIC's legs are this job's. When the job ends, rules, routes and processes are as before.
-Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it.
+Splits the connections from a client to a server that pass this node: HAProxy or PEPsal for TCP,
+satpep for QUIC. They are caught by nftables' tproxy, and the server sees the client's own address
+(PEPsal: the proxy's). Both addresses are of IPv4, or both of IPv6 (not with PEPsal). The parameters
+of TCP's legs are the routes' (job satlab_tcp_conf), those of QUIC's legs are this job's. When the
+job ends, rules, routes and processes are as before. Exit statuses: 0 stopped, 1 the proxy died, 2
+arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -35,18 +36,24 @@ STOP_DEADLINE_S = 1.5
 DRAIN_MS = 250
 """Time for satpep's open connections to end: well below the second after which an agent kills."""
 AGENT_S = 5.0
-"""An agent that stops a job ends its children first, by force if they take long; the job hears of it seconds later."""
+"""An agent that stops a job ends its children first, by force if they take long; the job hears of
+it seconds later.
+"""
 WATCH_S = 0.1
 MAX_LINES = 1000
 SAMPLES = "satpep.jsonl"
 MAX_SAMPLES_BYTES = 4 << 20
-"""satpep's file of samples, for whoever watches the lab while it runs; it is emptied when it has grown so long."""
+"""satpep's file of samples, for whoever watches the lab while it runs; it is emptied when it has
+grown so long.
+"""
 TABLE = "satlab_pep"
 MARK = 0x5A7
 ROUTES = 1447
 """Routing table that brings marked packets home; the number of the mark, in decimal."""
 CONSENT = Path("/etc/satlab/quic-proxy-consent")
-"""Consent of the host's operator outside a lab's namespaces: a file that root owns and no other user can write."""
+"""Consent of the host's operator outside a lab's namespaces: a file that root owns and no other
+user can write.
+"""
 ACCEPTED = '"type":"accepted"'
 """What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
 LEG_OPTIONS = (
@@ -66,7 +73,8 @@ IPV4_ALONE = ("pepsal",)
 
 @dataclass(frozen=True)
 class Family:
-    """What differs between the IP versions: options and names of the tools, and the addresses that mean all hosts.
+    """What differs between the IP versions: options and names of the tools, and the addresses that
+    mean all hosts.
 
     `sockets` ends the names of the lists of sockets in /proc/net; `errors` is the protocol of ICMP.
     """
@@ -152,7 +160,9 @@ def haproxy(request: Request) -> Engine:
 
 
 def haproxy_config(family: Family, port: int, admin: Path) -> str:
-    """Return HAProxy's configuration: what came for an address goes on to it, from the client's own address."""
+    """Return HAProxy's configuration: what came for an address goes on to it, from the client's own
+    address.
+    """
     own = " v6only" if family.version == 6 else ""
     return "\n".join(
         [
@@ -271,10 +281,10 @@ def run(*argv: str, text: str | None = None) -> str:
 def ruleset(engine: Engine, request: Request, interface: str) -> str:
     """Return the packet rules.
 
-    Packets of the proxy's own connections, whose local address is a stranger's, come home, and so do errors of ICMP
-    about them: otherwise a "packet too big" would go on to that stranger, and the proxy would not find the MTU of the
-    path. What the client sends to the server goes to the proxy's port, its destination unchanged (kernel
-    documentation, networking/tproxy.rst).
+    Packets of the proxy's own connections, whose local address is a stranger's, come home, and so
+    do errors of ICMP about them: otherwise a "packet too big" would go on to that stranger, and the
+    proxy would not find the MTU of the path. What the client sends to the server goes to the
+    proxy's port, its destination unchanged (kernel documentation, networking/tproxy.rst).
     """
     ip = request.family.nft
     own = f"meta l4proto {{ {engine.protocol}, {request.family.errors} }}"
@@ -390,7 +400,9 @@ def check_port(sockets: str, port: int) -> None:
 
 
 def is_bound(sockets: str, port: int) -> bool:
-    """Return whether a port is listened on (proc(5): /proc/net/tcp and udp, with a 6 at the end for IPv6)."""
+    """Return whether a port is listened on (proc(5): /proc/net/tcp and udp, with a 6 at the end for
+    IPv6).
+    """
     state = LISTENING if sockets.startswith("tcp") else UDP_BOUND
     lines = Path(f"/proc/net/{sockets}").read_text(encoding="ascii").splitlines()[1:]
     return any(
@@ -406,7 +418,10 @@ def wait_ready(
     log: Path,
     stop: threading.Event,
 ) -> None:
-    """Poll for readiness until the deadline. A connection would be caught by the proxy's own rules, so none is made."""
+    """Poll for readiness until the deadline.
+
+    A connection would be caught by the proxy's own rules, so none is made.
+    """
     for _ in range(round(READY_DEADLINE_S / POLL_S)):
         check_alive(engine, child, log, stop)
         if is_bound(sockets, port) or stop.wait(POLL_S):
@@ -419,7 +434,9 @@ def wait_ready(
 def check_alive(
     engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
 ) -> None:
-    """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it first to end."""
+    """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it
+    first to end.
+    """
     code = child.poll()
     was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL) and stop.wait(
         AGENT_S
@@ -441,7 +458,9 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def record(request: Request, engine: Engine, connections: int, log: Path, fault: str) -> None:
-    """Store what the proxy was, how many connections it has split, its report on them, and what ended it early."""
+    """Store what the proxy was, how many connections it has split, its report on them, and what
+    ended it early.
+    """
     content = {
         "schema": "satlab/pep/1",
         "engine": engine.name,

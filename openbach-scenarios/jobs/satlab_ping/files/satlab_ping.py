@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: ICMP echo with iputils ping, one statistic per reply, all of them in one file at the end."""
+"""OpenBACH job:
+
+ICMP echo with iputils ping, one statistic per reply, all of them in one file at the end.
+"""
 
 import argparse
 import ipaddress
@@ -29,13 +32,18 @@ _SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
 
 @dataclass
 class Echo:
-    """What ping has reported so far. `sent` is ping's own count, or without its summary the highest number seen."""
+    """What ping has reported so far.
+
+    `sent` is ping's own count, or without its summary the highest number seen.
+    """
 
     sent: int = 0
     rtt_ms: list[float] = field(default_factory=list)
 
     def take(self, line: str) -> tuple[int, float] | None:
-        """Read one line of `ping -n -D -O`; return (time in ms since the epoch, round-trip time in ms) of a reply."""
+        """Read one line of `ping -n -D -O`; return (time in ms since the epoch, round-trip time in
+        ms) of a reply.
+        """
         if reply := _REPLY.match(line):
             self.sent = max(self.sent, int(reply[2]))
             self.rtt_ms.append(float(reply[3]))

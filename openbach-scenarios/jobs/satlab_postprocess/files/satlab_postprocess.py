@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: draw a statistic that jobs of this run have sent so far, as a figure (Plotly) and a table (CSV).
+"""OpenBACH job: draw a statistic that jobs of this run have sent so far, as a figure (Plotly) and a
+table (CSV).
 
-A series is what one job instance sent under one suffix. It reads the run's statistics (`$SATLAB_RAW/stats.jsonl`),
-which the embedded lab has; on a platform OpenBACH's own jobs read the collector.
-Exit statuses: 0 done, 1 no job has sent the statistic or a file was not stored, 2 arguments, 3 the host cannot do it.
+A series is what one job instance sent under one suffix. It reads the run's statistics
+(`$SATLAB_RAW/stats.jsonl`), which the embedded lab has; on a platform OpenBACH's own jobs read the
+collector. Exit statuses: 0 done, 1 no job has sent the statistic or a file was not stored, 2
+arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -62,7 +64,7 @@ class Series:
         }
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def records(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -123,7 +125,7 @@ def collect(
     return list(series.values())
 
 
-# --- figures --------------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 def text(raw: str) -> str:
@@ -243,7 +245,10 @@ def figure(traces: list[Json], title: str, x: str, y: str) -> Json:
 
 
 def page(document: Json, title: str) -> str:
-    """Return a page with the figure that needs no other file. Raises JobError: Plotly is not there."""
+    """Return a page with the figure that needs no other file.
+
+    Raises JobError: Plotly is not there.
+    """
     try:
         library = Path(
             str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js"))
@@ -270,7 +275,7 @@ def cell(content: object) -> object:
     )
 
 
-# --- the job --------------------------------------------------------------------------------------------------------
+# --- the job --------------------------------------------------------------------------------------
 
 
 def draw(options: argparse.Namespace, series: Sequence[Series]) -> tuple[Json, list[list[object]]]:

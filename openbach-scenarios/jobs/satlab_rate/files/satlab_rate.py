@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: rate of the packets that pass a hook of this node's packet filter, until the job is stopped.
+"""OpenBACH job: rate of the packets that pass a hook of this node's packet filter, until the job is
+stopped.
 
-An nftables rule counts them; nothing is changed. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
+An nftables rule counts them; nothing is changed. Exit statuses: 0 stopped, 2 arguments, 3 the host
+cannot do it.
 """
 
 import argparse
@@ -45,7 +47,9 @@ def table_name() -> str:
 
 
 def ruleset(options: argparse.Namespace) -> str:
-    """Return the table that counts the selected packets, whatever an earlier one of this name holds."""
+    """Return the table that counts the selected packets, whatever an earlier one of this name
+    holds.
+    """
     words = [
         f"{key} {value}"
         for key, value in (

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one QUIC transfer with satperf, as server or client; its JSON lines are kept whole.
 
-Exit statuses: 0 the transfer came to its end (server: or was stopped), else satperf's own: 1 the transfer failed,
-2 arguments, 3 the host cannot do it.
+Exit statuses: 0 the transfer came to its end (server: or was stopped), else satperf's own: 1 the
+transfer failed, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -86,7 +86,10 @@ def client_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
 
 
 def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | None) -> int:
-    """Run satperf to its end, or until this job is stopped, and return its status. `serves`: the port of a server."""
+    """Run satperf to its end, or until this job is stopped, and return its status.
+
+    `serves`: the port of a server.
+    """
     with (
         subprocess.Popen([*argv, "--output", str(output)]) as process,
         contextlib.ExitStack() as until_end,

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: mark packets that leave or cross this node with a DiffServ code point, until the job is stopped.
+"""OpenBACH job: mark packets that leave or cross this node with a DiffServ code point, until the
+job is stopped.
 
-An nftables rule selects them by addresses, protocol and ports; its counter is reported. Marks of the program itself are
-replaced. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
+An nftables rule selects them by addresses, protocol and ports; its counter is reported. Marks of
+the program itself are replaced. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse

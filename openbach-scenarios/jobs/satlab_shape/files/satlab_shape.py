@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: limit the rate of what leaves one measured interface of this node, until the job is stopped.
+"""OpenBACH job: limit the rate of what leaves one measured interface of this node, until the job is
+stopped.
 
-A token bucket with a queue of limited bytes (tc-tbf(8)); then the interface is as before. TBF splits what TCP hands
-over in large packets; a class of HTB with a queue of bytes would drop these whole.
-Delay and losses are those of the link: many kernels have no netem, and the job satlab_link sets them in the emulator.
-Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
+A token bucket with a queue of limited bytes (tc-tbf(8)); then the interface is as before. TBF
+splits what TCP hands over in large packets; a class of HTB with a queue of bytes would drop these
+whole. Delay and losses are those of the link: many kernels have no netem, and the job satlab_link
+sets them in the emulator. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -52,7 +53,9 @@ def run(*argv: str) -> str:
 
 
 def check_measured(interface: str, networks: Sequence[IPv4Network]) -> None:
-    """Refuse an interface that has no address in a measured network: the control network keeps its rate."""
+    """Refuse an interface that has no address in a measured network: the control network keeps its
+    rate.
+    """
     lines = [
         line.split()
         for line in run("ip", "-o", "-4", "address", "show", "dev", interface).splitlines()

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: what the kernel knows of this node's TCP connections (`ss -ti`), sampled until the job is stopped.
+"""OpenBACH job: what the kernel knows of this node's TCP connections (`ss -ti`), sampled until the
+job is stopped.
 
-Per connection, with `LOCAL-PEER` as suffix: congestion window, RTT, retransmissions, delivery rate, bytes.
-Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
+Per connection, with `LOCAL-PEER` as suffix: congestion window, RTT, retransmissions, delivery rate,
+bytes. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse

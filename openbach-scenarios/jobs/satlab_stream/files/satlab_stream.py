@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: a stream of RTP packets at a constant rate, one way; `receive` on one node, then `send` on another.
+"""OpenBACH job: a stream of RTP packets at a constant rate, one way;
 
-The receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and, for a voice codec, the quality by the
-E-model (ITU-T G.107). One-way delays need clocks that agree: the nodes of the embedded lab share one.
-Exit statuses: 0 done, 1 nothing came or the file was not stored, 2 arguments, 3 the host cannot do it.
+`receive` on one node, then `send` on another.
+
+The receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and, for a voice codec,
+the quality by the E-model (ITU-T G.107). One-way delays need clocks that agree: the nodes of the
+embedded lab share one. Exit statuses: 0 done, 1 nothing came or the file was not stored, 2
+arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -27,8 +30,9 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_stream_rstats_filter.conf")
 HEADER = struct.Struct("!BBHIIQI")
-"""RTP (RFC 3550, section 5.1): version, payload type, sequence number, timestamp, SSRC. Then the payload: time of
-sending, ns since the epoch, and packets of the stream so far."""
+"""RTP (RFC 3550, section 5.1): version, payload type, sequence number, timestamp, SSRC. Then the
+payload: time of sending, ns since the epoch, and packets of the stream so far.
+"""
 VERSION, END_TYPE = 0x80, 127
 ENDS = 5
 """How often the end of a stream is sent; any one of them is enough."""
@@ -38,14 +42,18 @@ FIRST_S, IDLE_S = 60.0, 10.0
 """The receiver waits so long for the first packet, and for each further one."""
 END_EVERY_S = 0.2
 LOST = (ConnectionRefusedError, PermissionError)
-"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet filter dropped it."""
+"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet
+filter dropped it.
+"""
 MAX_POINTS = 2000
 """Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
 
 @dataclass(frozen=True)
 class Codec:
-    """A voice codec: bytes and ms of speech in a packet, algorithmic delay ms, Ie and Bpl of ITU-T G.113 appendix I."""
+    """A voice codec: bytes and ms of speech in a packet, algorithmic delay ms, Ie and Bpl of ITU-T
+    G.113 appendix I.
+    """
 
     payload_type: int
     payload_bytes: int
@@ -67,7 +75,9 @@ R_DEFAULT = 93.2
 
 @dataclass
 class Reception:
-    """What came of one stream: sequence number, time of sending and of receiving in ns, in the order of arrival."""
+    """What came of one stream: sequence number, time of sending and of receiving in ns, in the
+    order of arrival.
+    """
 
     arrivals: list[tuple[int, int, int]] = field(default_factory=list)
     announced: int | None = None
@@ -96,14 +106,18 @@ class Reception:
         return max(self.announced or 0, highest)
 
     def lost(self, playout_ms: float = math.inf) -> list[bool]:
-        """Return for each packet whether it was lost, or came later than the fastest one by more than `playout_ms`."""
+        """Return for each packet whether it was lost, or came later than the fastest one by more
+        than `playout_ms`.
+        """
         delays = {sequence: (received - sent) / 1e6 for sequence, sent, received in self.arrivals}
         latest = min(delays.values(), default=0.0) + playout_ms
         return [number not in delays or delays[number] > latest for number in range(self.sent)]
 
 
 def burst_ratio(lost: Sequence[bool]) -> float:
-    """Return BurstR of ITU-T G.107: mean length of the bursts of losses over that of random losses; at least 1."""
+    """Return BurstR of ITU-T G.107: mean length of the bursts of losses over that of random losses;
+    at least 1.
+    """
     bursts, previous = 0, False
     for each in lost:
         bursts += each and not previous
@@ -113,7 +127,9 @@ def burst_ratio(lost: Sequence[bool]) -> float:
 
 
 def delay_impairment(delay_ms: float) -> float:
-    """Return Idd of ITU-T G.107 (equation 7-27) for a one-way delay from mouth to ear, without echo."""
+    """Return Idd of ITU-T G.107 (equation 7-27) for a one-way delay from mouth to ear, without
+    echo.
+    """
     if delay_ms <= 100:
         return 0.0
     x = math.log2(delay_ms / 100)
@@ -167,7 +183,7 @@ def document(
     return made
 
 
-# --- the two sides --------------------------------------------------------------------------------------------------
+# --- the two sides --------------------------------------------------------------------------------
 
 
 class Stopped(Exception):  # noqa: N818 - an ordinary end
@@ -276,7 +292,7 @@ def store(made: dict[str, object]) -> int:
     return 0 if answer == "OK" else 1
 
 
-# --- arguments ------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 def _within(

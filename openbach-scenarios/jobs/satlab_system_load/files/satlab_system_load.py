@@ -28,7 +28,10 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """Counters at one time: CPU ticks by kind, context switches, and the columns of each interface."""
+    """Counters at one time:
+
+    CPU ticks by kind, context switches, and the columns of each interface.
+    """
 
     monotonic_s: float
     cpu: Mapping[str, int]
@@ -54,7 +57,9 @@ def read(proc: Path, now: float) -> Sample:
 
 
 def load(before: Sample, after: Sample) -> Figures:
-    """Return the shares of all CPUs' time between two samples, 0 to 1, and context switches per second."""
+    """Return the shares of all CPUs' time between two samples, 0 to 1, and context switches per
+    second.
+    """
     spent = {kind: after.cpu[kind] - before.cpu[kind] for kind in after.cpu}
     total = sum(spent.values())
     if total <= 0:
@@ -71,7 +76,9 @@ def load(before: Sample, after: Sample) -> Figures:
 
 
 def traffic(before: Sample, after: Sample) -> dict[str, Figures]:
-    """Return the rates of each interface that was there at both times; counters that fell were made anew."""
+    """Return the rates of each interface that was there at both times; counters that fell were made
+    anew.
+    """
     seconds = after.monotonic_s - before.monotonic_s
     rates = {}
     for name, columns in after.interfaces.items():

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: set TCP parameters of one node until it is stopped, and check that its connections use them.
+"""OpenBACH job: set TCP parameters of one node until it is stopped, and check that its connections
+use them.
 
-Congestion control and initial windows are set on the routes of the measured interfaces, those of IPv4 and IPv6
-(ip-route(8): congctl, initcwnd, initrwnd), buffers by tcp_rmem and tcp_wmem; `ss -ti` shows what the connections there
-use. Routes and connections of other interfaces (ssh on the control network) are neither changed nor judged. When the
-job ends, all is as before.
-Exit statuses: 0 stopped, 1 a connection has another congestion control or window than requested, 2 arguments, 3 the
+Congestion control and initial windows are set on the routes of the measured interfaces, those of
+IPv4 and IPv6 (ip-route(8): congctl, initcwnd, initrwnd), buffers by tcp_rmem and tcp_wmem; `ss -ti`
+shows what the connections there use. Routes and connections of other interfaces (ssh on the control
+network) are neither changed nor judged. When the job ends, all is as before. Exit statuses: 0
+stopped, 1 a connection has another congestion control or window than requested, 2 arguments, 3 the
 host cannot do it.
 """
 
@@ -34,8 +35,9 @@ SYSCTL = Path("/proc/sys/net/ipv4")
 FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen"}
 """What `ss -i` prints before the name of the congestion control."""
 MEASURED = (IPv4Network("198.18.0.0/16"), IPv6Network("2001:2::/48"))
-"""The measured networks of vagrant/lab.yml: half of the range of RFC 2544, whose other half has its control network,
-and that of RFC 5180."""
+"""The measured networks of vagrant/lab.yml: half of the range of RFC 2544, whose other half has its
+control network, and that of RFC 5180.
+"""
 LINK_LOCAL = "fe80:"
 """Begins the routes of IPv6 that are left alone: neighbours use them, not connections."""
 HANDSHAKE_BYTES = 1
@@ -51,8 +53,9 @@ class Preset:
     initial_window: int
 
 
-# Kuhn et al., "QUIC: Opportunities and threats in SATCOM", Int. J. Satell. Commun. Netw. 2021, table 3. Its core
-# buffers (net.core.*mem_max) are the host's and bound only what a program asks for by SO_*BUF: no proxy here does.
+# Kuhn et al., "QUIC: Opportunities and threats in SATCOM", Int. J. Satell. Commun. Netw. 2021,
+# table 3. Its core buffers (net.core.*mem_max) are the host's and bound only what a program asks
+# for by SO_*BUF: no proxy here does.
 PRESETS = {
     "A": Preset(4 * MB, 6 * MB, 10),
     "B": Preset(4 * MB, 6 * MB, 100),
@@ -72,7 +75,10 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Side:
-    """What the routes of one side carry; windows in segments. None: the kernel's choice, which is then not checked."""
+    """What the routes of one side carry; windows in segments.
+
+    None: the kernel's choice, which is then not checked.
+    """
 
     congestion_control: str | None = None
     initial_window: int | None = None
@@ -90,7 +96,10 @@ class Side:
 
 @dataclass
 class Connection:
-    """One TCP connection over its life. Windows in segments; `initial_window` None: never seen before data flowed."""
+    """One TCP connection over its life.
+
+    Windows in segments; `initial_window` None: never seen before data flowed.
+    """
 
     local: str
     peer: str
@@ -116,7 +125,8 @@ class Connection:
         self.retransmits = int(values.get("retrans", "0/0").partition("/")[2])
         if "minrtt" in values:
             self.rtt_min_ms = float(values["minrtt"])
-        # A lost SYN leaves a window of 1 (RFC 6298, section 5.7 and RFC 5681, section 3.1): no fault of the route.
+        # A lost SYN leaves a window of 1 (RFC 6298, section 5.7 and RFC 5681, section 3.1): no
+        # fault of the route.
         if self.bytes_acked <= HANDSHAKE_BYTES and not self.retransmits:
             self.initial_window = cwnd
 
@@ -135,7 +145,10 @@ class Connection:
 
 @dataclass
 class Watch:
-    """The connections of the measured interfaces; `sides` by interface, what is requested by side."""
+    """The connections of the measured interfaces;
+
+    `sides` by interface, what is requested by side.
+    """
 
     measured: frozenset[str]
     sides: dict[str, str]
@@ -147,7 +160,8 @@ class Watch:
     def take(self, listing: str) -> None:
         """Take the output of `ss -tinOH state established`.
 
-        Connections of the host with itself are left out, and those through interfaces that are not measured.
+        Connections of the host with itself are left out, and those through interfaces that are not
+        measured.
         """
         self.samples += 1
         for line in listing.splitlines():
@@ -179,7 +193,8 @@ class Watch:
 
 
 def host(end: str) -> str:
-    """Return the address of one end of a connection in the output of ss, such as 198.18.4.2:80 or [2001:2::2]:80.
+    """Return the address of one end of a connection in the output of ss, such as 198.18.4.2:80 or
+    [2001:2::2]:80.
 
     A socket of IPv6 shows addresses of IPv4 as [::ffff:198.18.4.2].
     """
@@ -209,7 +224,10 @@ def interface_towards(address: str) -> str:
 
 
 def measured_interfaces(networks: Sequence[IPv4Network | IPv6Network]) -> frozenset[str]:
-    """Return the interfaces with an address in one of the networks. Raises JobError: there is none."""
+    """Return the interfaces with an address in one of the networks.
+
+    Raises JobError: there is none.
+    """
     lines = [line.split() for line in run("ip", "-o", "address").splitlines()]
     found = {
         words[1]
@@ -225,7 +243,8 @@ def measured_interfaces(networks: Sequence[IPv4Network | IPv6Network]) -> frozen
 
 
 def routes(measured: frozenset[str]) -> list[str]:
-    """Return the routes of the main table through these interfaces, one line each, without the link state.
+    """Return the routes of the main table through these interfaces, one line each, without the link
+    state.
 
     Those of IPv4, and where the kernel has it, of IPv6.
     """

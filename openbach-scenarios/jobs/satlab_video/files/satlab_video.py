@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: play an adaptive video over HTTP/1.1, HTTP/2 or HTTP/3, and report bitrate, stalls and start-up.
+"""OpenBACH job: play an adaptive video over HTTP/1.1, HTTP/2 or HTTP/3, and report bitrate, stalls
+and start-up.
 
-Chromium fetches the segments (player.html, served to it on the loopback interface); nothing is decoded. The bytes of a
-segment are those that its bitrate makes of its length.
-Exit statuses: 0 played to the end, 1 not, or the job was stopped, 2 arguments, 3 no browser, segments or pin.
+Chromium fetches the segments (player.html, served to it on the loopback interface); nothing is
+decoded. The bytes of a segment are those that its bitrate makes of its length. Exit statuses: 0
+played to the end, 1 not, or the job was stopped, 2 arguments, 3 no browser, segments or pin.
 """
 
 import argparse
@@ -33,9 +34,11 @@ FILTER = Path(__file__).with_name("satlab_video_rstats_filter.conf")
 PLAYER = Path(__file__).with_name("player.html")
 PROTOCOLS = {"h1": ("http", 80), "h2": ("https", 443), "h3": ("https", 443)}
 SESSIONS = {"QUIC_SESSION": "h3", "HTTP2_SESSION": "h2"}
-"""Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1."""
+"""Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1.
+"""
 START_S = 60.0
-"""What the browser and the first segments may take beyond the length of the video, four times over."""
+"""What the browser and the first segments may take beyond the length of the video, four times over.
+"""
 MAX_REPORT = 1 << 16
 
 
@@ -49,7 +52,10 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Video:
-    """What is played, from where. `rates`: path, bytes and bitrate of a segment, from low to high."""
+    """What is played, from where.
+
+    `rates`: path, bytes and bitrate of a segment, from low to high.
+    """
 
     page: str
     protocol: str
@@ -95,7 +101,9 @@ class Playback:
 
 
 def read_rates(root: Path, page: str, segment_s: float) -> list[dict[str, Any]]:
-    """Return the segments of ROOT/PAGE/manifest.csv, from low to high: its objects but the document."""
+    """Return the segments of ROOT/PAGE/manifest.csv, from low to high: its objects but the
+    document.
+    """
     try:
         with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
             rows = [
@@ -155,7 +163,8 @@ def browser_argv(video: Video, profile: Path, port: int) -> list[str]:
             "--disable-sync",
         ),
         *("--disable-domain-reliability", "--disable-default-apps", "--metrics-recording-only"),
-        "--disable-web-security",  # the player comes from the loopback interface, the segments from the server
+        # the player comes from the loopback interface, the segments from the server
+        "--disable-web-security",
         *(f"--user-data-dir={profile}", f"--log-net-log={network_log(profile)}"),
         f"--host-resolver-rules=MAP {video.host} {video.server},MAP * ~NOTFOUND,EXCLUDE 127.0.0.1",
         *([f"--ignore-certificate-errors-spki-list={video.spki}"] if scheme == "https" else []),

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one end of a WireGuard tunnel, until it is stopped.
 
-The device is the kernel's where it has WireGuard, else wireguard-go's. Both ends make both keys of one secret, so that
-they exchange none; this protects nothing, it is for labs.
-Exit statuses: 0 stopped, 1 the tunnel died or the other end never answered, 2 arguments, 3 the host cannot do it.
+The device is the kernel's where it has WireGuard, else wireguard-go's. Both ends make both keys of
+one secret, so that they exchange none; this protects nothing, it is for labs. Exit statuses: 0
+stopped, 1 the tunnel died or the other end never answered, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -31,8 +31,10 @@ HANDSHAKE_S = 30.0
 POLL_S = 0.1
 SAMPLE_S = 1.0
 KEEPALIVE_S = 5
-"""A keepalive starts the handshake, which WireGuard repeats after 5 s and up to 0.3 s if it is lost. One end alone
-sends them: initiations that cross cancel each other, and over a round-trip time of 0.6 s all repetitions cross."""
+"""A keepalive starts the handshake, which WireGuard repeats after 5 s and up to 0.3 s if it is
+lost. One end alone sends them: initiations that cross cancel each other, and over a round-trip time
+of 0.6 s all repetitions cross.
+"""
 STOP_S = 1.5
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
@@ -65,7 +67,9 @@ def run(*argv: str, text: str | None = None) -> str:
 
 
 def private_key(secret: str, end: IPv4Address) -> str:
-    """Return the private key of an end: a hash of secret and address, clamped (RFC 7748, section 5)."""
+    """Return the private key of an end: a hash of secret and address, clamped (RFC 7748, section
+    5).
+    """
     key = bytearray(hashlib.sha256(f"satlab_vpn {secret} {end}".encode()).digest())
     key[0] &= 248
     key[31] = key[31] & 127 | 64
@@ -172,7 +176,9 @@ def configure(name: str, options: argparse.Namespace) -> None:
 
 
 def counters(name: str) -> tuple[int, int, int]:
-    """Return the time of the last handshake (s since the epoch, 0: none), and bytes received and sent."""
+    """Return the time of the last handshake (s since the epoch, 0: none), and bytes received and
+    sent.
+    """
     fields = run("wg", "show", name, "dump").splitlines()[1].split("\t")
     return int(fields[4]), int(fields[5]), int(fields[6])
 

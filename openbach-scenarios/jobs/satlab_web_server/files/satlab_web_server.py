@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: serve a generated page over HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3) until it is stopped.
+"""OpenBACH job: serve a generated page over HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3) until it is
+stopped.
 
-The server is a child in the foreground with a configuration of its own. Which server, and why: docs/decisions/0003.
-Exit statuses: 0 stopped, 1 the server died or used another congestion control, 2 arguments, 3 the host cannot do it.
+The server is a child in the foreground with a configuration of its own. Which server, and why:
+docs/decisions/0003. Exit statuses: 0 stopped, 1 the server died or used another congestion control,
+2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -61,7 +63,10 @@ UDP_TABLES = {4: Path("/proc/net/udp"), 6: Path("/proc/net/udp6")}
 
 @dataclass(frozen=True)
 class Request:
-    """What to serve, checked. `site` is the document root; `scratch` a private folder for configuration."""
+    """What to serve, checked.
+
+    `site` is the document root; `scratch` a private folder for configuration.
+    """
 
     site: Path
     protocol: str
@@ -97,7 +102,10 @@ Choice = Callable[
 
 
 def choose(request: Request) -> Server:
-    """Return the first server of the protocol's list that can serve the request. Raises JobError with all reasons."""
+    """Return the first server of the protocol's list that can serve the request.
+
+    Raises JobError with all reasons.
+    """
     choices: dict[str, tuple[Choice, ...]] = {
         "h1": (h2o, nginx),
         "h2": (h2o, nginx),
@@ -117,7 +125,9 @@ def choose(request: Request) -> Server:
 
 
 def h2o(request: Request) -> Server | str:
-    """H2O, without compression; over HTTP/3 only if it accepts such a configuration (2.2.5 does not)."""
+    """H2O, without compression; over HTTP/3 only if it accepts such a configuration (2.2.5 does
+    not).
+    """
     if not (program := find("h2o")):
         return "h2o is not installed"
     config = request.scratch / "h2o.json"
@@ -131,7 +141,10 @@ def h2o(request: Request) -> Server | str:
 
 
 def h2o_config(request: Request) -> dict[str, object]:
-    """Return H2O's configuration. It runs as the job's own user, which can read the page and the key."""
+    """Return H2O's configuration.
+
+    It runs as the job's own user, which can read the page and the key.
+    """
     listen: dict[str, object] = {"host": str(request.bind), "port": request.port}
     if request.protocol != "h1":
         key, certificate = key_pair(request)
@@ -154,7 +167,10 @@ def h2o_config(request: Request) -> dict[str, object]:
 
 
 def gtlsserver(request: Request) -> Server | str:
-    """The example server of ngtcp2: HTTP/3 alone, its congestion control chosen by option, no Alt-Svc header."""
+    """The example server of ngtcp2:
+
+    HTTP/3 alone, its congestion control chosen by option, no Alt-Svc header.
+    """
     if not (program := find("gtlsserver")):
         return "gtlsserver is not installed"
     offered = re.search(r"--cc=\(([^)]*)\)", run(program, "--help").stdout)
@@ -177,7 +193,9 @@ def gtlsserver(request: Request) -> Server | str:
 
 
 def nginx(request: Request) -> Server | str:
-    """Use nginx as one worker in the foreground; over HTTP/3 only with its module and the right congestion control."""
+    """Use nginx as one worker in the foreground; over HTTP/3 only with its module and the right
+    congestion control.
+    """
     if not (program := find("nginx")):
         return "nginx is not installed"
     about = run(program, "-V").stderr
@@ -271,7 +289,9 @@ def is_ready(request: Request) -> bool:
 
 
 def udp_bound(table: str, bind: Address, port: int) -> bool:
-    """Look for a local address in the text of /proc/net/udp or udp6: hexadecimal words in the host's order of bytes."""
+    """Look for a local address in the text of /proc/net/udp or udp6: hexadecimal words in the
+    host's order of bytes.
+    """
     words = [bind.packed[at : at + 4] for at in range(0, len(bind.packed), 4)]
     address = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
     return any(line.split()[1] == f"{address}:{port:04X}" for line in table.splitlines()[1:])
@@ -369,7 +389,9 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def record(request: Request, page: str, server: Server, observed: set[str]) -> None:
-    """Store what served the page, and send whether TCP used the congestion control that was requested."""
+    """Store what served the page, and send whether TCP used the congestion control that was
+    requested.
+    """
     content = {
         "server": server.name,
         "version": server.version,
@@ -447,7 +469,9 @@ def folder(text: str) -> Path:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the options; those that the descriptor names come from scenarios, the folders from the environment."""
+    """Return the options; those that the descriptor names come from scenarios, the folders from the
+    environment.
+    """
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument(
         "-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)"

@@ -50,7 +50,9 @@ GRACE_S = 15.0
 """For a client to end by itself beyond the case's time."""
 END_S = 5.0
 IN_FLIGHT_S = 0.3
-"""For packets that are on their way before the programs start and when they have ended, beyond a round trip."""
+"""For packets that are on their way before the programs start and when they have ended, beyond a
+round trip.
+"""
 SETTLE_S, SERVER_END_S = 2.0, 10.0
 """The QUIC interop runner, too, leaves a server 10 s after its client."""
 WATCH_S = 0.25
@@ -101,7 +103,8 @@ class RealClock:
             *map(_host_losses, ledgers, ledgers.values()),
         ]
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
-        # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
+        # Of files of outside programs nothing is read but what `server_qlog` has made of their
+        # qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         outcome = replace(
             session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
@@ -137,7 +140,9 @@ class RealClock:
     def sample_in(
         self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event
     ) -> Sample:
-        """Run the programs in a lab that is up; of its calibration the sample has their waits for a core alone."""
+        """Run the programs in a lab that is up; of its calibration the sample has their waits for a
+        core alone.
+        """
         sample = self._transfer(up, what, _emptied(folder), halt, _Taps())
         return replace(
             sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok)
@@ -151,7 +156,9 @@ class RealClock:
         case: Case,
         lost: int | None,
     ) -> dict[str, Ledger]:
-        """Return the ledgers of both directions; none if a tap missed packets, or proxies split the connection."""
+        """Return the ledgers of both directions; none if a tap missed packets, or proxies split the
+        connection.
+        """
         if self.ends.protocol == "tcp" or not taps.is_complete or len(host.states) < 2:
             return {}
         payload = "forward" if case.direction == "download" else "return"
@@ -181,7 +188,9 @@ class RealClock:
         halt: threading.Event,
         taps: "_Taps",
     ) -> Sample:
-        """Start the server, then the client once or twice; return the sample of the last connection."""
+        """Start the server, then the client once or twice; return the sample of the last
+        connection.
+        """
         host = up.topology.address_of(Role.SERVER)
         with scratch.folder("check") as private:
             keys = pki.create(
@@ -207,7 +216,9 @@ class RealClock:
 
 
 class _Taps:
-    """Captures at the interfaces of both endpoints, of all that their programs send until the last packet arrived."""
+    """Captures at the interfaces of both endpoints, of all that their programs send until the last
+    packet arrived.
+    """
 
     def __init__(self) -> None:
         self.packets: dict[str, list[Packet]] = {}
@@ -256,7 +267,7 @@ class _Sitting:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
             listens = lambda: (
                 server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)
-            )  # noqa: E731
+            )
             if not wait(listens, START_S):
                 return self.request.failed(
                     f"the server does not listen on port {self.ends.port} after {START_S:g} s"
@@ -277,9 +288,11 @@ class _Sitting:
             return self._complete(result, server.stop(), ended, seen)
 
     def _settle(self, server: SandboxedProcess) -> None:
-        """Wait until the server has written its qlog: no file of it has grown for SETTLE_S; at most SERVER_END_S.
+        """Wait until the server has written its qlog: no file of it has grown for SETTLE_S; at most
+        SERVER_END_S.
 
-        It learns of the connection's end half a round trip after the client, and may write the file only then.
+        It learns of the connection's end half a round trip after the client, and may write the file
+        only then.
         """
         if SERVER not in self.ends.qlog_folders(self.request):
             return
@@ -350,7 +363,9 @@ class _Sitting:
         return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
-        """Wait for the client's end; return it, and why it has no meaning if the server or the lab came first."""
+        """Wait for the client's end; return it, and why it has no meaning if the server or the lab
+        came first.
+        """
         while (ended := client.poll(WATCH_S)) is None:
             if self.stop.is_set():
                 raise KeyboardInterrupt

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples under the virtual clock: `satvirtual` drives a library, or two programs, over satlink's own link model."""
+"""Samples under the virtual clock:
+
+`satvirtual` drives a library, or two programs, over satlink's own link model.
+"""
 
 import json
 import os
@@ -108,7 +111,9 @@ def run(
     deadline_s: float = DEADLINE_S,
     stop: threading.Event | None = None,
 ) -> Sample:
-    """Run satvirtual in `folder`, and leave its input and output there: CASE-SEED.{link,transfer,outcome}.json.
+    """Run satvirtual in `folder`, and leave its input and output there:
+
+    CASE-SEED.{link,transfer,outcome}.json.
 
     Raises:
         ConfigError: satvirtual refuses an option.

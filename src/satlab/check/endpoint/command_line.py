@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Any client and server, given as command lines: a download, judged by the client's exit, its files and the packets.
+"""Any client and server, given as command lines: a download, judged by the client's exit, its files
+and the packets.
 
-A command is split into words as by a shell (quotes, no expansion); no shell runs it. PLACEHOLDERS are replaced in its
-words.
+A command is split into words as by a shell (quotes, no expansion); no shell runs it. PLACEHOLDERS
+are replaced in its words.
 """
 
 import filecmp
@@ -59,7 +60,9 @@ MIN_COMPLETE_SHARE = 0.98
 
 @dataclass(frozen=True)
 class CommandLinePair(LabPair):
-    """The words of both commands; `allow_read` are files and folders that they need besides the host's programs.
+    """The words of both commands;
+
+    `allow_read` are files and folders that they need besides the host's programs.
 
     `environment` has variables by side.
     """
@@ -118,7 +121,8 @@ class CommandLinePair(LabPair):
                 f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}"
             )
         status, reason = self._outcome(request, number, ended, wire)
-        # The headers of a complete transfer are spread over its payload. Those of an incomplete one are unknown.
+        # The headers of a complete transfer are spread over its payload. Those of an incomplete one
+        # are unknown.
         times = wire.times_s(request.marks, request.size if status == "ok" else wire.arrived_bytes)
         return Sample(
             request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms
@@ -150,7 +154,9 @@ class CommandLinePair(LabPair):
 
 
 def compare(out: Path, served: Iterable[Path]) -> str:
-    """Return the first fault of a client's files: each served one must be there unchanged, and no other."""
+    """Return the first fault of a client's files: each served one must be there unchanged, and no
+    other.
+    """
     expected = {file.name: file for file in served}
     if out.is_symlink() or not out.is_dir():
         return "wrong file: the folder for downloads is missing"
@@ -250,7 +256,8 @@ def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def ngtcp2() -> CommandLinePair:
-    """Return ngtcp2's client and server from Debian's packages (GnuTLS), with windows for 250 Mbit/s at 650 ms.
+    """Return ngtcp2's client and server from Debian's packages (GnuTLS), with windows for 250
+    Mbit/s at 650 ms.
 
     Raises:
         HostError: they are not installed.

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Unmodified endpoints of the QUIC interop runner: their environment, folders, addresses and exit codes.
+"""Unmodified endpoints of the QUIC interop runner: their environment, folders, addresses and exit
+codes.
 
-Client and server may be different endpoints (`interop_image`). Contract: github.com/quic-interop/quic-interop-runner
-and quic-network-simulator, README.md and the images' `setup.sh`. IPv4 alone. The script runs as the sandbox's user,
-with the capabilities that a container has in the interop runner.
+Client and server may be different endpoints (`interop_image`). Contract:
+github.com/quic-interop/quic-interop-runner and quic-network-simulator, README.md and the images'
+`setup.sh`. IPv4 alone. The script runs as the sandbox's user, with the capabilities that a
+container has in the interop runner.
 """
 
 import contextlib
@@ -48,14 +50,21 @@ FOLDERS = (*WRITABLE, "certs")
 WORK = "work"
 """Not of the interop runner: the folder that is the script's working directory."""
 SECOND = "second-download"
-"""Test case for a second download. The interop runner does not have it: who does not know it exits with 127."""
+"""Test case for a second download.
+
+The interop runner does not have it: who does not know it exits with 127.
+"""
 STATE_VARIABLE = "STATEDIR"
-"""Not of the interop runner: the folder that each side keeps from the first connection to the second."""
+"""Not of the interop runner: the folder that each side keeps from the first connection to the
+second.
+"""
 
 
 @dataclass(frozen=True)
 class InteropPair:
-    """The images by role, and variables besides those of the contract; both may replace CLIENT_PARAMS, for example."""
+    """The images by role, and variables besides those of the contract; both may replace
+    CLIENT_PARAMS, for example.
+    """
 
     images: Mapping[str, Image]
     environment: Environment = field(default_factory=dict)
@@ -174,7 +183,8 @@ class InteropPair:
     def _compliance_fault(self, up: Lab, folder: Path, role: str, keys: Pki) -> str:
         """Request an unknown test case, which an endpoint must refuse with status 127.
 
-        It finds folders and certificates as in a test, and nothing to serve or to request, as in the interop runner.
+        It finds folders and certificates as in a test, and nothing to serve or to request, as in
+        the interop runner.
         """
         with scratch.folder("compliance") as place:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
@@ -233,7 +243,9 @@ class InteropPair:
     def _verdict(
         self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str
     ) -> tuple[Status, str]:
-        """Judge a client, which failed by itself if `ended` says why; none passes without files and packets."""
+        """Judge a client, which failed by itself if `ended` says why; none passes without files and
+        packets.
+        """
         fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")
@@ -275,7 +287,9 @@ def _test(request: TransferRequest) -> str:
 
 
 def _downloads(number: int) -> str:
-    """Return the name of the folder that is /downloads for a connection: each begins with an empty one."""
+    """Return the name of the folder that is /downloads for a connection: each begins with an empty
+    one.
+    """
     return f"downloads-{number}" if number else "downloads"
 
 
@@ -325,7 +339,9 @@ def hosts() -> str:
 def opened(
     client: Path, server: Path | None = None, environment: Environment | None = None
 ) -> Iterator[InteropPair]:
-    """Open the endpoints of a pair; without `server` one endpoint is both. `environment`: more variables, by role.
+    """Open the endpoints of a pair; without `server` one endpoint is both.
+
+    `environment`: more variables, by role.
 
     Raises:
         ConfigError: a path is not an endpoint.

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One endpoint of the QUIC interop runner: a folder with `run_endpoint.sh`, a root file system, or an OCI archive.
+"""One endpoint of the QUIC interop runner: a folder with `run_endpoint.sh`, a root file system, or
+an OCI archive.
 
-A folder uses the host's programs. An archive starts as a container of its image does: entry point, variables, working
-directory. A root file system has no configuration, and starts with its `/run_endpoint.sh`.
-In a container, the working directory is writable: aioquic's script leaves its session ticket there.
+A folder uses the host's programs. An archive starts as a container of its image does: entry point,
+variables, working directory. A root file system has no configuration, and starts with its
+`/run_endpoint.sh`. In a container, the working directory is writable: aioquic's script leaves its
+session ticket there.
 """
 
 import contextlib
@@ -31,8 +33,8 @@ MAX_HELD = 256
 class Image:
     """`base` is its root file system; `/` for a folder, whose files are `mounts`.
 
-    `held` are the entries of its working directory by name: a writable folder that has them replaces it. None: it
-    stays as it is.
+    `held` are the entries of its working directory by name: a writable folder that has them
+    replaces it. None: it stays as it is.
     """
 
     name: str
@@ -47,7 +49,8 @@ def opened(endpoint: Path) -> Iterator[Image]:
     """Open an endpoint for a block.
 
     Raises:
-        ConfigError: `endpoint` is none of a folder or root file system with its script, and an OCI archive.
+        ConfigError: `endpoint` is none of a folder or root file system with its script, and an OCI
+            archive.
     """
     with scratch.folder("endpoint") as own:
         if endpoint.is_file():
@@ -89,7 +92,9 @@ def _files(folder: Path, own: Path) -> tuple[Mount, ...]:
 
 
 def _held(root: Path, directory: str) -> dict[str, Path] | None:
-    """Return the entries of an image's working directory; None if it is the root, a link, missing, or the system's.
+    """Return the entries of an image's working directory;
+
+    None if it is the root, a link, missing, or the system's.
 
     A link stands for what it leads to; one that leads out of the image is left out.
     """

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Client and server as programs in lock-step with the virtual time (docs/virtual-interface.md), each in a sandbox.
+"""Client and server as programs in lock-step with the virtual time (docs/virtual-interface.md),
+each in a sandbox.
 
-A sandbox has no network: file descriptor 0 of a program is a socket to satvirtual. Root makes sandboxes, and an
-ordinary user where the kernel allows user namespaces (`needs_root`); nothing runs without one.
+A sandbox has no network: file descriptor 0 of a program is a socket to satvirtual. Root makes
+sandboxes, and an ordinary user where the kernel allows user namespaces (`needs_root`); nothing runs
+without one.
 """
 
 import contextlib
@@ -32,7 +34,9 @@ TRIAL_S = 10.0
 
 @dataclass(frozen=True)
 class LockstepPair:
-    """The words of both commands, by side; files and folders that they need besides the host's programs; variables."""
+    """The words of both commands, by side; files and folders that they need besides the host's
+    programs; variables.
+    """
 
     words: Mapping[str, tuple[str, ...]]
     allow_read: tuple[Path, ...] = ()
@@ -56,7 +60,9 @@ class LockstepPair:
 
     @contextlib.contextmanager
     def running(self, raw: Path, name: str) -> Iterator[dict[str, Any]]:
-        """Yield both commands as satvirtual takes them; their logs are NAME.SIDE.log in `raw`, where it runs."""
+        """Yield both commands as satvirtual takes them; their logs are NAME.SIDE.log in `raw`,
+        where it runs.
+        """
         with scratch.folder("lockstep") as own:
             root = own / "root"
             root.mkdir()
@@ -83,7 +89,9 @@ def parse(
     allow_read: Iterable[Path] = (),
     environment: Environment | None = None,
 ) -> LockstepPair:
-    """Parse the commands of both programs. The folder of each program, and files named in a command, are readable.
+    """Parse the commands of both programs.
+
+    The folder of each program, and files named in a command, are readable.
 
     Raises:
         ConfigError: with every fault.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Unpack the root file system of an OCI image archive (OCI image layout 1.0) and read its configuration, with limits.
+"""Unpack the root file system of an OCI image archive (OCI image layout 1.0) and read its
+configuration, with limits.
 
-Nothing is written outside the target: links are followed as by a process whose root is the image. Device nodes and
-set-user-ID bits are dropped.
+Nothing is written outside the target: links are followed as by a process whose root is the image.
+Device nodes and set-user-ID bits are dropped.
 """
 
 import io
@@ -31,7 +32,9 @@ _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """How a container of an image starts (OCI image configuration 1.0): command, variables, working directory."""
+    """How a container of an image starts (OCI image configuration 1.0): command, variables, working
+    directory.
+    """
 
     argv: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -209,7 +212,9 @@ def _remove(path: Path) -> None:
 
 
 def _resolved(root: Path, path: PurePosixPath) -> Path:
-    """Resolve a path as a process with this root would; parts that do not exist are taken as folders."""
+    """Resolve a path as a process with this root would; parts that do not exist are taken as
+    folders.
+    """
     current, remaining, links = root, [*path.parts[1:]][::-1], 0
     while remaining:
         part = remaining.pop()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The interface of a pair of endpoints on the real clock: two programs, and how to read their results."""
+"""The interface of a pair of endpoints on the real clock: two programs, and how to read their
+results.
+"""
 
 import contextlib
 from collections.abc import Mapping
@@ -29,7 +31,8 @@ Environment = Mapping[str, Mapping[str, str]]
 class TransferRequest:
     """One sample's transfer. `host` is the server's address.
 
-    Each endpoint reads and writes `folder`/server or `folder`/client, which are kept from one connection to the next.
+    Each endpoint reads and writes `folder`/server or `folder`/client, which are kept from one
+    connection to the next.
     """
 
     suite: Suite
@@ -61,7 +64,8 @@ class TransferRequest:
 
 @dataclass(frozen=True)
 class EndpointProgram:
-    """A command in a sandbox: its `mounts`, on top of the programs of `base`, and the contents of its hosts file.
+    """A command in a sandbox: its `mounts`, on top of the programs of `base`, and the contents of
+    its hosts file.
 
     `directory` is its working directory; None: the sandbox's home.
     """
@@ -116,15 +120,21 @@ class EndpointPair(Protocol):
         ended: ExitReport,
         wire: CapturedTransfer | None,
     ) -> Sample:
-        """Return the sample of a connection: from the client's exit and files, and the packets (None: none)."""
+        """Return the sample of a connection: from the client's exit and files, and the packets
+        (None: none).
+        """
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
-        """Return the folders where endpoints leave qlog files, by side; no entry for a side without qlog."""
+        """Return the folders where endpoints leave qlog files, by side; no entry for a side without
+        qlog.
+        """
 
     def path(
         self, up: Lab, request: TransferRequest, folder: Path
     ) -> AbstractContextManager[list[str]]:
-        """Set up the path between the endpoints for a block; the list has faults found before or after it."""
+        """Set up the path between the endpoints for a block; the list has faults found before or
+        after it.
+        """
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         """Return sample fields that were measured on the path, after the block of `path`."""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""satperf at both endpoints: its commands, and samples from its output (schemas/satperf.schema.json)."""
+"""satperf at both endpoints: its commands, and samples from its output
+(schemas/satperf.schema.json).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +27,17 @@ from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths
 
 STATE = "paths.json"
-"""What Careful Resume knows of paths, in an endpoint's folder: kept from one connection of a sample to the next."""
+"""What Careful Resume knows of paths, in an endpoint's folder: kept from one connection of a sample
+to the next.
+"""
 
 
 @dataclass(frozen=True)
 class SatperfPair(LabPair):
-    """satperf with one of its QUIC libraries; `options` of client and server as on its command line."""
+    """satperf with one of its QUIC libraries;
+
+    `options` of client and server as on its command line.
+    """
 
     library: str
     options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
@@ -108,7 +115,9 @@ class SatperfPair(LabPair):
         return {**of_case, **own}
 
     def _stack_options(self, request: TransferRequest, side: str) -> list[str]:
-        """Return the options as words; with Careful Resume its state is in a file that each sample makes anew."""
+        """Return the options as words; with Careful Resume its state is in a file that each sample
+        makes anew.
+        """
         options = dict(self._options(request.case, side))
         if _resumes(options):
             options.setdefault("resume_state", str(request.folder / side / STATE))
@@ -140,7 +149,10 @@ def _client_file(request: TransferRequest, number: int) -> Path:
 
 
 def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing: str) -> Sample:
-    """Return the sample of a client's lines; `missing` is the reason of the failure if they have no summary."""
+    """Return the sample of a client's lines;
+
+    `missing` is the reason of the failure if they have no summary.
+    """
     starts = {line["side"]: line for line in lines if line["type"] == "start"}
     summaries = {line["side"]: line for line in lines if line["type"] == "summary"}
     if "client" not in summaries:
@@ -194,7 +206,8 @@ _EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000:
 def reached_s(
     summary: dict[str, Any], intervals: Sequence[dict[str, Any]], mark: int, later_s: float = 0.0
 ) -> float | None:
-    """Return when `mark` bytes had arrived; by linear interpolation for amounts that satperf does not time itself.
+    """Return when `mark` bytes had arrived; by linear interpolation for amounts that satperf does
+    not time itself.
 
     `later_s` is the receiver's start, since the client's.
     """

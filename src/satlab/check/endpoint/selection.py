@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pair that the command line selects: a built-in stack, two commands, or endpoints of the interop runner."""
+"""The pair that the command line selects: a built-in stack, two commands, or endpoints of the
+interop runner.
+"""
 
 import contextlib
 import functools
@@ -42,7 +44,9 @@ def built_in(stack: str, client: Options, server: Options) -> EndpointPair:
 
 @dataclass(frozen=True)
 class External:
-    """Programs as the command line names them: two commands, endpoints of the interop runner, or a built-in stack."""
+    """Programs as the command line names them: two commands, endpoints of the interop runner, or a
+    built-in stack.
+    """
 
     client_cmd: str | None = None
     server_cmd: str | None = None
@@ -62,7 +66,8 @@ class External:
         """Return the pair; it can be used within the block.
 
         Raises:
-            ConfigError: a command or an endpoint is invalid, one side is missing, or more than one kind is named.
+            ConfigError: a command or an endpoint is invalid, one side is missing, or more than one
+                kind is named.
             HostError: the programs of the built-in stack are not installed.
         """
         client, server = (
@@ -96,7 +101,9 @@ class External:
 
 
 def each_pair(named: External, clients: Sequence[Path], servers: Sequence[Path]) -> list[External]:
-    """Return the programs of `named` with each client endpoint and each server endpoint; none if nothing is named."""
+    """Return the programs of `named` with each client endpoint and each server endpoint; none if
+    nothing is named.
+    """
     pairs = [
         replace(named, client_endpoint=client, server_endpoint=server)
         for client in clients or (None,)

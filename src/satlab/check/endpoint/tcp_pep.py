@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reference for QUIC: TCP through a PEP on each side of the satellite link.
 
-Kuhn et al., "QUIC: Opportunities and threats in SATCOM", section 4.2: distributed proxies. Here HAProxy splits the
-connections: plain TCP without TLS, CUBIC on all legs (docs/decisions/0007-tcp-pep-and-reproduction.md). Without a
-preset their initial window is 100 and their buffers are the kernel's.
+Kuhn et al., "QUIC: Opportunities and threats in SATCOM", section 4.2: distributed proxies. Here
+HAProxy splits the connections: plain TCP without TLS, CUBIC on all legs
+(docs/decisions/0007-tcp-pep-and-reproduction.md). Without a preset their initial window is 100 and
+their buffers are the kernel's.
 """
 
 import contextlib
@@ -37,7 +38,9 @@ INITIAL_WINDOW = 100
 
 @dataclass(frozen=True)
 class Preset:
-    """Both proxies' initial window, packets, and largest buffers of TCP, bytes (tcp_rmem, tcp_wmem)."""
+    """Both proxies' initial window, packets, and largest buffers of TCP, bytes (tcp_rmem,
+    tcp_wmem).
+    """
 
     initial_window: int
     receive_max: int
@@ -50,7 +53,9 @@ PRESETS = {
     "c": Preset(10, 33_000_000, 33_000_000),
     "d": Preset(100, 33_000_000, 33_000_000),
 }
-"""Table 3 of the paper. Its core buffers (net.core, 0.2 or 33 MB) are the host's, and bound no buffer that TCP tunes.
+"""Table 3 of the paper.
+
+Its core buffers (net.core, 0.2 or 33 MB) are the host's, and bound no buffer that TCP tunes.
 """
 _CAPTURE = "proxy.pcap"
 _TRANSFER = Path(__file__).with_name("tcp_transfer.py")
@@ -141,7 +146,9 @@ class TcpPepPair(LabPair):
 
 
 def _sender(up: Lab, request: TransferRequest) -> tuple[str, str]:
-    """Return the proxy at the payload sender's side of the satellite link, and its interface towards the link."""
+    """Return the proxy at the payload sender's side of the satellite link, and its interface
+    towards the link.
+    """
     terminal = up.topology.node_of(Role.GW if request.case.direction == "download" else Role.ST)
     networks = {each.network for each in up.topology.nodes[terminal].interfaces.values()}
     return next(

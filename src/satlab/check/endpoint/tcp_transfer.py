@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`tcp_transfer.py server|client REQUEST`: a transfer over plain TCP, timed at its receiver; standard library alone.
+"""`tcp_transfer.py server|client REQUEST`: a transfer over plain TCP, timed at its receiver;
+standard library alone.
 
-REQUEST is JSON: host, port, and for the client direction, bytes, marks (bytes), timeout_s, output (file). The client
-sends it to the server as its first line. Times are of the Unix clock, which both endpoints share.
+REQUEST is JSON: host, port, and for the client direction, bytes, marks (bytes), timeout_s, output
+(file). The client sends it to the server as its first line. Times are of the Unix clock, which both
+endpoints share.
 """
 
 import json

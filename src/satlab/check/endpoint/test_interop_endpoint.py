@@ -31,7 +31,9 @@ Member = tuple[str, Any]
 
 
 def layer(*members: Member) -> bytes:
-    """A layer: names with bytes (a file), None (a folder), or ("link", target), ("hard", target), ("device",)."""
+    """A layer: names with bytes (a file), None (a folder), or ("link", target), ("hard", target),
+    ("device",).
+    """
     kinds = {"link": tarfile.SYMTYPE, "hard": tarfile.LNKTYPE, "device": tarfile.CHRTYPE}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
@@ -188,7 +190,7 @@ def test_t37_a_hostile_image_configuration_is_refused(config: Any, tmp_path: Pat
         )
 
 
-# --- endpoints ------------------------------------------------------------------------------------------------------
+# --- endpoints ------------------------------------------------------------------------------------
 
 
 def request(folder: Path, **case: Any) -> TransferRequest:
@@ -287,7 +289,9 @@ def test_a_test_case_of_the_runner_has_no_second_download(tmp_path: Path) -> Non
 
 
 def test_an_image_starts_as_its_configuration_has_it(tmp_path: Path) -> None:
-    """As those of quic-go, whose script lies in its working directory and finds its programs by PATH."""
+    """As those of quic-go, whose script lies in its working directory and finds its programs by
+    PATH.
+    """
     config = {
         "Entrypoint": ["./run_endpoint.sh"],
         "Env": ["PATH=/quic-go:/bin", "ROLE=none"],
@@ -317,7 +321,10 @@ def test_an_image_starts_as_its_configuration_has_it(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_is_writable_and_has_the_files_of_the_image(tmp_path: Path) -> None:
-    """aioquic's script writes its session ticket there. A link that leads out of the image is not followed."""
+    """aioquic's script writes its session ticket there.
+
+    A link that leads out of the image is not followed.
+    """
     (tmp_path / "secret").write_text("secret")
     members = [
         ("usr", None),

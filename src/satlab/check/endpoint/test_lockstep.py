@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs in lock-step with the virtual clock: command lines, reasons, and what a case asks of them."""
+"""Programs in lock-step with the virtual clock: command lines, reasons, and what a case asks of
+them.
+"""
 
 import json
 from pathlib import Path

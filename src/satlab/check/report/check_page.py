@@ -168,7 +168,7 @@ def _bar(cause: Cause, lengths: Sequence[float], labels: Sequence[str]) -> Json:
     }
 
 
-# --- one transfer ---------------------------------------------------------------------------------------------------
+# --- one transfer ---------------------------------------------------------------------------------
 
 Value = Callable[[SenderState], float]
 ROWS: tuple[tuple[str, str, tuple[tuple[str, int, Value], ...]], ...] = (

@@ -59,7 +59,9 @@ def sections(check: CheckResult) -> list[Section]:
 
 
 def pace(check: CheckResult) -> str:
-    """Return how long the check took and, for the virtual clock, how much faster than real time it was."""
+    """Return how long the check took and, for the virtual clock, how much faster than real time it
+    was.
+    """
     took = f"{check.real_s:.1f} s"
     if check.simulated_s is None:
         return took
@@ -67,7 +69,7 @@ def pace(check: CheckResult) -> str:
     return f"{check.simulated_s:.0f} s simulated in {took}: {factor:.0f} times as fast as real time"
 
 
-# --- verdicts -------------------------------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------
 
 _VERDICTS_HEAD = (
     "case",
@@ -134,7 +136,7 @@ def seconds(value: float) -> str:
     return "never" if math.isinf(value) else f"{value:.3f}"
 
 
-# --- comparisons ----------------------------------------------------------------------------------------------------
+# --- comparisons ----------------------------------------------------------------------------------
 
 _COMPARISONS_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
 
@@ -227,7 +229,7 @@ def _median_and_interval(verdict: dict[str, Any] | None) -> str:
     return f"{middle} ({low} to {high}), n {verdict['n']}{mark}"
 
 
-# --- causes, other figures, notices ---------------------------------------------------------------------------------
+# --- causes, other figures, notices ---------------------------------------------------------------
 
 
 def _times_by_cause(check: CheckResult) -> Section:
@@ -311,7 +313,9 @@ def host_losses(sample: Sample) -> dict[str, str]:
 
 
 def notices(check: CheckResult) -> Section:
-    """Symptoms of slow transfers, what was out of calibration, and files that were not used; with seeds of samples."""
+    """Symptoms of slow transfers, what was out of calibration, and files that were not used; with
+    seeds of samples.
+    """
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in check.samples.items():
         for one in samples:
@@ -323,7 +327,7 @@ def notices(check: CheckResult) -> Section:
     return Section("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)
 
 
-# --- output ---------------------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def _terminal_table(section: Section) -> Table:

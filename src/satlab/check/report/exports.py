@@ -10,7 +10,9 @@ from satlab.check.verdict import BaselineComparison, TargetVerdict
 
 
 def junit(check: CheckResult) -> str:
-    """Return one test case per verdict and per comparison; those without a result are skipped, with the reason."""
+    """Return one test case per verdict and per comparison; those without a result are skipped, with
+    the reason.
+    """
     suite = ElementTree.Element(
         "testsuite", name=f"satlab.{check.suite.name}", time=f"{check.real_s:.3f}"
     )

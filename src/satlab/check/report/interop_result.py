@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""result.json of the QUIC interop runner, for its page: test cases and goodput of each client with each server.
+"""result.json of the QUIC interop runner, for its page: test cases and goodput of each client with
+each server.
 
-The page builds class names and links from names, and shows a cell with one of three results: names have letters, digits
-and hyphens alone, and what could not be measured is "unsupported" there, with its reason in FILE.satlab.json.
+The page builds class names and links from names, and shows a cell with one of three results: names
+have letters, digits and hyphens alone, and what could not be measured is "unsupported" there, with
+its reason in FILE.satlab.json.
 """
 
 import contextlib
@@ -41,7 +43,9 @@ _ABBREVIATIONS = {
 
 
 def write(checks: Sequence[CheckResult], file: Path) -> None:
-    """Write result.json, links to the files of each cell next to it, and everything else to FILE.satlab.json."""
+    """Write result.json, links to the files of each cell next to it, and everything else to
+    FILE.satlab.json.
+    """
     file.write_text(json.dumps(document(checks), indent=1) + "\n")
     file.with_suffix(".satlab.json").write_text(json.dumps(extension(checks), indent=1) + "\n")
     place = file.parent / LOGS / _log_folder(checks)
@@ -51,7 +55,9 @@ def write(checks: Sequence[CheckResult], file: Path) -> None:
 
 
 def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return result.json for checks of one suite, one per pair; a pair without a check has an empty cell."""
+    """Return result.json for checks of one suite, one per pair; a pair without a check has an empty
+    cell.
+    """
     cells = {tuple(map(page_name, check.input.ends)): check for check in checks}
     clients, servers = (list(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
     pairs = [(client, server) for client in clients for server in servers]
@@ -75,7 +81,9 @@ def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
 
 
 def extension(checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return each whole check.json, the cases by the abbreviations of result.json, and what was not measurable."""
+    """Return each whole check.json, the cases by the abbreviations of result.json, and what was not
+    measurable.
+    """
     cases = {abbreviation(name): name for check in checks for name in check.samples}
     unmeasured = [
         {"stack": check.input.stack, "case": one.case, "reason": _unmeasured(one)}
@@ -123,7 +131,9 @@ def _measurements(check: CheckResult) -> list[dict[str, Any]]:
 
 
 def _measurement(name: str, check: CheckResult) -> dict[str, Any]:
-    """Return mean and standard deviation of the goodput if every counted sample is complete, as the runner does."""
+    """Return mean and standard deviation of the goodput if every counted sample is complete, as the
+    runner does.
+    """
     samples = verdict.counted_of(check.samples[name])
     values = [one.goodput_interop_bps for one in samples if one.status == "ok"]
     rates = [value / 1000 for value in values if value is not None]
@@ -143,7 +153,9 @@ def _measurement(name: str, check: CheckResult) -> dict[str, Any]:
 
 
 def _link_logs(check: CheckResult, cell: Path) -> None:
-    """Link the files of each sample where the page looks for them: of a test case its first failed or first sample."""
+    """Link the files of each sample where the page looks for them: of a test case its first failed
+    or first sample.
+    """
     for case, samples in check.samples.items():
         sources = {
             sample.seed: _files(check.folder / "raw", case, sample.seed) for sample in samples

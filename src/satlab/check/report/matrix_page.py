@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stored checks of one suite as one page: cases by stacks, and the history of each stack; a badge of the last check."""
+"""Stored checks of one suite as one page: cases by stacks, and the history of each stack; a badge
+of the last check.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +41,9 @@ class StackMatrix:
 
     @property
     def sections(self) -> list[Section]:
-        """Return the cases by stacks, with the median in s, the verdict and the main cause of the newest check each."""
+        """Return the cases by stacks, with the median in s, the verdict and the main cause of the
+        newest check each.
+        """
         head = ("case", "MB", "target s", "floor s", *self.checks)
         rows = [
             self._row(key)
@@ -61,7 +65,9 @@ class StackMatrix:
         )
 
     def tiles(self) -> list[tuple[str, str, str]]:
-        """Return (figure, caption, state) for the targets that each stack meets, or the test cases that it passes."""
+        """Return (figure, caption, state) for the targets that each stack meets, or the test cases
+        that it passes.
+        """
         tiles = []
         for stack, history in self.checks.items():
             met, judged, what = targets_met(history[-1])
@@ -76,7 +82,9 @@ class StackMatrix:
         return tiles
 
     def trends(self) -> list[Figure]:
-        """Plot the medians over the checks of each stack with several, for the last mark of each case."""
+        """Plot the medians over the checks of each stack with several, for the last mark of each
+        case.
+        """
         stacks = {stack: history for stack, history in self.checks.items() if len(history) > 1}
         last = {case: mark for one in self._newest for case, mark in verdicts(one)}
         figures = (_trend(number, key, stacks) for number, key in enumerate(last.items()))

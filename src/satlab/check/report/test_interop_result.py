@@ -22,7 +22,9 @@ SHOWN = ("succeeded", "unsupported", "failed")
 
 
 def checked(tmp_path: Path, client: str, server: str, marks: tuple[float, ...] = ()) -> CheckResult:
-    """A check in which one case passed, one failed, one was out of calibration and one is unsupported."""
+    """A check in which one case passed, one failed, one was out of calibration and one is
+    unsupported.
+    """
     targets = (
         {"targets_s": [None] * len(marks)} if marks else {"test": "transfer", "files_bytes": [1024]}
     )
@@ -78,8 +80,8 @@ def checked(tmp_path: Path, client: str, server: str, marks: tuple[float, ...] =
 def page(file: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
     """Restate the page's script: which results it shows in which cell, and where their links lead.
 
-    It finds a cell by the class names `client-NAME` and `server-NAME`, takes cells in the order of clients, then
-    servers, shows three results, and links logs/LOG_DIR/SERVER_CLIENT/TEST.
+    It finds a cell by the class names `client-NAME` and `server-NAME`, takes cells in the order of
+    clients, then servers, shows three results, and links logs/LOG_DIR/SERVER_CLIENT/TEST.
     """
     found = json.loads(file.read_text())
     shown = {}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The conditions of a search: a case, and the quantities of its link and payload that vary around it.
+"""The conditions of a search: a case, and the quantities of its link and payload that vary around
+it.
 
-A condition is what differs from the case: values by the name of a quantity. It becomes a suite of this one case, which
-`satlab check --suite FILE` runs.
+A condition is what differs from the case: values by the name of a quantity. It becomes a suite of
+this one case, which `satlab check --suite FILE` runs.
 """
 
 import math
@@ -18,14 +19,19 @@ Changes = Mapping[str, float]
 MOST_CHANGES = 5
 """Of a drawn condition, before it is shrunk."""
 EXTREME_SHARE = 0.4
-"""Of the drawn values: the lower or upper end of the range, where faults that need much of two quantities are."""
+"""Of the drawn values: the lower or upper end of the range, where faults that need much of two
+quantities are.
+"""
 DIGITS = 2
 """Significant digits of a drawn value."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity and its range. `is_log`: drawn by its logarithm. Without the quantity `needs` it has no effect."""
+    """A quantity and its range.
+
+    `is_log`: drawn by its logarithm. Without the quantity `needs` it has no effect.
+    """
 
     name: str
     low: float
@@ -56,8 +62,10 @@ QUANTITIES = (
     Quantity("outage_s", 0.5, 20),
     Quantity("outage_at_s", 0.5, 20, needs="outage_s"),
 )
-"""What varies. The queue is in BDP of each direction. Loss and the mean length of its bursts are of both directions, as
-are jitter (uniform, without reordering) and the outage, which starts at `outage_at_s` of the transfer."""
+"""What varies. The queue is in BDP of each direction. Loss and the mean length of its bursts are of
+both directions, as are jitter (uniform, without reordering) and the outage, which starts at
+`outage_at_s` of the transfer.
+"""
 
 
 def rounded(value: float, digits: int) -> float:
@@ -81,7 +89,10 @@ class Space:
 
     @property
     def base(self) -> dict[str, float]:
-        """The values of the case. Its payload is the largest mark that is not too large. No loss: the case's own."""
+        """The values of the case.
+
+        Its payload is the largest mark that is not too large. No loss: the case's own.
+        """
         marks = [mark for mark in self.suite.marks_mb if mark <= self.largest_mb]
         return {
             "payload_mb": max(marks, default=self.largest_mb),
@@ -97,7 +108,10 @@ class Space:
         }
 
     def draw(self, seed: int, number: int) -> dict[str, float]:
-        """Return the condition of a trial, by seed and number alone. That of number 0 is the case itself."""
+        """Return the condition of a trial, by seed and number alone.
+
+        That of number 0 is the case itself.
+        """
         if number == 0:
             return {}
         source = random.Random(f"{seed} {number}")  # noqa: S311 - a search, not a secret
@@ -109,7 +123,9 @@ class Space:
                 return changes
 
     def effective(self, values: Changes) -> dict[str, float]:
-        """Return the values that differ from the case's and have an effect, in the order of the quantities."""
+        """Return the values that differ from the case's and have an effect, in the order of the
+        quantities.
+        """
         base = self.base
         changed = {
             one.name
@@ -164,9 +180,11 @@ class Space:
 
 
 def loss(ratio: float, burst_packets: float) -> dict[str, Any]:
-    """Return the loss process of a ratio and a mean length of its bursts: with more than 1, two states (Gilbert 1960).
+    """Return the loss process of a ratio and a mean length of its bursts: with more than 1, two
+    states (Gilbert 1960).
 
-    Everything is lost in the bad state, whose length is geometric; its share of the packets is the ratio.
+    Everything is lost in the bad state, whose length is geometric; its share of the packets is the
+    ratio.
     """
     if burst_packets <= 1:
         return {"unit": "packet", "ratio": ratio}

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The search itself: draw conditions, evaluate them in parallel, shrink what has a fault. No clock, file or process.
+"""The search itself: draw conditions, evaluate them in parallel, shrink what has a fault.
 
-Trials are judged in the order of their numbers, whatever ends first: the same seed finds the same, only more of it in
-more time.
+No clock, file or process.
+
+Trials are judged in the order of their numbers, whatever ends first: the same seed finds the same,
+only more of it in more time.
 """
 
 import itertools
@@ -23,7 +25,10 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A condition's transfer: the fault, or None. `is_judged`: the reference could carry it. Other fields: Finding."""
+    """A condition's transfer: the fault, or None.
+
+    `is_judged`: the reference could carry it. Other fields: Finding.
+    """
 
     kind: Kind | None
     is_judged: bool = True
@@ -42,7 +47,9 @@ class _HaltedError(Exception):
 
 
 class Search:
-    """`may_continue` is asked before and during each evaluation. `save` is called when the record has changed.
+    """`may_continue` is asked before and during each evaluation.
+
+    `save` is called when the record has changed.
 
     `at_once`: trials that are evaluated at the same time.
     """
@@ -111,7 +118,10 @@ class Search:
         return found if found.kind == kind else None
 
     def _take(self, number: int, changes: Changes, found: Evaluation) -> None:
-        """Record a trial. What interrupts it before its fault is recorded leaves it to be repeated."""
+        """Record a trial.
+
+        What interrupts it before its fault is recorded leaves it to be repeated.
+        """
         finding = None
         if found.kind is not None:
             known = self._known(found.kind, changes, self._seed + number)
@@ -130,7 +140,9 @@ class Search:
             self._simplify(finding)
 
     def _known(self, kind: Kind, changes: Changes, seed: int) -> Finding | None:
-        """Return the finding that a fault is due to: without the values of that finding, the fault vanishes."""
+        """Return the finding that a fault is due to: without the values of that finding, the fault
+        vanishes.
+        """
         for finding in self._record.findings:
             if finding.kind != kind or not finding.changes.keys() <= changes.keys():
                 continue
@@ -142,7 +154,9 @@ class Search:
         return None
 
     def _simplify(self, finding: Finding) -> None:
-        """Shrink a finding; join it with an earlier one of the same quantities, or repeat it with other seeds."""
+        """Shrink a finding; join it with an earlier one of the same quantities, or repeat it with
+        other seeds.
+        """
 
         def holds(changes: Changes) -> bool:
             found = self._has(finding.kind, changes, finding.seed)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Evaluate a condition under the virtual clock: the reference's transfer, then that of the stack under test."""
+"""Evaluate a condition under the virtual clock: the reference's transfer, then that of the stack
+under test.
+"""
 
 import json
 import shutil
@@ -28,7 +30,10 @@ REFERENCE_FACTOR = 20
 
 @dataclass(frozen=True)
 class Evaluator:
-    """`reference` None: arithmetic. Files are in folders below `work`, removed after each evaluation."""
+    """`reference` None: arithmetic.
+
+    Files are in folders below `work`, removed after each evaluation.
+    """
 
     space: Space
     stack: VirtualClock
@@ -75,7 +80,9 @@ class Evaluator:
         return Evaluation(kind, True, found.reason, found.time_s, reference_s, found.wait_s)
 
     def suite_of(self, finding: Finding, name: str) -> Suite:
-        """Return a finding as a suite: one sample with its seed, which misses its target while the fault persists."""
+        """Return a finding as a suite: one sample with its seed, which misses its target while the
+        fault persists.
+        """
         plain = self.space.suite_of(finding.changes, seed=finding.seed, timeout_s=LONGEST_S)
         folder = Path(tempfile.mkdtemp(dir=self.work))
         try:
@@ -125,7 +132,8 @@ def limit_of(reference_s: float, allowed_wait_s: float, limits: Limits) -> float
 def target_of(finding: Finding, allowed_wait_s: float, limits: Limits) -> float:
     """Return the target that a finding's case misses as long as the fault persists, s.
 
-    A transfer that dies misses any. One that stalls would have been faster by what its wait exceeds the allowed one.
+    A transfer that dies misses any. One that stalls would have been faster by what its wait exceeds
+    the allowed one.
     """
     if finding.kind == "stalls" and finding.time_s is not None and finding.wait_s is not None:
         return round(finding.time_s - (finding.wait_s - allowed_wait_s), 3)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What counts as a finding: a transfer that dies, stalls, or is slow for its link.
 
-Slow is judged by a reference over the same link: another stack, or arithmetic. Where another stack has the same fault,
-the link is to blame, and nothing is found.
+Slow is judged by a reference over the same link: another stack, or arithmetic. Where another stack
+has the same fault, the link is to blame, and nothing is found.
 """
 
 import math
@@ -16,15 +16,19 @@ Kind = Literal["dies", "stalls", "slow"]
 INITIAL_WINDOW_BYTES = 14_720
 """RFC 9002, section 7.2: min(10 x 1472, max(2 x 1472, 14,720))."""
 BACKOFF = 2.0
-"""A sender that probes with doubled intervals (RFC 9002, section 6.2) notices the end of an outage after at most its
-length again."""
+"""A sender that probes with doubled intervals (RFC 9002, section 6.2) notices the end of an outage
+after at most its length again.
+"""
 LOAD_SLACK_S = 0.2
 """For samples of the state every 50 ms and acknowledgement delays."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`share`: a stack is slow below this share of the reference's speed. `stall_rtts`: a stall is longer than this."""
+    """`share`: a stack is slow below this share of the reference's speed.
+
+    `stall_rtts`: a stall is longer than this.
+    """
 
     share: float = 0.5
     stall_rtts: float = 10.0
@@ -32,7 +36,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Observed:
-    """A transfer: `time_s` until its last byte, None: it did not arrive. `wait_s`: longest time without progress."""
+    """A transfer:
+
+    `time_s` until its last byte, None: it did not arrive. `wait_s`: longest time without progress.
+    """
 
     status: Status
     reason: str
@@ -43,7 +50,10 @@ class Observed:
 def fault(
     found: Observed, reference_s: float | None, allowed_wait_s: float, limits: Limits
 ) -> Kind | None:
-    """Return what is wrong with a transfer, the worst first; None: nothing. `reference_s` None: no time to compare."""
+    """Return what is wrong with a transfer, the worst first;
+
+    None: nothing. `reference_s` None: no time to compare.
+    """
     if found.status == "failed":
         return "dies"
     if found.wait_s is not None and found.wait_s > allowed_wait_s:
@@ -58,7 +68,9 @@ def fault(
 def longest_wait_s(
     samples: Sequence[Mapping[str, Any]], start_s: float, end_s: float
 ) -> float | None:
-    """Return the longest time within a transfer in which no payload arrived; None without samples of its state.
+    """Return the longest time within a transfer in which no payload arrived;
+
+    None without samples of its state.
 
     `samples` are those of satvirtual's outcome; the wait for the first byte counts.
     """
@@ -86,15 +98,18 @@ def loaded_rtt_s(values: Mapping[str, float], rate_mbps: float) -> float:
 
 
 def allowed_wait_s(values: Mapping[str, float], rate_mbps: float, limits: Limits) -> float:
-    """Return the longest wait, s, that does not count as a stall: round trips under load, and an outage."""
+    """Return the longest wait, s, that does not count as a stall: round trips under load, and an
+    outage.
+    """
     return limits.stall_rtts * loaded_rtt_s(values, rate_mbps) + BACKOFF * values["outage_s"]
 
 
 def arithmetic_s(floor_s: float, values: Mapping[str, float], rate_mbps: float) -> float:
-    """Return the time of a sender that doubles its initial window each round trip until it fills the link, s.
+    """Return the time of a sender that doubles its initial window each round trip until it fills
+    the link, s.
 
-    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses are not in it: what they
-    cost depends on the congestion controller.
+    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses are not
+    in it: what they cost depends on the congestion controller.
     """
     rtt_s = values["rtt_ms"] / 1e3
     filled = min(values["payload_mb"] * 1e6, rate_mbps * 1e6 / 8 * rtt_s)

@@ -42,12 +42,15 @@ class Input(_Model):
 
 
 class Finding(_Model):
-    """A fault, and the simplest condition that has it: `changes` are the values that differ from the case's.
+    """A fault, and the simplest condition that has it:
 
-    `trial` found it with `seed`, and `seen` trials in all. `is_shrunk`: no value can be reset alone. Of this
-    condition's transfer: `reason` if it failed; `time_s` until its last byte, null: never; `reference_s`; `wait_s`, the
-    longest time without progress, null: unknown. `repeats` of `repeats_of` other seeds have the fault as well. `suite`:
-    the file that `satlab check --suite FILE` runs.
+    `changes` are the values that differ from the case's.
+
+    `trial` found it with `seed`, and `seen` trials in all. `is_shrunk`: no value can be reset
+    alone. Of this condition's transfer: `reason` if it failed; `time_s` until its last byte, null:
+    never; `reference_s`; `wait_s`, the longest time without progress, null: unknown. `repeats` of
+    `repeats_of` other seeds have the fault as well. `suite`: the file that `satlab check --suite
+    FILE` runs.
     """
 
     kind: Kind
@@ -66,9 +69,11 @@ class Finding(_Model):
 
 
 class SearchRecord(_Model):
-    """`trials` are done; of them `not_judged` had a link on which the reference had the same fault or did not end.
+    """`trials` are done; of them `not_judged` had a link on which the reference had the same fault
+    or did not end.
 
-    `evaluations` counts every transfer under test, also those of shrinking. `real_s`: duration, of all resumed parts.
+    `evaluations` counts every transfer under test, also those of shrinking. `real_s`: duration, of
+    all resumed parts.
     """
 
     schema_: Literal["satlab/search/1"] = Field(default="satlab/search/1", alias="schema")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab check --search`: search until a time has passed or a signal comes; files, threads and progress.
+"""`satlab check --search`: search until a time has passed or a signal comes; files, threads and
+progress.
 
 In the folder of a search are search.json and, for each finding, a suite finding-N.yml.
 """
@@ -37,8 +38,8 @@ VERBS: Mapping[Kind, str] = {"dies": "dies", "stalls": "stalls", "slow": "is slo
 class SearchRequest:
     """A search around the only case of `check`; none: DEFAULT_CASE. `wall_s`: its duration.
 
-    It ends earlier after `most_findings`, if set. `reference` None: quinn with its defaults, if programs or options are
-    under test, otherwise arithmetic.
+    It ends earlier after `most_findings`, if set. `reference` None: quinn with its defaults, if
+    programs or options are under test, otherwise arithmetic.
     """
 
     check: CheckRequest

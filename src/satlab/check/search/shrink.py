@@ -11,10 +11,11 @@ KeepStep = Callable[[Changes], None]
 
 
 def shrink(space: Space, changes: Changes, holds: Holds, keep: KeepStep) -> dict[str, float]:
-    """Return the simplest condition: each value is reset to the case's, or else rounded, while the fault persists.
+    """Return the simplest condition: each value is reset to the case's, or else rounded, while the
+    fault persists.
 
-    `keep` gets each simpler condition, so that shrinking can continue after an interruption. No value of the result can
-    be reset alone.
+    `keep` gets each simpler condition, so that shrinking can continue after an interruption. No
+    value of the result can be reset alone.
     """
     found = space.effective(changes)
     is_simpler = True

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The search without a link: conditions, verdicts, shrinking, and planted faults in a model of a stack."""
+"""The search without a link: conditions, verdicts, shrinking, and planted faults in a model of a
+stack.
+"""
 
 import json
 from collections.abc import Callable
@@ -51,7 +53,9 @@ def asked(seed: int = 1) -> Input:
 def searched(
     fault: Fault, trials: int, found: SearchRecord | None = None, *, ask: int = 1_000_000
 ) -> SearchRecord:
-    """Search with a model of a stack: up to so many trials, or so many questions whether to continue."""
+    """Search with a model of a stack: up to so many trials, or so many questions whether to
+    continue.
+    """
     found = found or SearchRecord(input=asked())
     left = iter(range(ask))
 
@@ -66,7 +70,7 @@ def searched(
     return found
 
 
-# --- conditions -----------------------------------------------------------------------------------------------------
+# --- conditions -----------------------------------------------------------------------------------
 
 
 def test_the_first_trial_is_the_case_and_others_follow_from_seed_and_number() -> None:
@@ -132,7 +136,7 @@ def test_bursts_have_the_ratio_and_the_length(ratio: float, burst: float) -> Non
     assert loss(ratio, 1) == {"unit": "packet", "ratio": ratio}
 
 
-# --- verdicts -------------------------------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,7 +191,7 @@ def test_the_arithmetic_is_slow_start_and_the_rate() -> None:
     )
 
 
-# --- shrinking ------------------------------------------------------------------------------------------------------
+# --- shrinking ------------------------------------------------------------------------------------
 
 
 @given(changes_of, st.sets(st.sampled_from(NAMES), max_size=4))
@@ -224,7 +228,7 @@ def test_values_are_rounded_while_the_fault_persists() -> None:
     }  # 2000 ms would be out of range
 
 
-# --- planted faults -------------------------------------------------------------------------------------------------
+# --- planted faults -------------------------------------------------------------------------------
 
 
 def packets(values: dict[str, float]) -> float:
@@ -327,7 +331,7 @@ def test_an_error_of_the_host_ends_the_search() -> None:
     assert saved == [None]
 
 
-# --- the record -----------------------------------------------------------------------------------------------------
+# --- the record -----------------------------------------------------------------------------------
 
 
 def test_a_record_follows_its_schema_and_another_search_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Searches of quinn under the virtual clock: a planted window, its suite, a signal, and what is refused."""
+"""Searches of quinn under the virtual clock: a planted window, its suite, a signal, and what is
+refused.
+"""
 
 import json
 import math

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Capture the packet headers of one interface into a pcap file.
 
-The kernel writes into a ring of blocks (packet(7), TPACKET_V3 of the kernel's networking/packet_mmap.rst). A thread
-copies whole blocks: there is no work per packet during a measurement. Aggregates (GRO, GSO) become the packets that
-they are: the kernel notes the size of their segments in front of them.
+The kernel writes into a ring of blocks (packet(7), TPACKET_V3 of the kernel's
+networking/packet_mmap.rst). A thread copies whole blocks: there is no work per packet during a
+measurement. Aggregates (GRO, GSO) become the packets that they are: the kernel notes the size of
+their segments in front of them.
 """
 
 import contextlib
@@ -41,7 +42,9 @@ ETHERNET_BYTES = 14
 ARPHRD_NONE = 65534
 """<linux/if_arp.h>: of a TUN device, whose packets have no header of a link."""
 _VNET = struct.Struct("=BBHHHH")
-"""struct virtio_net_hdr of <linux/virtio_net.h>: flags, kind, length of headers, size of a segment, checksum."""
+"""struct virtio_net_hdr of <linux/virtio_net.h>: flags, kind, length of headers, size of a segment,
+checksum.
+"""
 TRANSPORT_PROTOCOLS = {6, 17}
 _STATISTICS = struct.Struct("=III")
 """Packets, drops, and freezes of the queue (struct tpacket_stats_v3)."""
@@ -98,7 +101,9 @@ class Capture:
 
 
 def _filter(link_bytes: int) -> bytes:
-    """Return the program, in classic BPF, that says how many bytes of a packet are kept, `link_bytes` before its IP."""
+    """Return the program, in classic BPF, that says how many bytes of a packet are kept,
+    `link_bytes` before its IP.
+    """
     words = (
         (0x30, 0, 0, link_bytes + 9),  # A = protocol
         (0x15, 0, 4, 17),  # UDP?
@@ -132,7 +137,10 @@ def _open(interface: str) -> socket.socket:
 
 
 def packets_of(block: bytes) -> Iterator[Packet]:
-    """Parse a block of the ring. A packet that the kernel has merged, or did not split yet, is split here."""
+    """Parse a block of the ring.
+
+    A packet that the kernel has merged, or did not split yet, is split here.
+    """
     _, _, _, count, offset, _ = _BLOCK.unpack_from(block)
     for _ in range(count):
         following, seconds, nanoseconds, kept, length, _, mac, net = _PACKET.unpack_from(
@@ -146,7 +154,10 @@ def packets_of(block: bytes) -> Iterator[Packet]:
 
 
 def _segments(packet: Packet, size: int) -> Iterator[Packet]:
-    """Yield the packets of an aggregate: `size` bytes of payload in each, less in the last, as far as captured."""
+    """Yield the packets of an aggregate:
+
+    `size` bytes of payload in each, less in the last, as far as captured.
+    """
     head = packet.head
     ip_bytes = 4 * (head[0] & 0xF) if head else 0
     if len(head) < ip_bytes + 20 or head[9] not in TRANSPORT_PROTOCOLS:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What Careful Resume (RFC 9959) did in a transfer, in one form whoever reports it.
 
-satvirtual and satperf report it themselves (`careful_resume` in their schemas). Of any other sender it is read from the
-event `recovery:careful_resume_phase_updated` of its qlog (draft-ietf-tsvwg-careful-resume-qlog-02).
+satvirtual and satperf report it themselves (`careful_resume` in their schemas). Of any other sender
+it is read from the event `recovery:careful_resume_phase_updated` of its qlog
+(draft-ietf-tsvwg-careful-resume-qlog-02).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,16 @@ TRIGGERS = (
     "path_changed",
 )
 Resumed = Mapping[str, Any]
-"""`phases` with their times s since the client's first packet, `jump_bytes` (None: no jump, or of unknown size),
-`lost_bytes` of the jump (None: unknown), and whether it was taken back (`retreated`)."""
+"""`phases` with their times s since the client's first packet, `jump_bytes` (None: no jump, or of
+unknown size), `lost_bytes` of the jump (None: unknown), and whether it was taken back
+(`retreated`).
+"""
 
 
 def of_events(events: Sequence[Event], later_s: float) -> Resumed | None:
-    """Return what the events of a qlog say; None without any. Its clock is `later_s` behind the client's.
+    """Return what the events of a qlog say;
+
+    None without any. Its clock is `later_s` behind the client's.
 
     Events with an unknown phase are ignored: the file is untrusted.
     """

@@ -1,30 +1,37 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Why a transfer was slow: each moment of it is assigned to one cause.
 
-Linux reports the limits of a TCP sender in the same way (`tcp_info`: busy, receive window, send buffer). The rules for
-the time between two states; the first one that holds applies:
+Linux reports the limits of a TCP sender in the same way (`tcp_info`: busy, receive window, send
+buffer). The rules for the time between two states; the first one that holds applies:
 
-1. `handshake`: the sender has no request yet, or its window has room and its handshake is not complete: until then a
-   server may send three times what it received (RFC 9000, section 8.1).
-2. `link`: packets wait for the payload's link all the time, or it carried its capacity in the last round trip without
-   a queue, as with a sender that paces by a model of the path. No sender is faster.
-3. `delivery`: all data was sent. The last packets, and retransmissions of the last losses, are in flight.
+1. `handshake`: the sender has no request yet, or its window has room and its handshake is not
+   complete: until then a server may send three times what it received (RFC 9000, section 8.1).
+2. `link`: packets wait for the payload's link all the time, or it carried its capacity in the last
+   round trip without a queue, as with a sender that paces by a model of the path. No sender is
+   faster.
+3. `delivery`: all data was sent. The last packets, and retransmissions of the last losses, are in
+   flight.
 4. `application`: the window has room, and the application has no data at the moment.
-5. `flow control`: window and application have more, but the peer's credit or the send buffer is used up. Of a sender
-   that paces, 4 and 5 hold for a round trip: between two of its packets it waits for its pacer, and not for data.
-6. `ack link`: acknowledgements wait for their link all the time. The window opens only as fast as they pass.
-7. `host`: in the last round trip never more than half of the window was in flight, although there was data and credit:
-   the sender lacks CPU, or waits for a timer. A sender that follows acknowledgements fills at least half of a window
-   that doubles with each round trip. Unless the sender paces at just the rate that it sends.
-8. `pacing`: in the last round trip the window always had room, and did not grow by a quarter or the sender sent at its
-   pacing rate: it keeps to a rate of its own, below the link's. Or its controller, which sets a rate, had reduced the
-   window without a loss, as BBR does to measure the round trip.
-9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of the path. Of a
-   controller that sets a rate the window is the largest so far, also after losses.
-10. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start ended because the
-   delay rose (HyStart++, RFC 9406), or by an ECN mark.
-11. `loss recovery`: the window limits, after losses have reduced it. If the host lost most of the packets, and not link
-   and queues, this is `host`, too.
+5. `flow control`: window and application have more, but the peer's credit or the send buffer is
+   used up. Of a sender that paces, 4 and 5 hold for a round trip: between two of its packets it
+   waits for its pacer, and not for data.
+6. `ack link`: acknowledgements wait for their link all the time. The window opens only as fast as
+   they pass.
+7. `host`: in the last round trip never more than half of the window was in flight, although there
+   was data and credit:
+   the sender lacks CPU, or waits for a timer. A sender that follows acknowledgements fills at least
+   half of a window that doubles with each round trip. Unless the sender paces at just the rate that
+   it sends.
+8. `pacing`: in the last round trip the window always had room, and did not grow by a quarter or the
+   sender sent at its pacing rate: it keeps to a rate of its own, below the link's. Or its
+   controller, which sets a rate, had reduced the window without a loss, as BBR does to measure the
+   round trip.
+9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of
+   the path. Of a controller that sets a rate the window is the largest so far, also after losses.
+10. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start
+   ended because the delay rose (HyStart++, RFC 9406), or by an ECN mark.
+11. `loss recovery`: the window limits, after losses have reduced it. If the host lost most of the
+   packets, and not link and queues, this is `host`, too.
 """
 
 from bisect import bisect_left, bisect_right
@@ -62,8 +69,10 @@ MEANING: Mapping[Cause, str] = {
 }
 CAUSES = tuple(MEANING)
 BUSY_QUEUE_MS = 10.0
-"""A link whose queue is longer than this at both ends of an interval was busy in between. Longer than two frames at
-10 Mbit/s; shorter than what a burst of a paced sender takes to drain between two states 50 ms apart."""
+"""A link whose queue is longer than this at both ends of an interval was busy in between. Longer
+than two frames at 10 Mbit/s; shorter than what a burst of a paced sender takes to drain between two
+states 50 ms apart.
+"""
 BUSY_SHARE = 0.95
 """Of its capacity, carried over a round trip: a link without a queue was busy then."""
 MIN_STATES = 3
@@ -79,10 +88,13 @@ Supply = Literal["done", "blocked", "slow"]
 
 @dataclass(frozen=True)
 class SenderState:
-    """A sender and its path at `t_s`, s since the start of the connection. Queues in ms that their link needs for them.
+    """A sender and its path at `t_s`, s since the start of the connection.
 
-    `link_share` of its capacity was carried by the payload's link in the last round trip; 0 if unknown. `pacing_bps`
-    None: unknown. `supply` of data: all was sent (done), credit or send buffer is used up (blocked), or neither (slow).
+    Queues in ms that their link needs for them.
+
+    `link_share` of its capacity was carried by the payload's link in the last round trip; 0 if
+    unknown. `pacing_bps` None: unknown. `supply` of data: all was sent (done), credit or send
+    buffer is used up (blocked), or neither (slow).
     """
 
     t_s: float
@@ -126,7 +138,9 @@ class Span:
 
 @dataclass(frozen=True)
 class TransferTrace:
-    """A transfer from 0 to `end_s`, its states by time. The sender had the request at `requested_s`; None: never.
+    """A transfer from 0 to `end_s`, its states by time.
+
+    The sender had the request at `requested_s`; None: never.
 
     `is_lost_by_host`: most of the packets that were lost.
     """
@@ -137,7 +151,9 @@ class TransferTrace:
     is_lost_by_host: bool = False
 
     def spans(self) -> list[Span]:
-        """Divide 0 to `end_s` among the causes, without gap or overlap; adjacent spans have different causes."""
+        """Divide 0 to `end_s` among the causes, without gap or overlap; adjacent spans have
+        different causes.
+        """
         joined: list[Span] = []
         for span in self._intervals():
             continues = joined and joined[-1].cause == span.cause
@@ -152,7 +168,9 @@ class TransferTrace:
         return spent
 
     def _intervals(self) -> Iterator[Span]:
-        """Judge each interval by the state at its end: an acknowledgement reports on the time before it."""
+        """Judge each interval by the state at its end: an acknowledgement reports on the time
+        before it.
+        """
         is_known = self.requested_s is not None and self.states
         requested_s = min(self.requested_s or 0.0, self.end_s) if is_known else self.end_s
         if requested_s > 0:
@@ -216,7 +234,9 @@ class TransferTrace:
         return widest
 
     def _round_trip(self, index: int, requested_s: float) -> list[SenderState]:
-        """Return the states of the round trip before a state, the last one first; none if the request came later."""
+        """Return the states of the round trip before a state, the last one first; none if the
+        request came later.
+        """
         since = self.states[index].t_s - self.states[index].rtt_ms / 1e3
         if since < requested_s:
             return []
@@ -231,7 +251,9 @@ def _is_idle(round_trip: Sequence[SenderState]) -> bool:
 
 
 def _keeps_a_rate(round_trip: Sequence[SenderState]) -> bool:
-    """Whether the window had room for a whole round trip, in several states, and did not set the rate."""
+    """Whether the window had room for a whole round trip, in several states, and did not set the
+    rate.
+    """
     if len(round_trip) < MIN_STATES or not all(state.has_room for state in round_trip):
         return False
     return (

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Evidence in the packets that a test case did what its name says; without it a status of 0 is not believed."""
+"""Evidence in the packets that a test case did what its name says; without it a status of 0 is not
+believed.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,9 @@ def fault(case: Case, wire: CapturedTransfer) -> str:
 
 
 def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
-    """Judge as the QUIC interop runner does: 0-RTT packets, and in 1-RTT ones less than half of the requested names."""
+    """Judge as the QUIC interop runner does: 0-RTT packets, and in 1-RTT ones less than half of the
+    requested names.
+    """
     if not wire.count("0-rtt", from_server=False):
         return "no 0-RTT packet was sent"
     late = [

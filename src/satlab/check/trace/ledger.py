@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the packets of a direction went: sent, dropped by a queue, lost by the link, lost by the host, received.
+"""Where the packets of a direction went: sent, dropped by a queue, lost by the link, lost by the
+host, received.
 
-Sent and arrived are counted at the interfaces of both endpoints, entered and left by satlink's two links of a direction
-(between them are interfaces of the host), buffer errors by the receiver's UDP sockets. What is not in one account is in
-another: sent = lost_before_link + dropped + lost + lost_between_links + unaccounted + lost_after_link + buffer_errors +
-received.
+Sent and arrived are counted at the interfaces of both endpoints, entered and left by satlink's two
+links of a direction (between them are interfaces of the host), buffer errors by the receiver's UDP
+sockets. What is not in one account is in another: sent = lost_before_link + dropped + lost +
+lost_between_links + unaccounted + lost_after_link + buffer_errors + received.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,10 @@ WAYS = {"forward": ("terrestrial_down", "forward"), "return": ("return", "terres
 
 @dataclass(frozen=True)
 class Ledger:
-    """Packets of one direction. `reported` lost: by the payload's sender, which may be wrong; None: unknown."""
+    """Packets of one direction.
+
+    `reported` lost: by the payload's sender, which may be wrong; None: unknown.
+    """
 
     sent: int
     entered: int
@@ -107,7 +111,10 @@ def of(
     buffer_errors: int,
     reported: int | None = None,
 ) -> Ledger:
-    """Return the ledger of a direction (a key of WAYS); `samples`: the link's metrics during the transfer."""
+    """Return the ledger of a direction (a key of WAYS);
+
+    `samples`: the link's metrics during the transfer.
+    """
     first, last = WAYS[direction]
     lines = list(samples)
 

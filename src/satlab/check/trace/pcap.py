@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""pcap files of a client's packet headers, and a transfer as its packets show it without keys: times and goodput."""
+"""pcap files of a client's packet headers, and a transfer as its packets show it without keys:
+times and goodput.
+"""
 
 import math
 import os
@@ -20,18 +22,26 @@ NS = 1e-9
 FULL_DATAGRAM_BYTES = 1200
 """UDP payload that each path must carry (RFC 9000, section 14)."""
 MIN_OVERHEAD_BYTES = 19
-"""Of a QUIC packet that carries payload: first byte, packet number, type of the frame, tag (RFC 9000, RFC 9001)."""
+"""Of a QUIC packet that carries payload: first byte, packet number, type of the frame, tag (RFC
+9000, RFC 9001).
+"""
 SMALL_DATAGRAM_BYTES = 100
-"""A smaller datagram at the end need not carry payload: acknowledgements, tickets, CONNECTION_CLOSE."""
+"""A smaller datagram at the end need not carry payload: acknowledgements, tickets,
+CONNECTION_CLOSE.
+"""
 LONG_SNAP_BYTES = 4096
-"""Captured bytes of packets with a long QUIC header: their datagrams, and several of them where they are merged."""
+"""Captured bytes of packets with a long QUIC header: their datagrams, and several of them where
+they are merged.
+"""
 _MAGIC_NS, _LINKTYPE_RAW = 0xA1B23C4D, 101
 _HEADER, _RECORD = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
 
 
 @dataclass(frozen=True)
 class Packet:
-    """An IPv4 packet: time in ns of the Unix clock, its length on the wire, and its first bytes (`head`)."""
+    """An IPv4 packet: time in ns of the Unix clock, its length on the wire, and its first bytes
+    (`head`).
+    """
 
     t_ns: int
     length: int
@@ -40,7 +50,8 @@ class Packet:
 
 @dataclass(frozen=True)
 class Datagram:
-    """A packet of the connection: time in s since the first one, and its payload above UDP or TCP in bytes (`size`).
+    """A packet of the connection: time in s since the first one, and its payload above UDP or TCP
+    in bytes (`size`).
 
     `kinds` and `ids` are the types and source connection ids of its QUIC packets.
     """
@@ -53,13 +64,17 @@ class Datagram:
 
     @property
     def is_data(self) -> bool:
-        """Whether it may carry the transfer's payload: a 1-RTT packet, the rest of an aggregate, or payload of TCP."""
+        """Whether it may carry the transfer's payload: a 1-RTT packet, the rest of an aggregate, or
+        payload of TCP.
+        """
         return self.size > 0 and self.kinds[-1:] in ((), ("1-rtt",))
 
 
 @dataclass(frozen=True)
 class CapturedTransfer:
-    """A transfer at its client's interface; `protocol` is 17 or 6, times are since the client's first packet.
+    """A transfer at its client's interface;
+
+    `protocol` is 17 or 6, times are since the client's first packet.
 
     `heads`: whether it is from the server, and the captured bytes of each captured UDP payload.
     """
@@ -80,10 +95,11 @@ class CapturedTransfer:
         return max((one.t_s for one in self.arrivals), default=None)
 
     def payload_arrivals(self, size: int) -> list[Datagram]:
-        """Return the arrivals up to the last one that must have carried payload, if `size` bytes arrived in all.
+        """Return the arrivals up to the last one that must have carried payload, if `size` bytes
+        arrived in all.
 
-        What a server sends after the payload is small, and what came before it is enough for all bytes. Where the
-        payload ends in a small packet this is one packet early.
+        What a server sends after the payload is small, and what came before it is enough for all
+        bytes. Where the payload ends in a small packet this is one packet early.
         """
         arrivals = self.arrivals
         if self.protocol == TCP:
@@ -120,10 +136,13 @@ class CapturedTransfer:
 
     @property
     def first_byte_s(self) -> float | None:
-        """Time of the first full 1-RTT packet from the server after the client could request; None if there is none.
+        """Time of the first full 1-RTT packet from the server after the client could request;
 
-        A full packet has FULL_DATAGRAM_BYTES or more. What a server sends before the payload (settings, tickets) is
-        smaller. A probe of the path's MTU is full: this may be earlier than the first byte, never later.
+        None if there is none.
+
+        A full packet has FULL_DATAGRAM_BYTES or more. What a server sends before the payload
+        (settings, tickets) is smaller. A probe of the path's MTU is full: this may be earlier than
+        the first byte, never later.
         """
         if self.protocol == TCP:
             return next((one.t_s for one in self.arrivals), None)
@@ -172,10 +191,11 @@ class CapturedTransfer:
         return sum(kind in one.kinds for one in self.datagrams if one.from_server is from_server)
 
     def times_s(self, marks: Sequence[int], size: int) -> tuple[float | None, ...]:
-        """Return when each amount of `marks` (of `size` bytes) had arrived: when its share of all bytes had.
+        """Return when each amount of `marks` (of `size` bytes) had arrived: when its share of all
+        bytes had.
 
-        Headers, retransmissions and other frames are assumed to be spread evenly over the payload. The last byte came
-        with the last packet that must have carried payload.
+        Headers, retransmissions and other frames are assumed to be spread evenly over the payload.
+        The last byte came with the last packet that must have carried payload.
         """
         arrivals = self.payload_arrivals(size)
         total = list(accumulate(one.size for one in arrivals))
@@ -189,7 +209,9 @@ class CapturedTransfer:
         )
 
     def goodput_bps(self, size: int) -> float | None:
-        """Return the QUIC interop runner's goodput: payload bits over the time of the server's 1-RTT packets."""
+        """Return the QUIC interop runner's goodput: payload bits over the time of the server's
+        1-RTT packets.
+        """
         arrivals = self.arrivals
         duration_s = arrivals[-1].t_s - arrivals[0].t_s if arrivals else 0.0
         return 8 * size / duration_s if duration_s > 0 else None
@@ -200,7 +222,8 @@ def transfer_of(
 ) -> CapturedTransfer | None:
     """Return the transfer between a client and a server's port; None without its packets.
 
-    It starts with the client's first packet: earlier ones from the server are of another connection.
+    It starts with the client's first packet: earlier ones from the server are of another
+    connection.
     """
     datagrams: list[Datagram] = []
     heads: list[tuple[bool, bytes]] = []
@@ -224,7 +247,10 @@ def transfer_of(
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:
-    """Return protocol, whether it is from the server, first bytes and size of the payload; None for other packets."""
+    """Return protocol, whether it is from the server, first bytes and size of the payload;
+
+    None for other packets.
+    """
     head = packet.head
     if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
         return None
@@ -240,7 +266,8 @@ def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, 
 def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
     """Return the share of retransmitted bytes in the largest TCP flow; None without a flow.
 
-    Bytes below the highest sequence number so far (RFC 9293, section 3.4, modulo 2^32) are retransmitted.
+    Bytes below the highest sequence number so far (RFC 9293, section 3.4, modulo 2^32) are
+    retransmitted.
     """
     flows: dict[bytes, tuple[int, int, int]] = {}
     for packet in packets:
@@ -264,7 +291,8 @@ def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
 
 
 def quic_packets(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
-    """Yield type and source connection id (empty for 1-RTT) of a datagram's QUIC packets (RFC 9000, section 12.2).
+    """Yield type and source connection id (empty for 1-RTT) of a datagram's QUIC packets (RFC 9000,
+    section 12.2).
 
     Ends at a packet that is cut off or not of QUIC version 1.
     """
@@ -282,7 +310,10 @@ def quic_packets(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
 
 
 def _after_long_header(payload: bytes, kind: Kind) -> tuple[bytes, bytes]:
-    """Return the source connection id, and the payload after the packet. Raises IndexError if it is cut off."""
+    """Return the source connection id, and the payload after the packet.
+
+    Raises IndexError if it is cut off.
+    """
     at = 6 + payload[5]
     name = payload[at + 1 : at + 1 + payload[at]]
     at += 1 + payload[at]

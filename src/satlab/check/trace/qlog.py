@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read qlog files of external programs (draft-ietf-quic-qlog-main-schema), with limits.
 
-Two forms: JSON-SEQ with one record per line (ngtcp2 and quiche, qlog 0.3 and later), and one JSON document with
-`traces`, whose events may be arrays (picoquic, draft-00). The files are untrusted: links and devices are not opened;
-size, line length, nesting, numbers and number of events have limits.
+Two forms: JSON-SEQ with one record per line (ngtcp2 and quiche, qlog 0.3 and later), and one JSON
+document with `traces`, whose events may be arrays (picoquic, draft-00). The files are untrusted:
+links and devices are not opened; size, line length, nesting, numbers and number of events have
+limits.
 """
 
 import codecs
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 MAX_FILE_BYTES = 1 << 30
-"""Several times what is usual: of 400 MB in 180 s ngtcp2 0.12.1 wrote more than 256 MiB at either end (seed-000)."""
+"""Several times what is usual: of 400 MB in 180 s ngtcp2 0.12.1 wrote more than 256 MiB at either
+end (seed-000).
+"""
 MAX_DOCUMENT_BYTES = 16 << 20
 """Of a JSON document that is held in memory; the events of a larger one are read one by one."""
 CHUNK_BYTES = 1 << 20
@@ -29,11 +32,17 @@ MAX_LINE_BYTES = 256 << 10
 MAX_EVENTS = 3_000_000
 MAX_FILES = 64
 MAX_NUMBER = float(1 << 53)
-"""Larger numbers are ignored: JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited."""
+"""Larger numbers are ignored:
+
+JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited.
+"""
 RECORD_SEPARATOR = b"\x1e"
 """RFC 7464, section 2."""
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
-"""One for all lines: `json.loads` with an argument makes one for each, which takes longer than the line."""
+"""One for all lines:
+
+`json.loads` with an argument makes one for each, which takes longer than the line.
+"""
 
 Side = Literal["client", "server"]
 Kind = Literal["missing", "broken", "too large", "does not fit"]
@@ -62,7 +71,10 @@ class Event:
 
 @dataclass(frozen=True)
 class QlogFile:
-    """`side` is the endpoint that wrote the file, `unit_ms` its unit of time. Events are read during iteration."""
+    """`side` is the endpoint that wrote the file, `unit_ms` its unit of time.
+
+    Events are read during iteration.
+    """
 
     side: Side
     unit_ms: float
@@ -70,7 +82,9 @@ class QlogFile:
 
 
 def newest(folder: Path) -> Path | None:
-    """Return the qlog file in `folder` or below that was written last; a log ends with its connection."""
+    """Return the qlog file in `folder` or below that was written last; a log ends with its
+    connection.
+    """
     return max(((status.st_mtime_ns, path) for path, status in _files(folder)), default=(0, None))[
         1
     ]
@@ -115,7 +129,10 @@ def _from_open_file(events: Iterator[Event], records: Iterator[Any]) -> Iterator
 
 
 def number(data: Any, name: str) -> float | None:
-    """Return a number of a JSON object; None if it is missing, negative, not finite, or MAX_NUMBER or more."""
+    """Return a number of a JSON object;
+
+    None if it is missing, negative, not finite, or MAX_NUMBER or more.
+    """
     value = data.get(name) if isinstance(data, dict) else None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_NUMBER:
         return float(value)
@@ -143,7 +160,9 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _document(file: Any) -> Any:
-    """Return a document; of one that is large or cut off the first trace, whose events are read one by one."""
+    """Return a document; of one that is large or cut off the first trace, whose events are read one
+    by one.
+    """
     start = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(start) <= MAX_DOCUMENT_BYTES:
         try:
@@ -182,7 +201,10 @@ def _elements(text: bytes, file: Any) -> Iterator[Any]:
 
 
 def _sequence(file: Any) -> Iterator[Any]:
-    """Yield each record. A truncated one is the last: its writer was ended (RFC 7464, section 2.4)."""
+    """Yield each record.
+
+    A truncated one is the last: its writer was ended (RFC 7464, section 2.4).
+    """
     for count in itertools.count(1):
         line = file.readline(MAX_LINE_BYTES)
         if not line.endswith(b"\n"):

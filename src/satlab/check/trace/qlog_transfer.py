@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A transfer from its endpoints' qlog files: losses, retransmissions, first byte, and the sender's states."""
+"""A transfer from its endpoints' qlog files: losses, retransmissions, first byte, and the sender's
+states.
+"""
 
 import json
 from bisect import bisect_left, bisect_right
@@ -18,7 +20,9 @@ from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
 FILE = "qlog.json"
 """In a sample's folder: the states of the server, by the client's clock."""
 MIN_COMPLETE_SHARE = 0.9
-"""Of the payload that must be in the qlog of a complete transfer: a program that is killed loses its last lines."""
+"""Of the payload that must be in the qlog of a complete transfer: a program that is killed loses
+its last lines.
+"""
 MIN_INTERVAL_S = 0.05
 """Between two states."""
 MAX_POINTS = 100_000
@@ -41,11 +45,12 @@ def add(
     wire: CapturedTransfer,
     one_way_s: float,
 ) -> Sample:
-    """Add the figures of qlog files to the sample of a download of `size` bytes; a figure that it has is kept.
+    """Add the figures of qlog files to the sample of a download of `size` bytes; a figure that it
+    has is kept.
 
-    `folders` are those of the qlog files, by side; without any the sample is returned unchanged. Of several connections
-    the files are of the last one. The server's states are written to FILE in `folder`. `one_way_s` is the delay of the
-    idle link from the client to the server.
+    `folders` are those of the qlog files, by side; without any the sample is returned unchanged. Of
+    several connections the files are of the last one. The server's states are written to FILE in
+    `folder`. `one_way_s` is the delay of the idle link from the client to the server.
     """
     if not folders:
         return sample
@@ -109,7 +114,9 @@ def _client_figures(transfer: "QlogTransfer", start_s: float) -> Figures:
 
 
 def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
-    """Return the sample with the completion that the client's qlog has, if it has every byte of the payload."""
+    """Return the sample with the completion that the client's qlog has, if it has every byte of the
+    payload.
+    """
     sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
     if (
         sample.status != "ok"
@@ -135,10 +142,12 @@ def _server_figures(transfer: "QlogTransfer") -> Figures:
 
 
 def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float) -> float | None:
-    """Return by how much the client's clock is ahead of the server's; None if that received no packet.
+    """Return by how much the client's clock is ahead of the server's;
 
-    The server's clock is set so that no packet of the client arrives before it was sent and had crossed the link:
-    neither the first one nor the first one with a short header.
+    None if that received no packet.
+
+    The server's clock is set so that no packet of the client arrives before it was sent and had
+    crossed the link: neither the first one nor the first one with a short header.
     """
     handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
     pairs = [
@@ -168,10 +177,11 @@ def _write_states(
     later_s: float | None,
     end_s: float | None,
 ) -> Figures:
-    """Write the states to FILE, by the client's clock, which starts with its first packet; none if they are unknown.
+    """Write the states to FILE, by the client's clock, which starts with its first packet; none if
+    they are unknown.
 
-    They end with the last payload byte (`end_s`), or with the last packet if that never arrived: satperf's endpoints
-    exchange results after the payload.
+    They end with the last payload byte (`end_s`), or with the last packet if that never arrived:
+    satperf's endpoints exchange results after the payload.
     """
     requested_s = transfer.first_stream_received_s or transfer.first_short_received_s
     last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
@@ -188,7 +198,7 @@ def _write_states(
     return {"spent_s": (None, "qlog of the server, link")}
 
 
-# --- one file -------------------------------------------------------------------------------------------------------
+# --- one file -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -207,7 +217,10 @@ class SenderPoint:
 
 @dataclass
 class QlogTransfer:
-    """A connection in the qlog of one endpoint. Times in s by that endpoint's clock; None for what never happened."""
+    """A connection in the qlog of one endpoint.
+
+    Times in s by that endpoint's clock; None for what never happened.
+    """
 
     first_sent_s: float | None = None
     first_received_s: float | None = None
@@ -340,7 +353,9 @@ class _Reader:
         return "blocked" if is_blocked else "slow"
 
     def _initial_parameter(self, stream: float) -> str:
-        """Return the peer's transport parameter for data on a stream (RFC 9000, sections 2.1 and 18.2)."""
+        """Return the peer's transport parameter for data on a stream (RFC 9000, sections 2.1 and
+        18.2).
+        """
         if int(stream) & 2:
             return "stream_data_uni"
         return (
@@ -467,7 +482,9 @@ def _frames(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stream(frame: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Return id, offset and length of a stream frame by any of the names in use; 0 for what is missing."""
+    """Return id, offset and length of a stream frame by any of the names in use; 0 for what is
+    missing.
+    """
     stream = number(frame, "stream_id")
     length = number(frame, "length")
     if length is None:

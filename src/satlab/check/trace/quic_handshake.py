@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What captured QUIC packets prove: sessions that were resumed, and, with a key log, key phases.
 
-Initial packets are protected with keys that anybody can derive (RFC 9001, section 5.2): ClientHello and ServerHello are
-readable without secrets. The key phase is a protected bit of short headers (section 5.4.1); its keys do not change with
-a key update (section 6), so the key log's first secrets are enough.
+Initial packets are protected with keys that anybody can derive (RFC 9001, section 5.2): ClientHello
+and ServerHello are readable without secrets. The key phase is a protected bit of short headers
+(section 5.4.1); its keys do not change with a key update (section 6), so the key log's first
+secrets are enough.
 """
 
 import struct
@@ -29,17 +30,24 @@ SUITES: Mapping[int, tuple[type[hashes.SHA256] | type[hashes.SHA384], int]] = {
     0x1302: (hashes.SHA384, 32),
     0x1303: (hashes.SHA256, 32),
 }
-"""Hash and bytes of the key of header protection; 0x1303 is ChaCha20-Poly1305, the others are AES-GCM."""
+"""Hash and bytes of the key of header protection; 0x1303 is ChaCha20-Poly1305, the others are
+AES-GCM.
+"""
 CHACHA20 = 0x1303
 MAX_HANDSHAKES = 64
 MAX_CRYPTO_BYTES = 1 << 16
 MIN_VALID_SHARE = 0.95
-"""Of the short headers that must unprotect to reserved bits of zero: others had another connection id."""
+"""Of the short headers that must unprotect to reserved bits of zero: others had another connection
+id.
+"""
 
 
 @dataclass
 class Handshake:
-    """A connection as its Initial packets show it. `original` is the connection id that the client began with."""
+    """A connection as its Initial packets show it.
+
+    `original` is the connection id that the client began with.
+    """
 
     original: bytes
     crypto: dict[bool, dict[int, bytes]] = field(default_factory=lambda: {False: {}, True: {}})
@@ -66,7 +74,9 @@ class Handshake:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the server accepted a session: its hello selects a pre-shared key (RFC 8446, section 4.2.11)."""
+        """Whether the server accepted a session: its hello selects a pre-shared key (RFC 8446,
+        section 4.2.11).
+        """
         hello = self._server_hello()
         return hello is not None and PRE_SHARED_KEY in hello[1]
 
@@ -112,7 +122,9 @@ def _joined(parts: Mapping[int, bytes]) -> bytes:
 
 
 def handshakes(datagrams: Sequence[tuple[bool, bytes]]) -> list[Handshake]:
-    """Return the connections of QUIC datagrams (whether from the server, payload), in the order they began."""
+    """Return the connections of QUIC datagrams (whether from the server, payload), in the order
+    they began.
+    """
     found: list[Handshake] = []
     for from_server, payload in datagrams:
         for packet in _initials(payload):
@@ -149,7 +161,9 @@ def _initials(payload: bytes) -> Iterator[_Initial]:
 
 
 def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> None:
-    """Decrypt a packet with the keys of a known connection; a client's may begin one, or change its keys by a Retry."""
+    """Decrypt a packet with the keys of a known connection; a client's may begin one, or change its
+    keys by a Retry.
+    """
     known = list(reversed(found))
     if (
         not from_server
@@ -213,7 +227,8 @@ def expand_label(
 
 
 def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> tuple[int, int, int] | None:
-    """Remove header protection (RFC 9001, section 5.4): return first byte, packet number, size of the number.
+    """Remove header protection (RFC 9001, section 5.4): return first byte, packet number, size of
+    the number.
 
     None if the packet was cut off before the end of its sample.
     """
@@ -261,18 +276,23 @@ def _after_ack(plain: bytes, at: int, *, has_ecn: bool) -> int:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a variable-length integer (RFC 9000, section 16), and the position after it. Raises IndexError."""
+    """Return a variable-length integer (RFC 9000, section 16), and the position after it.
+
+    Raises IndexError.
+    """
     size = 1 << (data[at] >> 6)
     if at + size > len(data):
         raise IndexError(at)
     return int.from_bytes(data[at : at + size]) & ((1 << (8 * size - 2)) - 1), at + size
 
 
-# --- key phases -----------------------------------------------------------------------------------------------------
+# --- key phases -----------------------------------------------------------------------------------
 
 
 def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
-    """Return the first application secrets of a key log (NSS format) by client random and whether of the server."""
+    """Return the first application secrets of a key log (NSS format) by client random and whether
+    of the server.
+    """
     names = {"CLIENT_TRAFFIC_SECRET_0": False, "SERVER_TRAFFIC_SECRET_0": True}
     found = {}
     for line in key_log.splitlines():
@@ -288,7 +308,9 @@ def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
 def key_phases(
     datagrams: Sequence[tuple[bool, bytes]], key_log: str
 ) -> dict[bool, set[int]] | None:
-    """Return the key phases of each side's short headers (of the server: True), over all connections.
+    """Return the key phases of each side's short headers (of the server:
+
+    True), over all connections.
 
     None if that is unknown: the key log lacks a connection, or its headers cannot be read.
     """
@@ -322,7 +344,9 @@ def _key_of(
 
 
 def _phase(data: bytes, keys: Sequence[tuple[bytes, bytes, int]]) -> int | None:
-    """Return the key phase of a short header: its reserved bits must be zero (RFC 9000, section 17.3.1)."""
+    """Return the key phase of a short header: its reserved bits must be zero (RFC 9000, section
+    17.3.1).
+    """
     for own_id, key, suite in sorted(keys, key=lambda key: not data[1:].startswith(key[0])):
         opened = unprotected(data, 1 + len(own_id), key, suite)
         if opened is not None and not opened[0] & 0x18:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Symptoms of a slow download that its packets and its programs' CPU times show: no qlog and no keys are needed."""
+"""Symptoms of a slow download that its packets and its programs' CPU times show: no qlog and no
+keys are needed.
+"""
 
 import math
 from bisect import bisect_left
@@ -10,7 +12,10 @@ from statistics import median
 from satlab.check.trace.pcap import FULL_DATAGRAM_BYTES, CapturedTransfer
 
 SMALL_WINDOW_PACKETS = 4
-"""A smaller initial window is a symptom: RFC 9002, section 7.2 recommends ten packets, RFC 2581 allowed two."""
+"""A smaller initial window is a symptom:
+
+RFC 9002, section 7.2 recommends ten packets, RFC 2581 allowed two.
+"""
 CONSTANT_SPREAD = 0.3
 """Largest relative spread of the bytes per round trip for which a window is constant."""
 LONGER_PERCENT = 25
@@ -20,7 +25,10 @@ MIN_ROUNDS = 6
 BUSY = 0.85
 """Share of a core from which the CPU limits a program."""
 WAITING = 0.25
-"""Share of the time from which waiting for a core is a symptom. A program that gets the CPU it needs hardly waits."""
+"""Share of the time from which waiting for a core is a symptom.
+
+A program that gets the CPU it needs hardly waits.
+"""
 
 
 def symptoms(
@@ -28,8 +36,8 @@ def symptoms(
 ) -> tuple[str, ...]:
     """Return the symptoms of a download.
 
-    `rtt_s` is the idle link's, `rate_bps` the link's capacity. `cpu_s` has two times for each program (its name): how
-    long it ran, and how long it could have run and had no core.
+    `rtt_s` is the idle link's, `rate_bps` the link's capacity. `cpu_s` has two times for each
+    program (its name): how long it ran, and how long it could have run and had no core.
     """
     found = [_lost_handshake_packet(wire, rtt_s), _small_initial_window(wire, rtt_s)]
     found.append(_constant_window(wire, rtt_s, rate_bps))
@@ -60,7 +68,9 @@ def _lost_handshake_packet(wire: CapturedTransfer, rtt_s: float) -> str:
 
 
 def _small_initial_window(wire: CapturedTransfer, rtt_s: float) -> str:
-    """Look at the first flight of payload, which arrives a round trip after the end of the handshake."""
+    """Look at the first flight of payload, which arrives a round trip after the end of the
+    handshake.
+    """
     handshake_s = wire.handshake_s
     if handshake_s is None:
         return ""
@@ -73,9 +83,11 @@ def _small_initial_window(wire: CapturedTransfer, rtt_s: float) -> str:
 
 
 def _constant_window(wire: CapturedTransfer, rtt_s: float, rate_bps: float) -> str:
-    """Look for round trips that bring the same amount, less than the link's capacity, in the second half.
+    """Look for round trips that bring the same amount, less than the link's capacity, in the second
+    half.
 
-    The round trip of a constant window is a little longer than the idle link's: several lengths are tried.
+    The round trip of a constant window is a little longer than the idle link's: several lengths are
+    tried.
     """
     arrivals = wire.arrivals
     if not arrivals:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table of planted causes in docs/regression.md, cell by cell: real stacks under the virtual clock, and a model.
+"""The table of planted causes in docs/regression.md, cell by cell: real stacks under the virtual
+clock, and a model.
 
 Its last row needs a CPU: tests/net/test_check.py.
 """
@@ -43,7 +44,8 @@ MODEL: dict[str, dict[str, Any]] = {
     },
     "a sender with a thousandth of a core": {"rate_bps": 1e6},
 }
-"""States of a sender that paces at 8 Mbit/s, or at the link's 5: what it sends, and what differs."""
+"""States of a sender that paces at 8 Mbit/s, or at the link's 5: what it sends, and what differs.
+"""
 
 
 def table() -> dict[str, dict[str, str]]:

@@ -179,7 +179,9 @@ def test_means_add_up_and_the_largest_is_named() -> None:
 def transferred(
     folder: Path, *, case: dict[str, Any] | None = None, **changes: Any
 ) -> dict[str, float]:
-    """Return the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in the request."""
+    """Return the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in
+    the request.
+    """
     rates = {"id": "planted", "forward_mbps": 20, "return_mbps": 2, "targets_s": [None]}
     document = {
         "schema": "satlab/suite/1",

@@ -102,7 +102,9 @@ def test_coalesced_packets_are_separated() -> None:
 
 
 def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
-    """Its token has no length (RFC 9000, section 17.2.5): here it looks like a length of 0 and a 1-RTT packet."""
+    """Its token has no length (RFC 9000, section 17.2.5): here it looks like a length of 0 and a
+    1-RTT packet.
+    """
     datagram = long_packet(3, b"srv2", 0)[:-2] + b"\x00" + b"\x41" * 30
     assert list(pcap.quic_packets(datagram)) == [("retry", b"srv2")]
 
@@ -163,7 +165,8 @@ def test_a_transfer_is_read_from_its_packets() -> None:
     assert transfer is not None and transfer.protocol == pcap.UDP
     assert [transfer.first_answer_s, transfer.handshake_s] == pytest.approx([0.66, 0.67])
     assert transfer.server_ids == {b"srv"}
-    # 100 datagrams of 1000 bytes carry 90,000 bytes of payload: half of it has arrived with the 50th.
+    # 100 datagrams of 1000 bytes carry 90,000 bytes of payload: half of it has arrived with the
+    # 50th.
     assert transfer.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
     assert transfer.times_s((200_000,), 100_000) == (None,)
     assert transfer.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
@@ -229,7 +232,7 @@ def test_payload_may_be_coalesced_and_acknowledgements_of_tcp_have_none() -> Non
     assert Datagram(0, True, 900, ()).is_data and not Datagram(0, True, 0, ()).is_data
 
 
-# --- symptoms -------------------------------------------------------------------------------------------------------
+# --- symptoms -------------------------------------------------------------------------------------
 
 
 def download(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""qlog files: three programs' forms are read alike; broken, too large and hostile files are refused."""
+"""qlog files: three programs' forms are read alike; broken, too large and hostile files are
+refused.
+"""
 
 import json
 import os
@@ -70,7 +72,9 @@ def sent(time: int, offset: int, length: int) -> dict[str, Any]:
 
 
 def quiche() -> list[dict[str, Any]]:
-    """Return the same as quiche writes it: other schema names, lengths in `raw`, no threshold as 2^64 - 1."""
+    """Return the same as quiche writes it: other schema names, lengths in `raw`, no threshold as
+    2^64 - 1.
+    """
     records: list[dict[str, Any]] = json.loads(json.dumps(ngtcp2()))
     for record in records:
         name, data = record["name"].partition(":")[2], record["data"]
@@ -395,14 +399,17 @@ def test_t11_damaged_files_raise_nothing_else(tmp_path: Path) -> None:
     assert 100 < read_whole < 700
 
 
-# --- joined with packets ----------------------------------------------------------------------------------------
+# --- joined with packets --------------------------------------------------------------------------
 
 
 BOTH = (SERVER, CLIENT)
 
 
 def captured() -> CapturedTransfer:
-    """The client's packets of that transfer. The server's clock starts 325 ms later: after the delay of the link."""
+    """The client's packets of that transfer.
+
+    The server's clock starts 325 ms later: after the delay of the link.
+    """
     short = [Datagram(1.1 + n / 10, True, 1250, ("1-rtt",)) for n in range(4)]
     sent = (Datagram(0.0, False, 1200, ("initial",)), Datagram(0.09, False, 90, ("1-rtt",)))
     answer = Datagram(0.05, True, 1200, ("initial",))
@@ -420,7 +427,10 @@ def joined(
     sample: Sample = INCOMPLETE,
     sides: tuple[str, ...] = BOTH,
 ) -> Sample:
-    """Join qlog files of both endpoints (None: no file) with packets; `sides` are those whose qlog is read."""
+    """Join qlog files of both endpoints (None: no file) with packets;
+
+    `sides` are those whose qlog is read.
+    """
     for side, data in ((SERVER, server), (CLIENT, client)):
         (folder / side).mkdir(parents=True)
         if data is not None:
@@ -535,7 +545,9 @@ def test_of_two_connections_the_last_one_s_qlog_is_joined(
 
 
 def test_no_packet_arrives_before_it_has_crossed_the_link(tmp_path: Path) -> None:
-    """The client sends its first packet with a short header at 0.2 s, which the server has at 0.09 s by its clock."""
+    """The client sends its first packet with a short header at 0.2 s, which the server has at 0.09
+    s by its clock.
+    """
     first, answer, short, *rest = captured().datagrams
     late = CapturedTransfer(UDP, (first, answer, replace(short, t_s=0.2), *rest), 1000.0)
     joined(tmp_path, sequence(ngtcp2()), wire=late)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keys and headers by the examples of RFC 9001, appendix A; handshakes that are built here; key phases."""
+"""Keys and headers by the examples of RFC 9001, appendix A; handshakes that are built here; key
+phases.
+"""
 
 import random
 
@@ -131,7 +133,7 @@ def short(number: int, phase: int, *, from_server: bool) -> tuple[bool, bytes]:
     hp = expand_label(SECRETS[from_server], hashes.SHA256, "quic hp", 16)
     return from_server, masked(
         head + bytes([number]) + random.Random(number).randbytes(40), len(head), hp
-    )  # noqa: S311
+    )
 
 
 @pytest.mark.parametrize("phases", [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (0,))])
@@ -153,7 +155,7 @@ def test_key_phases_are_read_with_the_key_log(
     assert key_phases([*connection(1, 43), *sent], "") is None
 
 
-# --- evidence of test cases -----------------------------------------------------------------------------------------
+# --- evidence of test cases -----------------------------------------------------------------------
 
 
 def case(**required: bool) -> Case:

@@ -46,7 +46,9 @@ def summary(side: str, **figures: Any) -> dict[str, Any]:
 
 
 def download(**changes: Any) -> list[dict[str, Any]]:
-    """Return 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9 s on."""
+    """Return 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9
+    s on.
+    """
     sent = [interval("server", 0.6 + step / 10, **changes) for step in range(30)]
     return [
         start("client", "receiver", 1000.0),
@@ -58,7 +60,9 @@ def download(**changes: Any) -> list[dict[str, Any]]:
 
 
 def link(forward: int, back: int, released: int = 0) -> list[dict[str, Any]]:
-    """Return samples with queues of so many bytes, and so many bytes released by each link in each 0.1 s."""
+    """Return samples with queues of so many bytes, and so many bytes released by each link in each
+    0.1 s.
+    """
     times = [1000 + step / 10 for step in range(45)]
     return [
         {"type": "header"},

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the trace of a transfer from the raw files of its sample.
 
-Three sources: satvirtual's outcome; satperf's output and link metrics; the states of a server's qlog and link metrics.
+Three sources: satvirtual's outcome; satperf's output and link metrics; the states of a server's
+qlog and link metrics.
 """
 
 import json
@@ -26,7 +27,10 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 def read(raw: Path, case: Case, sample: Sample, plan: LinkPlan) -> TransferTrace | None:
-    """Return the trace of a sample below `raw`; None if its files do not have the sender's states."""
+    """Return the trace of a sample below `raw`;
+
+    None if its files do not have the sender's states.
+    """
     payload, _ = _directions(case.direction == "download")
     trace = _read(raw, case.id, sample.seed, plan)
     return trace and replace(trace, is_lost_by_host=ledger.blames_host(sample.ledgers, payload))
@@ -93,7 +97,8 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | Non
         return None
     zero_unix_s = starts["client"]["t_unix_s"]
     later_s = {side: start["t_unix_s"] - zero_unix_s for side, start in starts.items()}
-    # A server's first line is written at the request; a client sends once its handshake is complete.
+    # A server's first line is written at the request; a client sends once its handshake is
+    # complete.
     if sender == "server":
         requested_s = intervals[0]["t_s"] + later_s["server"]
     else:
@@ -160,7 +165,8 @@ class _Load:
     capacity_bps: float
 
     def share(self, t_s: float, window_s: float) -> float:
-        """Return the share of its capacity that the link released in the window before `t_s`; 0 if unknown.
+        """Return the share of its capacity that the link released in the window before `t_s`; 0 if
+        unknown.
 
         A value counts what was released until its time.
         """

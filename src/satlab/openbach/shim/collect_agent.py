@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH's `collect_agent` for the embedded lab: same calls, but records go to files of the run.
 
-Statistics become lines of `$SATLAB_RAW/stats.jsonl`, in the form in which rstats sends them to the collector; stored
-files are copied to `$SATLAB_RAW/files/<job>-<instance>/`. Needs the standard library alone. Times are ms since the
-epoch.
+Statistics become lines of `$SATLAB_RAW/stats.jsonl`, in the form in which rstats sends them to the
+collector; stored files are copied to `$SATLAB_RAW/files/<job>-<instance>/`. Needs the standard
+library alone. Times are ms since the epoch.
 """
 
 import configparser
@@ -119,7 +119,9 @@ class _Connection:
 
 
 def _new(path: Path, source: Path) -> BinaryIO:
-    """Open a new file with the access rights of `source`, less the umask: a private file stays private."""
+    """Open a new file with the access rights of `source`, less the umask: a private file stays
+    private.
+    """
     mode = source.stat().st_mode & 0o666
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
@@ -184,7 +186,10 @@ def register_collect(
     log_facility: int = syslog.LOG_USER,
     new: bool = False,
 ) -> bool:
-    """Get ready to send; False (with the reason on stderr) when the environment or the filter file is wrong."""
+    """Get ready to send;
+
+    False (with the reason on stderr) when the environment or the filter file is wrong.
+    """
 
     def connect_now() -> None:
         _State.connection = _Connection(config_file, os.environ)
@@ -205,7 +210,9 @@ def send_stat(timestamp: int, suffix: str | None = None, **statistics: Any) -> s
 def store_files(
     timestamp: int, suffix: str | None = None, copy: bool = True, **statistics: str
 ) -> str:
-    """Store one file per statistic and record where it lies; with `copy=False` it is moved. "OK" or "KO: reason"."""
+    """Store one file per statistic and record where it lies; with `copy=False` it is moved. "OK" or
+    "KO: reason".
+    """
 
     def store_all() -> None:
         connection = _connection()
@@ -264,7 +271,9 @@ def now() -> int:
 
 @contextlib.contextmanager
 def use_configuration(config_file: str) -> Iterator[None]:
-    """Register, log the start and a crash, and end the connection; exits the job when it cannot register."""
+    """Register, log the start and a crash, and end the connection; exits the job when it cannot
+    register.
+    """
     if not register_collect(config_file):
         sys.exit("cannot register with collect_agent")
     send_log(syslog.LOG_DEBUG, "started")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a source has of a page: objects by type, size, domain and order, what was left out, and what is wrong.
+"""What a source has of a page: objects by type, size, domain and order, what was left out, and what
+is wrong.
 
-Nothing else is taken from a source. Contents, paths, queries, headers and cookies never reach the page.
+Nothing else is taken from a source. Contents, paths, queries, headers and cookies never reach the
+page.
 """
 
 import re
@@ -12,7 +14,9 @@ from pathlib import Path
 from satlab.common.errors import ConfigError, Fault
 
 MOST_OBJECTS = 250
-"""The browser's timeline holds that many requests besides the document (Resource Timing 2, section 4.4)."""
+"""The browser's timeline holds that many requests besides the document (Resource Timing 2, section
+4.4).
+"""
 MOST_BYTES = 64 << 20
 """Of one object, and of all together."""
 MOST_READ = 32 << 20
@@ -28,7 +32,10 @@ _DOMAIN = re.compile(
 
 @dataclass(frozen=True)
 class Item:
-    """An object as it was found. `loaded_as`: as in a manifest. `domain`: as in the source, checked."""
+    """An object as it was found.
+
+    `loaded_as`: as in a manifest. `domain`: as in the source, checked.
+    """
 
     loaded_as: str
     size_bytes: int
@@ -38,7 +45,9 @@ class Item:
 
 @dataclass
 class Found:
-    """The objects of a page, the document first; reasons why others are not among them; faults of the source."""
+    """The objects of a page, the document first; reasons why others are not among them; faults of
+    the source.
+    """
 
     items: list[Item] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -55,7 +64,9 @@ class Found:
 
 
 def domain(name: str | None) -> str | None:
-    """Return a domain in the form that a manifest has, or None if that is not possible: an underscore is a hyphen."""
+    """Return a domain in the form that a manifest has, or None if that is not possible: an
+    underscore is a hyphen.
+    """
     try:
         plain = (name or "").rstrip(".").encode("idna").decode("ascii").lower().replace("_", "-")
     except UnicodeError:
@@ -64,7 +75,10 @@ def domain(name: str | None) -> str | None:
 
 
 def loaded_as(mime: str) -> str:
-    """Return what loads an object of a MIME type. Fonts, data and videos are loaded as images of their size."""
+    """Return what loads an object of a MIME type.
+
+    Fonts, data and videos are loaded as images of their size.
+    """
     kind = mime.partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml"):
         return "iframe"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the objects of a page from a HAR file (version 1.2, J. Odvarko, 2010), which may be hostile.
 
-Of an entry only these are read: method and URL of the request (the path and query to recognise repetitions), status,
-`bodySize`, `content.size`, `content.mimeType` of the answer; `content.text` to see that its base64 is valid.
+Of an entry only these are read: method and URL of the request (the path and query to recognise
+repetitions), status, `bodySize`, `content.size`, `content.mimeType` of the answer; `content.text`
+to see that its base64 is valid.
 """
 
 import base64

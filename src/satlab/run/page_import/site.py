@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the objects of a page from the folder of a site, such as wget makes it; it may be hostile.
 
-The document is read for what it loads (`link`, `script`, `img`, `iframe`), style sheets of the folder are not. A file
-counts with its size; if the document lies in a folder, the folders of the top level are domains (wget --span-hosts).
+The document is read for what it loads (`link`, `script`, `img`, `iframe`), style sheets of the
+folder are not. A file counts with its size; if the document lies in a folder, the folders of the
+top level are domains (wget --span-hosts).
 """
 
 import os
@@ -127,7 +128,9 @@ def _domain(path: PurePosixPath) -> str | None:
 
 
 def _path(reference: str, document: PurePosixPath) -> PurePosixPath | None:
-    """Return the path below the folder that a reference of the document names, or None if it leaves the folder."""
+    """Return the path below the folder that a reference of the document names, or None if it leaves
+    the folder.
+    """
     is_from_top = reference.startswith("/")
     parts = list(
         document.parts[: 1 if _is_below(document) else 0] if is_from_top else document.parent.parts
@@ -143,7 +146,10 @@ def _path(reference: str, document: PurePosixPath) -> PurePosixPath | None:
 
 
 def _size_of(top: Path, path: PurePosixPath) -> int | str | None:
-    """Return the size of a plain file, None if it is not there, or why it is refused. Links are not followed."""
+    """Return the size of a plain file, None if it is not there, or why it is refused.
+
+    Links are not followed.
+    """
     place = top / path
     try:
         status = place.lstat()

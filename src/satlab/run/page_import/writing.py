@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a page of `web-targets/` of what was found in a source: a folder that is whole, or is not there."""
+"""Make a page of `web-targets/` of what was found in a source: a folder that is whole, or is not
+there.
+"""
 
 import contextlib
 import shutil

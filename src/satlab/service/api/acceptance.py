@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The check that OpenBACH 2.7 does when a scenario is saved: it reports the first fault, in OpenBACH's order and words.
+"""The check that OpenBACH 2.7 does when a scenario is saved: it reports the first fault, in
+OpenBACH's order and words.
 
-A scenario that passes may still hang or fail; `satlab.openbach.scenario` refuses it at launch, with every fault.
+A scenario that passes may still hang or fail; `satlab.openbach.scenario` refuses it at launch, with
+every fault.
 """
 
 from collections.abc import Mapping
@@ -74,7 +76,10 @@ _NOT_NULL = {
 
 
 class RefusalError(Exception):
-    """The first fault: OpenBACH's keys `error`, `offending_entry`; for some `offending_value`, `expected_type`."""
+    """The first fault:
+
+    OpenBACH's keys `error`, `offending_entry`; for some `offending_value`, `expected_type`.
+    """
 
     def __init__(self, error: str, entry: str, **more: Any) -> None:
         super().__init__(error)
@@ -84,7 +89,10 @@ class RefusalError(Exception):
 def check(
     document: Document, jobs: Mapping[str, Descriptor], values: Mapping[str, str] | None = None
 ) -> None:
-    """Check a scenario; with `values` (at launch) also the values of its placeholders. Raises RefusalError."""
+    """Check a scenario; with `values` (at launch) also the values of its placeholders.
+
+    Raises RefusalError.
+    """
     _Check(document, jobs, values).run()
 
 
@@ -191,7 +199,10 @@ class _Check:
         self._level(self.jobs[names[0]].level, given[names[0]], place)
 
     def _level(self, level: Level, given: Document, place: str) -> None:
-        """Check one level of a job's arguments. As in OpenBACH, the place does not contain the subcommand."""
+        """Check one level of a job's arguments.
+
+        As in OpenBACH, the place does not contain the subcommand.
+        """
         known = level.arguments
         choices: dict[str, Level] = {
             choice.name: choice for group in level.subcommand for choice in group.choices
@@ -232,7 +243,9 @@ class _Check:
             self._value(argument.type, value, entry)
 
     def _value(self, kind: str, value: Any, entry: str) -> None:
-        """Check a value against a type; one with a placeholder only if the values of placeholders are known."""
+        """Check a value against a type; one with a placeholder only if the values of placeholders
+        are known.
+        """
         self._note_names(value)
         if isinstance(value, str):
             template = Template(value)

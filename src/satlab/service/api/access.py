@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Access control: sessions, the roles that routes require, the projects and instances that an account may use."""
+"""Access control: sessions, the roles that routes require, the projects and instances that an
+account may use.
+"""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -53,7 +55,9 @@ def forbidden(error: str, login: str) -> ApiError:
 
 
 def log_in(request: Request, response: Response, user: User) -> None:
-    """Open a session and set its cookie: for the browser's session, same-site requests only, hidden from scripts."""
+    """Open a session and set its cookie: for the browser's session, same-site requests only, hidden
+    from scripts.
+    """
     context = context_of(request)
     token = context.accounts.open_session(user.login)
     response.set_cookie(
@@ -82,7 +86,9 @@ def project_of(context: Context, user: User, name: str, what: str = "Project") -
 
 
 def may_see(context: Context, user: User, instance: Instance) -> bool:
-    """Return whether an account may use the instance's project or, if there is none, has launched the instance."""
+    """Return whether an account may use the instance's project or, if there is none, has launched
+    the instance.
+    """
     project = context.catalog.project(instance.project)
     return (
         may_use(user, project)

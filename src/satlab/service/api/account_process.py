@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Setup of accounts by the supervisor: `python -m satlab.service.api.account_process STATE`, as the API's user.
+"""Setup of accounts by the supervisor:
 
-Root opens none of the API's files. Stdin holds a JSON object: `{"public": bool}` requests the token of the first
-log-in, `{"login", "role", "password"}` an account. Stdout gets a JSON object: `token` (may be empty), or `error` and
-`hint`; the exit status is then that of the error.
+`python -m satlab.service.api.account_process STATE`, as the API's user.
+
+Root opens none of the API's files. Stdin holds a JSON object: `{"public": bool}` requests the token
+of the first log-in, `{"login", "role", "password"}` an account. Stdout gets a JSON object: `token`
+(may be empty), or `error` and `hint`; the exit status is then that of the error.
 """
 
 import json

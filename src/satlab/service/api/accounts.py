@@ -124,7 +124,9 @@ class Accounts:
         self._store.write("DELETE FROM users WHERE login = ?", login)
 
     def first_token(self) -> str:
-        """Create the token that replaces the password of the first log-in; earlier tokens become invalid."""
+        """Create the token that replaces the password of the first log-in; earlier tokens become
+        invalid.
+        """
         token = secrets.token_urlsafe(18)
         with self._store.transaction() as connection:
             connection.execute("DELETE FROM first_token")
@@ -158,7 +160,9 @@ class Accounts:
         return token
 
     def session(self, token: str) -> User | None:
-        """Return the account of a session, None if the session has expired or its account is not active."""
+        """Return the account of a session, None if the session has expired or its account is not
+        active.
+        """
         sql = "SELECT users.* FROM users JOIN sessions USING (login) WHERE token_sha256 = ? AND expires > ? AND active"
         row = self._store.row(sql, _digest(token), self._clock())
         return _user(row) if row else None

@@ -9,7 +9,10 @@ from fastapi.responses import JSONResponse, Response
 
 
 class ApiError(Exception):
-    """An error with an HTTP status and a JSON body whose key `error` holds the message; `details` are further keys."""
+    """An error with an HTTP status and a JSON body whose key `error` holds the message;
+
+    `details` are further keys.
+    """
 
     def __init__(self, status: int, error: str, **details: Any) -> None:
         super().__init__(error)
@@ -26,7 +29,10 @@ class ViewError(ApiError):
 
 
 def not_found(what: str, **names: Any) -> ApiError:
-    """Return the refusal of an unknown object; `names` are OpenBACH's further keys, such as `job_name`."""
+    """Return the refusal of an unknown object;
+
+    `names` are OpenBACH's further keys, such as `job_name`.
+    """
     return ApiError(HTTPStatus.NOT_FOUND, f"The requested {what} is not in the database", **names)
 
 
@@ -46,7 +52,9 @@ def date(unix_s: float | None) -> str | None:
 
 
 def accepted() -> Response:
-    """Return the answer to an operation that OpenBACH does in the background; this server has already done it."""
+    """Return the answer to an operation that OpenBACH does in the background; this server has
+    already done it.
+    """
     return JSONResponse({}, HTTPStatus.ACCEPTED)
 
 

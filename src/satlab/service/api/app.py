@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The application: every route under `/` and `/openbach/`, as behind OpenBACH's own port and its nginx."""
+"""The application: every route under `/` and `/openbach/`, as behind OpenBACH's own port and its
+nginx.
+"""
 
 import logging
 import os
@@ -54,7 +56,8 @@ def create_app(
 ) -> FastAPI:
     """Return the application; `app.state.context` holds its parts.
 
-    `runs_queue`: a thread runs the queue; otherwise the caller calls `Queue.step`. `pages` adds the web pages.
+    `runs_queue`: a thread runs the queue; otherwise the caller calls `Queue.step`. `pages` adds the
+    web pages.
     """
     app = FastAPI(
         title="satlab",

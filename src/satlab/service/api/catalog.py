@@ -34,7 +34,10 @@ class Project:
 
 
 class Catalog:
-    """Projects and scenarios in the store. The routes check names. `clock` returns s since the epoch."""
+    """Projects and scenarios in the store.
+
+    The routes check names. `clock` returns s since the epoch.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.store, self._clock = store, clock
@@ -85,14 +88,18 @@ class Catalog:
         return json.loads(row["document"]) if row else None
 
     def versions(self, project: str, name: str) -> list[tuple[int, float]]:
-        """Return number and time (s since the epoch) of every version of a scenario, the oldest first."""
+        """Return number and time (s since the epoch) of every version of a scenario, the oldest
+        first.
+        """
         sql = (
             "SELECT version, created FROM scenarios WHERE project = ? AND name = ? ORDER BY version"
         )
         return [(row["version"], row["created"]) for row in self.store.rows(sql, project, name)]
 
     def add_version(self, project: str, name: str, document: Document) -> int:
-        """Store a new version of a scenario and return its number; the latest `MOST_VERSIONS` are kept."""
+        """Store a new version of a scenario and return its number; the latest `MOST_VERSIONS` are
+        kept.
+        """
         with self.store.transaction() as connection:
             earlier = self.versions(project, name)
             version = earlier[-1][0] + 1 if earlier else 1

@@ -25,7 +25,10 @@ PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for on
 
 @dataclass
 class FakeHelper:
-    """Runs nothing. `runs`: started runs by id; `refuse`: reason of refusal; `gone`: it does not answer."""
+    """Runs nothing.
+
+    `runs`: started runs by id; `refuse`: reason of refusal; `gone`: it does not answer.
+    """
 
     runs: dict[str, RunStatus] = field(default_factory=dict)
     requests: dict[str, ScenarioRequest] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """HTTP connections with limits: idle ones, which wait for a request, never keep others out.
 
-At a limit the oldest idle connection is closed. Where every connection has a request in progress, the new one gets 503.
+At a limit the oldest idle connection is closed. Where every connection has a request in progress,
+the new one gets 503.
 """
 
 import asyncio
@@ -16,7 +17,9 @@ MAX_CONNECTIONS = 200
 MAX_PER_PEER = 100
 """Largest number of connections in all and of one peer. Programs on this host are one peer."""
 REQUEST_S = 10.0
-"""Time within which the headers of a request must have arrived, s, from the connection or the last answer on."""
+"""Time within which the headers of a request must have arrived, s, from the connection or the last
+answer on.
+"""
 MAX_HEADERS = 16 << 10
 """Largest size of the headers, bytes."""
 

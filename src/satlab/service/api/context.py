@@ -25,7 +25,10 @@ from satlab.service.api.tally import Tally
 
 @dataclass(frozen=True)
 class Context:
-    """The parts of the server. `clock` returns s since the epoch; `started`: when the parts were made, by it."""
+    """The parts of the server.
+
+    `clock` returns s since the epoch; `started`: when the parts were made, by it.
+    """
 
     settings: Settings
     store: Store

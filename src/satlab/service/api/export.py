@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics and stored files of instances, from the run folder; CSV with OpenBACH's columns, times in UTC."""
+"""Statistics and stored files of instances, from the run folder;
+
+CSV with OpenBACH's columns, times in UTC.
+"""
 
 import csv
 import gzip
@@ -47,7 +50,10 @@ _META = (
 
 
 def records(context: Context, instance: Instance) -> Iterator[Record]:
-    """Yield the statistics of a run. Jobs write the file, so lines that are not valid records are left out."""
+    """Yield the statistics of a run.
+
+    Jobs write the file, so lines that are not valid records are left out.
+    """
     if instance.run_id is None:
         return
     path = context.settings.runs / instance.run_id / "raw" / "stats.jsonl"
@@ -173,10 +179,11 @@ def _guarded(value: Any) -> Any:
 def archive(
     context: Context, instance: Instance, requested: Iterable[tuple[str, str]]
 ) -> Iterator[bytes]:
-    """Return a .tar.gz in pieces: the CSV, and an archive for each stored file, named as OpenBACH 2.7.0 does.
+    """Return a .tar.gz in pieces: the CSV, and an archive for each stored file, named as OpenBACH
+    2.7.0 does.
 
-    `requested`: pairs of job and statistic whose files are included. Raises ApiError: 413 if the files have more than
-    `Settings.archive_bytes` in all.
+    `requested`: pairs of job and statistic whose files are included. Raises ApiError: 413 if the
+    files have more than `Settings.archive_bytes` in all.
     """
     files = [
         each
@@ -191,7 +198,8 @@ def archive(
 
 
 def folder_archive(context: Context, folder: Path) -> Iterator[bytes]:
-    """Return a run folder as a .tar.gz in pieces: regular files that this process may read, without links.
+    """Return a run folder as a .tar.gz in pieces: regular files that this process may read, without
+    links.
 
     Raises ApiError: 413 if they have more than `Settings.archive_bytes` in all.
     """
@@ -226,7 +234,9 @@ def _archive(members: Iterable[tuple[str, IO[bytes]]]) -> Iterator[bytes]:
 def _members(
     context: Context, instance: Instance, files: list[tuple[str, Path]]
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield name and content of the members, each in a temporary file that is closed before the next one."""
+    """Yield name and content of the members, each in a temporary file that is closed before the
+    next one.
+    """
     with tempfile.TemporaryFile() as text:
         text.writelines(line.encode() for line in csv_lines(context, instance))
         yield f"scenario_instance_{instance.id}.csv", text
@@ -270,7 +280,9 @@ def _stored(
 
 
 def is_stored(path: Path, folder: Path) -> bool:
-    """Return whether the API may read a file: it is below the folder, no link, and not private as captures are."""
+    """Return whether the API may read a file: it is below the folder, no link, and not private as
+    captures are.
+    """
     try:
         is_plain = path.resolve() == path and path.is_relative_to(folder) and path.is_file()
     except (OSError, ValueError):  # a name that no file can have

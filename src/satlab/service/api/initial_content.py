@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Content of a new server: the shipped jobs, and a project with an entity per node and the shipped scenarios."""
+"""Content of a new server: the shipped jobs, and a project with an entity per node and the shipped
+scenarios.
+"""
 
 import json
 

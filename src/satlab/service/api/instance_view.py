@@ -15,7 +15,9 @@ NOT_YET = "Not programmed yet"
 
 
 def scenario_tree(instance: Instance) -> Iterator[Progress]:
-    """Yield the progress of the scenario instance and of its sub-scenarios, each before those that it started."""
+    """Yield the progress of the scenario instance and of its sub-scenarios, each before those that
+    it started.
+    """
     root = (instance.progress or {}).get("instance")
     pending = [root] if root else []
     while pending:
@@ -45,7 +47,8 @@ def short(instance: Instance, number: int | None = None) -> dict[str, Any]:
 
 
 def full(context: Context, instance: Instance, number: int | None = None) -> dict[str, Any]:
-    """Return a scenario instance, or the one below it with this id, with its functions, jobs and sub-scenarios.
+    """Return a scenario instance, or the one below it with this id, with its functions, jobs and
+    sub-scenarios.
 
     `user`, `reason`, `run_id` and `link` are not in OpenBACH.
     """
@@ -190,7 +193,9 @@ def _place(context: Context, instance: Instance, entity: str) -> dict[str, Any]:
 
 
 def _flat(value: Any) -> Any:
-    """Return arguments as OpenBACH shows those of a job instance: a list of values, not of occurrences with values."""
+    """Return arguments as OpenBACH shows those of a job instance: a list of values, not of
+    occurrences with values.
+    """
     if isinstance(value, dict):
         return {key: _flat(each) for key, each in value.items()}
     occurrences = value if isinstance(value, list) else [value]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Agents and jobs: every node of the lab is an agent; jobs are shipped or uploaded, and installed on every agent."""
+"""Agents and jobs: every node of the lab is an agent; jobs are shipped or uploaded, and installed
+on every agent.
+"""
 
 from functools import lru_cache
 from pathlib import Path
@@ -15,9 +17,12 @@ from satlab.service.api.store import Store
 
 
 class Inventory:
-    """`uploaded`: folder of uploaded jobs. `agents`: names of the nodes by the address of their first interface.
+    """`uploaded`: folder of uploaded jobs.
 
-    `further`: folder of jobs that the operator has named; those with the name of an uploaded or shipped one are hidden.
+    `agents`: names of the nodes by the address of their first interface.
+
+    `further`: folder of jobs that the operator has named; those with the name of an uploaded or
+    shipped one are hidden.
     """
 
     def __init__(
@@ -46,7 +51,9 @@ class Inventory:
         }
 
     def address_of(self, node: str) -> str:
-        """Return the address of a node; of one that a run's lab alone has (a further terminal) its name."""
+        """Return the address of a node; of one that a run's lab alone has (a further terminal) its
+        name.
+        """
         return self._addresses.get(node, node)
 
     def check_agent(self, address: str) -> None:
@@ -66,7 +73,9 @@ class Inventory:
         return job
 
     def all_jobs(self) -> tuple[dict[str, Descriptor], dict[str, str]]:
-        """Return the jobs that can run, and the names of the others with what is invalid in their files."""
+        """Return the jobs that can run, and the names of the others with what is invalid in their
+        files.
+        """
         uploaded = self._uploaded.iterdir() if self._uploaded.is_dir() else ()
         folders = {
             path.name: path for path in sorted(uploaded) if not path.name.startswith((".", "_"))
@@ -107,7 +116,10 @@ class Inventory:
         )
 
     def install(self, jobs: list[str], agents: list[str], *, installed: bool) -> None:
-        """Install jobs on agents or uninstall them. Raises ApiError: 404, and then changes nothing."""
+        """Install jobs on agents or uninstall them.
+
+        Raises ApiError: 404, and then changes nothing.
+        """
         for name in jobs:
             self.job(name)
         sql = "DELETE FROM uninstalled WHERE job = ? AND agent = ?"
@@ -121,6 +133,9 @@ class Inventory:
 
 @lru_cache(maxsize=256)
 def _load(folder: Path, modified_ns: int) -> Descriptor:
-    """Read a descriptor, one that is not shipped as a controller does; `modified_ns`: changed files are read again."""
+    """Read a descriptor, one that is not shipped as a controller does;
+
+    `modified_ns`: changed files are read again.
+    """
     del modified_ns
     return descriptor.load_job(folder, is_upstream=not folder.is_relative_to(paths.JOBS))

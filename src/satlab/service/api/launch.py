@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches: a request of a client is checked as a whole, then queued, or refused in OpenBACH's words."""
+"""Launches: a request of a client is checked as a whole, then queued, or refused in OpenBACH's
+words.
+"""
 
 import json
 import tempfile
@@ -39,7 +41,8 @@ def scenario_instance(
 ) -> Instance:
     """Queue a scenario of a project. `constants` replaces constants for this launch only.
 
-    Raises ApiError: OpenBACH refuses the request, the run would hang, the request is too large, the queue is full.
+    Raises ApiError: OpenBACH refuses the request, the run would hang, the request is too large, the
+    queue is full.
     """
     scenarios = context.catalog.scenarios(project.name)
     if name not in scenarios:
@@ -69,7 +72,9 @@ def scenario_instance(
 
 
 def _for_terminals(document: Document, link: RunLink) -> tuple[Document, dict[str, str]]:
-    """Return the scenario of all terminals of the lab, and the nodes that play their entities. Raises ApiError: 400.
+    """Return the scenario of all terminals of the lab, and the nodes that play their entities.
+
+    Raises ApiError: 400.
 
     Written out before it is queued: its jobs have numbers of their own, which others must not get.
     """
@@ -147,7 +152,10 @@ def _functions(document: Document, kind: str) -> list[Document]:
 
 
 def _with_sub_scenarios(scenarios: Mapping[str, Document], name: str) -> dict[str, Document]:
-    """Return a scenario and everything that it starts. A missing scenario is reported by the check of the whole."""
+    """Return a scenario and everything that it starts.
+
+    A missing scenario is reported by the check of the whole.
+    """
     documents: dict[str, Document] = {}
     pending = [name]
     while pending:
@@ -166,7 +174,8 @@ def _entities(
 ) -> dict[str, str]:
     """Return the node of each entity that starts a job.
 
-    Raises ApiError: 500 (as OpenBACH) for an unknown entity, 422 for one without an agent or with a job missing on it.
+    Raises ApiError: 500 (as OpenBACH) for an unknown entity, 422 for one without an agent or with a
+    job missing on it.
     """
     inventory, known = context.inventory, {entity.name: entity for entity in project.entities}
     starts = [
@@ -210,7 +219,9 @@ def _queue(
     login: str,
     kind: Kind,
 ) -> Instance:
-    """Check a request as the runner will, and queue it with the number of instances that it can start."""
+    """Check a request as the runner will, and queue it with the number of instances that it can
+    start.
+    """
     try:
         request = ScenarioRequest.model_validate(
             {**fields, "first_scenario_id": 1, "first_job_id": 1}

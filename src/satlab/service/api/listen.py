@@ -25,10 +25,12 @@ FOREIGN = stat.S_IWGRP | stat.S_IRWXO
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """Options of `satlab serve`. `public`: host name that clients use; without it only this host is served.
+    """Options of `satlab serve`.
 
-    `allowed`: names, with the port where it is not the default, by which a proxy on this host is called.
-    `jobs`: folder of further jobs, `privileges`: the operator's file of what these may do.
+    `public`: host name that clients use; without it only this host is served.
+
+    `allowed`: names, with the port where it is not the default, by which a proxy on this host is
+    called. `jobs`: folder of further jobs, `privileges`: the operator's file of what these may do.
     `metrics_token`: file with the token that opens `/metrics`.
     """
 
@@ -120,7 +122,8 @@ def _parse(text: str) -> ListenAddress:
 
 
 def tls_files(request: ServeRequest) -> list[int]:
-    """Return certificate and key as files in memory, which the API process can read; an empty list without TLS.
+    """Return certificate and key as files in memory, which the API process can read; an empty list
+    without TLS.
 
     Raises ConfigError.
     """
@@ -146,7 +149,9 @@ def tls_files(request: ServeRequest) -> list[int]:
 
 
 def token_digest(path: Path | None) -> str | None:
-    """Return the SHA-256 of the token in a private file, as hexadecimal digits; None without a file.
+    """Return the SHA-256 of the token in a private file, as hexadecimal digits;
+
+    None without a file.
 
     Raises ConfigError.
     """
@@ -177,7 +182,9 @@ def _memory_file(content: bytes) -> int:
 
 @contextmanager
 def listening(place: ListenAddress) -> Iterator[socket.socket]:
-    """Open the socket of the service, as root, so that low ports work. Every local user may use a Unix socket.
+    """Open the socket of the service, as root, so that low ports work.
+
+    Every local user may use a Unix socket.
 
     Raises HostError.
     """

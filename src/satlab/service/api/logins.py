@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Log-ins and account requests, with limits per peer: guessing is slow, and no peer locks accounts for another."""
+"""Log-ins and account requests, with limits per peer: guessing is slow, and no peer locks accounts
+for another.
+"""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +17,10 @@ from satlab.service.api.tally import Tally
 
 @dataclass
 class Throttle:
-    """At most `tries` per key within `window_s`. Holds at most `keys` keys; the oldest are dropped. Not thread-safe."""
+    """At most `tries` per key within `window_s`.
+
+    Holds at most `keys` keys; the oldest are dropped. Not thread-safe.
+    """
 
     tries: int = 5
     window_s: float = 60.0
@@ -50,8 +55,8 @@ class Throttle:
 class Logins:
     """Checks passwords. `clock` returns s since the epoch.
 
-    A try counts before its password is hashed, for the account at this peer and for the peer. So tries from elsewhere
-    never lock an account at this peer.
+    A try counts before its password is hashed, for the account at this peer and for the peer. So
+    tries from elsewhere never lock an account at this peer.
     """
 
     def __init__(self, accounts: Accounts, clock: Callable[[], float], tally: Tally) -> None:
@@ -67,7 +72,8 @@ class Logins:
         """Return the account of a login and password.
 
         Raises:
-            ViewError: 401; 429 after too many tries; 503 while too many passwords are being checked.
+            ViewError: 401; 429 after too many tries; 503 while too many passwords are being
+                checked.
         """
         peer = peer_network(address)
         account, now = f"{peer} {login[:64]}", self._clock()

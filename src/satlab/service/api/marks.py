@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What accounts write down about instances: a note, and a pin that keeps an instance on top of the list."""
+"""What accounts write down about instances: a note, and a pin that keeps an instance on top of the
+list.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +11,9 @@ from satlab.service.api.store import Store
 MAX_NOTE = 500
 """Longest note, characters."""
 MAX_PINNED = 100
-"""Largest number of pinned instances: these are not forgotten when there are too many that have ended."""
+"""Largest number of pinned instances: these are not forgotten when there are too many that have
+ended.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Passwords as scrypt hashes (RFC 7914). One is hashed at a time: a hash takes 32 MiB and about 0.3 s."""
+"""Passwords as scrypt hashes (RFC 7914).
+
+One is hashed at a time: a hash takes 32 MiB and about 0.3 s.
+"""
 
 import hashlib
 import hmac
@@ -13,7 +16,9 @@ from satlab.common.errors import SatlabError
 MIN_PASSWORD, MAX_PASSWORD = 8, 256
 """Length of a password, characters."""
 MAX_HASHING = 8
-"""Largest number of callers that hash or wait for it; more would occupy the threads that answer other requests."""
+"""Largest number of callers that hash or wait for it; more would occupy the threads that answer
+other requests.
+"""
 SCRYPT = {"n": 1 << 15, "r": 8, "p": 3}
 """Cost: 32 MiB and three passes, a row of OWASP's password storage table."""
 

@@ -5,7 +5,8 @@ import ipaddress
 
 
 def peer_network(address: str) -> str:
-    """Return an IPv4 address, or the /64 of an IPv6 address, of which one host can use every address.
+    """Return an IPv4 address, or the /64 of an IPv6 address, of which one host can use every
+    address.
 
     Anything else, such as the empty name of a Unix socket's peer, stays as it is.
     """

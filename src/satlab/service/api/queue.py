@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The queue of scenario instances: one runs at a time.
 
-An instance is marked `Running` before the helper is asked to start it, so each is started at most once, even if the
-server is killed. The next server marks instances that were running as ended, and runs those that waited.
+An instance is marked `Running` before the helper is asked to start it, so each is started at most
+once, even if the server is killed. The next server marks instances that were running as ended, and
+runs those that waited.
 
-A failure of one instance ends only that instance. While the queue itself fails (the disk is full), it retries, and
-launches are refused.
+A failure of one instance ends only that instance. While the queue itself fails (the disk is full),
+it retries, and launches are refused.
 """
 
 import json
@@ -54,7 +55,10 @@ class QueueFailedError(SatlabError):
 
 
 class Helper(Protocol):
-    """The root helper. Each method may raise HelperError (it does not answer) or RefusedError (it answers an error)."""
+    """The root helper.
+
+    Each method may raise HelperError (it does not answer) or RefusedError (it answers an error).
+    """
 
     def start(self, run_id: str, request: ScenarioRequest) -> None: ...
 
@@ -82,8 +86,8 @@ class LaunchRequest:
 class Instance:
     """One launch. Times are s since the epoch; `progress` is the latest document of its run.
 
-    `fault`: why the stored request cannot be read (another version wrote it); `request` is then an empty scenario, and
-    `progress` is None.
+    `fault`: why the stored request cannot be read (another version wrote it); `request` is then an
+    empty scenario, and `progress` is None.
     """
 
     id: int
@@ -198,7 +202,9 @@ class Queue:
         )
 
     def find(self, number: int) -> Instance | None:
-        """Return the instance of a scenario instance id: its own, or that of one of its sub-scenarios."""
+        """Return the instance of a scenario instance id: its own, or that of one of its
+        sub-scenarios.
+        """
         if abs(number) > MAX_ID:
             return None
         row = self._store.row(
@@ -237,7 +243,10 @@ class Queue:
         ]
 
     def recover(self) -> None:
-        """Mark the instances that ran under the last server as ended. The helper has removed their labs."""
+        """Mark the instances that ran under the last server as ended.
+
+        The helper has removed their labs.
+        """
         while (instance := self._oldest(ScenarioStatus.RUNNING)) is not None:
             status = (
                 ScenarioStatus.STOPPED if instance.stop_requested else ScenarioStatus.FINISHED_KO
@@ -257,7 +266,10 @@ class Queue:
             pause_s = self.step_or_back_off(pause_s)
 
     def step_or_back_off(self, pause_s: float) -> float:
-        """Step; return the pause before the next step, s: longer than `pause_s` after a failure. Raises HelperError."""
+        """Step; return the pause before the next step, s: longer than `pause_s` after a failure.
+
+        Raises HelperError.
+        """
         try:
             self.step()
         except Exception as error:
@@ -320,7 +332,10 @@ class Queue:
         return None
 
     def _update(self, instance: Instance) -> bool:
-        """Store the status of a run; return whether it has ended. If that fails, the run is stopped and has failed."""
+        """Store the status of a run; return whether it has ended.
+
+        If that fails, the run is stopped and has failed.
+        """
         if instance.run_id is None:
             raise AssertionError("a running instance has a run")
         try:
@@ -379,7 +394,10 @@ def _describe(error: BaseException) -> str:
 
 
 def _verdict(run: RunStatus, stop_requested: bool) -> tuple[ScenarioStatus, str]:
-    """Return status and reason of a run that has ended. Finished Ok: the run succeeded, not only its scenario."""
+    """Return status and reason of a run that has ended.
+
+    Finished Ok: the run succeeded, not only its scenario.
+    """
     reason = str((run.progress or {}).get("reason", ""))
     match run.exit_status:
         case ExitStatus.OK | ExitStatus.UNCALIBRATED:
@@ -395,7 +413,9 @@ def _verdict(run: RunStatus, stop_requested: bool) -> tuple[ScenarioStatus, str]
 
 
 def _settled(progress: Progress) -> Progress:
-    """Replace `Running` below an instance that has ended: jobs become Unknown, everything else Stopped."""
+    """Replace `Running` below an instance that has ended: jobs become Unknown, everything else
+    Stopped.
+    """
 
     def settle(value: Any) -> Any:
         if isinstance(value, list):

@@ -15,7 +15,9 @@ _LOG = logging.getLogger("satlab.service.api")
 
 
 class QueueThread:
-    """Runs the queue; calls `on_helper_gone` when the root helper does not answer, since nothing can run without it."""
+    """Runs the queue; calls `on_helper_gone` when the root helper does not answer, since nothing
+    can run without it.
+    """
 
     def __init__(self, queue: Queue, on_helper_gone: Callable[[], None]) -> None:
         self._queue, self._on_helper_gone = queue, on_helper_gone

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of every request before its route (ASGI): Host, Origin, content type, size, time; and headers of answers."""
+"""Checks of every request before its route (ASGI):
+
+Host, Origin, content type, size, time; and headers of answers.
+"""
 
 import asyncio
 import json
@@ -17,7 +20,8 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PAGES = "/ui"
-"""Prefix of the web pages, which accept forms; every other path is of the API, which accepts JSON."""
+"""Prefix of the web pages, which accept forms; every other path is of the API, which accepts JSON.
+"""
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -36,7 +40,10 @@ class _RefusedError(Exception):
 
 
 class RequestGuard:
-    """Wraps the application, and counts its answers. There is no CORS: no answer allows another origin."""
+    """Wraps the application, and counts its answers.
+
+    There is no CORS: no answer allows another origin.
+    """
 
     def __init__(self, app: Application, settings: Settings, tally: Tally) -> None:
         self._app, self._settings, self._tally = app, settings, tally
@@ -99,7 +106,10 @@ class RequestGuard:
         return most
 
     def _check_origin(self, headers: dict[str, str], *, is_json: bool) -> None:
-        """Refuse requests of other sites. Content types of forms need the header Origin, which browsers set."""
+        """Refuse requests of other sites.
+
+        Content types of forms need the header Origin, which browsers set.
+        """
         scheme = "https" if self._settings.secure else "http"
         own = {f"{scheme}://{host}" for host in self._settings.hosts}
         own |= {f"{each}://{host}" for host in self._settings.allowed for each in ("http", "https")}
@@ -117,7 +127,9 @@ class RequestGuard:
 
 
 class _Limited:
-    """Reads a body of at most `most` bytes within `seconds`, whatever the header content-length says."""
+    """Reads a body of at most `most` bytes within `seconds`, whatever the header content-length
+    says.
+    """
 
     def __init__(self, receive: Receive, most: int, seconds: float) -> None:
         self._receive, self._left = receive, most
@@ -140,7 +152,10 @@ class _Limited:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers. Repeated ones that matter are refused, since programs differ in which they use."""
+    """Return the headers.
+
+    Repeated ones that matter are refused, since programs differ in which they use.
+    """
     headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1").lower()

@@ -9,7 +9,9 @@ from satlab.link import prometheus
 from satlab.link.growing_file import GrowingFile
 
 LAB = "serve"
-"""Label of the one lab that the service has at a time: a name per run would make new series with each run."""
+"""Label of the one lab that the service has at a time: a name per run would make new series with
+each run.
+"""
 MAX_READS = 8
 """Pieces of a metrics file that are read for one answer; the rest counts in the next one."""
 

@@ -11,14 +11,16 @@ from pydantic import BaseModel, ConfigDict
 class Settings:
     """Sizes in bytes, times in s.
 
-    `hosts`: accepted values of the header Host, in lower case, with the port where it is not the scheme's default.
-    `allowed`: further ones, by which a proxy before the service is called; its origins are http or https.
-    `secure`: clients use TLS, so cookies are marked Secure and origins are https. `further_jobs`: the operator's folder
-    of jobs next to the shipped and uploaded ones. `other_runs`: folder of the command line's runs, which are shown.
-    `most_queued`: largest number of scenario instances that wait. `most_runs`: number of run folders that are kept; the
-    oldest are removed first. `launch_bytes`: largest request of a launch, with the documents of all its scenarios.
-    `body_bytes`, `body_s`: largest body of a request, and the time to send it. `archive_bytes`: largest total of the
-    stored files in one archive. `metrics_token_sha256`: digest of the token that opens `/metrics`.
+    `hosts`: accepted values of the header Host, in lower case, with the port where it is not the
+    scheme's default. `allowed`: further ones, by which a proxy before the service is called; its
+    origins are http or https. `secure`: clients use TLS, so cookies are marked Secure and origins
+    are https. `further_jobs`: the operator's folder of jobs next to the shipped and uploaded ones.
+    `other_runs`: folder of the command line's runs, which are shown. `most_queued`: largest number
+    of scenario instances that wait. `most_runs`: number of run folders that are kept; the oldest
+    are removed first. `launch_bytes`: largest request of a launch, with the documents of all its
+    scenarios. `body_bytes`, `body_s`: largest body of a request, and the time to send it.
+    `archive_bytes`: largest total of the stored files in one archive. `metrics_token_sha256`:
+    digest of the token that opens `/metrics`.
     """
 
     state: Path
@@ -44,7 +46,9 @@ class Settings:
 
     @property
     def logs(self) -> Path:
-        """Folder of what the runners of instances write to stderr, RUN-ID.log; the root helper writes it."""
+        """Folder of what the runners of instances write to stderr, RUN-ID.log; the root helper
+        writes it.
+        """
         return self.state / "logs"
 
     @property
@@ -59,7 +63,9 @@ class Settings:
 
 
 class ApiPlan(BaseModel):
-    """Parameters of the API process. `listener`, `certificate`, `key`: file descriptors; with the last two it uses TLS.
+    """Parameters of the API process.
+
+    `listener`, `certificate`, `key`: file descriptors; with the last two it uses TLS.
 
     `helper`: socket of the root helper.
     """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state folder: one server uses it at a time, and the API's folder in it belongs to the API's user."""
+"""The state folder: one server uses it at a time, and the API's folder in it belongs to the API's
+user.
+"""
 
 import fcntl
 import os
@@ -14,7 +16,10 @@ from satlab.lab import privileges
 
 @contextmanager
 def locked(state: Path) -> Iterator[None]:
-    """Create the folder if needed, and hold its lock: two servers must not share a queue. Raises HostError."""
+    """Create the folder if needed, and hold its lock: two servers must not share a queue.
+
+    Raises HostError.
+    """
     state.mkdir(mode=0o755, parents=True, exist_ok=True)
     if not state.stat().st_mode & stat.S_IXOTH:
         hint = f"chmod o+x {state}, or choose another --state; private folders in it stay closed"
@@ -35,9 +40,11 @@ def locked(state: Path) -> Iterator[None]:
 
 
 def check_owner(state: Path) -> None:
-    """Check that the API's folder and all in it belong to the API's user; a new folder is given to that user.
+    """Check that the API's folder and all in it belong to the API's user; a new folder is given to
+    that user.
 
-    Raises HostError. Nothing else is changed: root must not follow what the API's user may have made.
+    Raises HostError. Nothing else is changed: root must not follow what the API's user may have
+    made.
     """
     place = state / "api"
     place.mkdir(mode=0o700, exist_ok=True)

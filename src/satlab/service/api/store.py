@@ -55,14 +55,20 @@ _MIGRATIONS = (
     ) STRICT;
     """,
 )
-"""Each brings the file from version N to N + 1 (PRAGMA user_version). A released one is never edited."""
+"""Each brings the file from version N to N + 1 (PRAGMA user_version).
+
+A released one is never edited.
+"""
 
 
 class Store:
     """The database. All access is by `transaction`, which one thread at a time holds."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file. Raises HostError if a later version wrote it, or it cannot be opened."""
+        """Open or create the file.
+
+        Raises HostError if a later version wrote it, or it cannot be opened.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         try:

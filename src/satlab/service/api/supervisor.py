@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab serve` as root: starts the API process without privileges, and is its root helper.
 
-Both end together. Without the API the helper stops the run, removes its lab, and ends; when the helper ends, the kernel
-kills the API.
+Both end together. Without the API the helper stops the run, removes its lab, and ends; when the
+helper ends, the kernel kills the API.
 """
 
 import hashlib
@@ -50,7 +50,10 @@ def helper_socket(state: Path) -> Path:
 
 
 def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
-    """Serve until `stop`. Raises ConfigError; HostError if the host is not able to, or the API process ends."""
+    """Serve until `stop`.
+
+    Raises ConfigError; HostError if the host is not able to, or the API process ends.
+    """
     place = check(request)
     if os.geteuid() != 0:
         raise HostError(
@@ -77,7 +80,10 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
 
 
 def greeting(request: ServeRequest, place: ListenAddress, token: str) -> list[str]:
-    """Return what is printed at the start. The first token is in the fragment of the link, which no browser sends."""
+    """Return what is printed at the start.
+
+    The first token is in the fragment of the link, which no browser sends.
+    """
     url = place.url(request.public, secure=request.certificate is not None)
     lines = [f"satlab serves {url or place}"]
     if token:
@@ -89,7 +95,10 @@ def greeting(request: ServeRequest, place: ListenAddress, token: str) -> list[st
 
 
 def name_jobs(request: ServeRequest) -> None:
-    """Check further jobs and what they may do, and name them to the processes of the service. Raises ConfigError."""
+    """Check further jobs and what they may do, and name them to the processes of the service.
+
+    Raises ConfigError.
+    """
     if request.jobs is not None:
         descriptor.sort_upstream(request.jobs)
         os.environ[JOBS_VARIABLE] = str(request.jobs.resolve())

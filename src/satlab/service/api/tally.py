@@ -23,7 +23,10 @@ class Tally:
         self._counts = {name: dict.fromkeys(LABELS[name][1], 0.0) for name in get_args(Name)}
 
     def add(self, name: Name, value: str = "", amount: float = 1) -> None:
-        """Add an amount of at least 0 to the count with this value of its label. Raises KeyError: there is none."""
+        """Add an amount of at least 0 to the count with this value of its label.
+
+        Raises KeyError: there is none.
+        """
         with self._lock:
             self._counts[name][value] += max(0.0, amount)
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs in the forms of OpenBACH's own in the service: named by the operator (`--jobs`), or uploaded."""
+"""Jobs in the forms of OpenBACH's own in the service: named by the operator (`--jobs`), or
+uploaded.
+"""
 
 import io
 import os

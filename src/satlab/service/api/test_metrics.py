@@ -203,7 +203,7 @@ def test_p368_the_dashboard_asks_for_what_there_is(runner: TestClient, context: 
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
 
 
-# --- who may read it ------------------------------------------------------------------------------------------------
+# --- who may read it ------------------------------------------------------------------------------
 
 
 @pytest.fixture

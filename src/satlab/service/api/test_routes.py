@@ -29,7 +29,7 @@ def refused(answer: Any, status: int, key: str = "error") -> str:
     return str(answer.json()[key])
 
 
-# --- session and users ----------------------------------------------------------------------------------------------
+# --- session and users ----------------------------------------------------------------------------
 
 
 def test_login_says_who(anonymous: TestClient) -> None:
@@ -118,7 +118,7 @@ def test_bodies_that_are_no_json(runner: TestClient) -> None:
     )
 
 
-# --- projects -------------------------------------------------------------------------------------------------------
+# --- projects -------------------------------------------------------------------------------------
 
 
 def test_a_project_with_owners_is_theirs(
@@ -180,7 +180,7 @@ def test_entities(runner: TestClient) -> None:
     refused(runner.get("/project/satlab/entity/probe/"), 404)
 
 
-# --- agents, jobs ---------------------------------------------------------------------------------------------------
+# --- agents, jobs ---------------------------------------------------------------------------------
 
 
 def test_agents_are_the_nodes(viewer: TestClient, admin: TestClient) -> None:
@@ -238,7 +238,7 @@ def test_jobs(viewer: TestClient, admin: TestClient) -> None:
     assert admin.post("/job/", json={"name": "satlab_ping", "path": "/anything"}).status_code == 200
 
 
-# --- job instances, statistics, export ------------------------------------------------------------------------------
+# --- job instances, statistics, export ------------------------------------------------------------
 
 
 def test_a_job_by_itself(runner: TestClient, context: Context, helper: FakeHelper) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Saving and launching scenarios: each row of OpenBACH's tables of refusals, with its status and its body."""
+"""Saving and launching scenarios: each row of OpenBACH's tables of refusals, with its status and
+its body.
+"""
 
 import copy
 import json
@@ -397,7 +399,7 @@ def test_any_json_is_accepted_or_refused(place: tuple[str | int, ...], value: An
         acceptance.normalised(document)
 
 
-# --- launching ------------------------------------------------------------------------------------------------------
+# --- launching ------------------------------------------------------------------------------------
 
 INSTANCES = f"{SCENARIOS}transfer/scenario_instance/"
 WRONG = "Arguments of an OpenbachFunction have the wrong type of values."

@@ -35,7 +35,9 @@ def bomb() -> bytes:
 
 
 def pax(count: int, size: int) -> bytes:
-    """Return an archive whose only member has so many extended headers of so many bytes, one before the other."""
+    """Return an archive whose only member has so many extended headers of so many bytes, one before
+    the other.
+    """
     record = tarfile.TarInfo._create_pax_generic_header(
         {"comment": "x" * size}, tarfile.XHDTYPE, "utf-8"
     )  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs that run as the API's user, without capabilities: the API process, and the setup of accounts."""
+"""Programs that run as the API's user, without capabilities: the API process, and the setup of
+accounts.
+"""
 
 import json
 import os
@@ -57,7 +59,9 @@ def start_api(
 
 
 def _argv(visible: list[Path], module: str, argument: str) -> list[str]:
-    """Return the argv of a module that runs as the API's user; the kernel kills it when this process ends."""
+    """Return the argv of a module that runs as the API's user; the kernel kills it when this
+    process ends.
+    """
     kill = f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}"
     drop = privileges.drop_argv(privileges.API_UID, [*privileges.program_paths(), *visible], kill)
     return [*drop, sys.executable, "-m", module, argument]
@@ -77,7 +81,8 @@ def _environment(state: Path) -> dict[str, str]:
 
 
 def set_up_accounts(state: Path, request: dict[str, Any]) -> str:
-    """Run `satlab.service.api.account_process` with a request; return the token of the first log-in, '' without one.
+    """Run `satlab.service.api.account_process` with a request; return the token of the first
+    log-in, '' without one.
 
     Raises:
         ConfigError: the request is refused.

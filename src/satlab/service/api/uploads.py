@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Uploaded archives, unpacked with limits: no links, no devices, nothing outside the folder, no bombs."""
+"""Uploaded archives, unpacked with limits: no links, no devices, nothing outside the folder, no
+bombs.
+"""
 
 import ctypes
 import gzip
@@ -20,7 +22,9 @@ MAX_FILES = 200
 MAX_BYTES = 32 << 20
 """Limits of an unpacked archive."""
 MOST_EXTENSIONS, EXTENSION_BYTES = 4, 64 << 10
-"""Extensions of a member's header, and the largest one: names and attributes of pax, long names of GNU tar."""
+"""Extensions of a member's header, and the largest one: names and attributes of pax, long names of
+GNU tar.
+"""
 _EXTENSIONS = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -47,7 +51,9 @@ class _Limited(io.RawIOBase):
 
 
 def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) -> None:
-    """Unpack a .tar.gz to `target`, completely or not at all. An earlier `target` stays until `check` has passed.
+    """Unpack a .tar.gz to `target`, completely or not at all.
+
+    An earlier `target` stays until `check` has passed.
 
     `check` raises if it refuses the new content, in a folder of the same name. Raises ConfigError.
     """
@@ -70,7 +76,10 @@ def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) ->
 
 
 def remove(target: Path) -> None:
-    """Remove an unpacked folder: it is renamed first, so that no part of it is ever seen. Raises OSError."""
+    """Remove an unpacked folder: it is renamed first, so that no part of it is ever seen.
+
+    Raises OSError.
+    """
     scratch = Path(tempfile.mkdtemp(prefix=".upload-", dir=target.parent))
     try:
         target.rename(scratch / target.name)
@@ -90,7 +99,10 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _limited_headers() -> type[tarfile.TarInfo]:
-    """Return a class for the headers of one archive: `tarfile` reads extensions of any number and size."""
+    """Return a class for the headers of one archive:
+
+    `tarfile` reads extensions of any number and size.
+    """
     extensions = 0
 
     class Header(tarfile.TarInfo):

@@ -24,7 +24,9 @@ ANSWER_S = 30.0
 
 
 class HelperClient:
-    """Each method raises RefusedError with the helper's reason, or HelperError if it does not answer."""
+    """Each method raises RefusedError with the helper's reason, or HelperError if it does not
+    answer.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The root helper: answers the API process on a Unix socket, and runs one scenario at a time.
 
-It answers only the user of the API process (SO_PEERCRED). Before it answers, it removes what a killed helper has left.
+It answers only the user of the API process (SO_PEERCRED). Before it answers, it removes what a
+killed helper has left.
 """
 
 import contextlib
@@ -47,7 +48,10 @@ class HelperRun:
 
 
 class Helper:
-    """Executes requests. `most_runs`: number of run folders that are kept; the oldest are removed first."""
+    """Executes requests.
+
+    `most_runs`: number of run folders that are kept; the oldest are removed first.
+    """
 
     def __init__(self, state: Path, most_runs: int, worker: tuple[str, ...] = ()) -> None:
         """Create the folders and remove what an earlier helper has left."""
@@ -78,7 +82,10 @@ class Helper:
         return Response()
 
     def start(self, run_id: str, request: ScenarioRequest) -> None:
-        """Start a run. Raises RefusedError while another one runs, and for the id of an earlier run; OSError."""
+        """Start a run.
+
+        Raises RefusedError while another one runs, and for the id of an earlier run; OSError.
+        """
         if self._run is not None and self._run.process.poll() is None:
             raise RefusedError("another run is active")
         if (self._state / "runs" / run_id).exists() or self._file(run_id).exists():
@@ -121,7 +128,10 @@ class Helper:
             run.process.send_signal(signal.SIGTERM)
 
     def status(self, run_id: str) -> RunStatus:
-        """Return the status of a run. One of an earlier helper has ended, with an unknown exit status."""
+        """Return the status of a run.
+
+        One of an earlier helper has ended, with an unknown exit status.
+        """
         run = self._run if self._run is not None and self._run.run_id == run_id else None
         code = run.process.poll() if run else None
         progress = self._progress(run_id)
@@ -165,7 +175,10 @@ class Helper:
         scratch.try_remove(self._scratch)
 
     def _make_scratch(self) -> None:
-        """Create the folder of temporary files. An earlier one that cannot be removed is renamed."""
+        """Create the folder of temporary files.
+
+        An earlier one that cannot be removed is renamed.
+        """
         for left in sorted(self._state.glob("scratch*")):  # also those that were renamed
             scratch.try_remove(left)
         if os.path.lexists(self._scratch):
@@ -199,7 +212,10 @@ def listen(path: Path, uid: int) -> socket.socket:
 
 
 def serve_one(listener: socket.socket, helper: Helper, uid: int) -> None:
-    """Accept one connection, answer one request, and close it. A slow or wrong peer gets no answer."""
+    """Accept one connection, answer one request, and close it.
+
+    A slow or wrong peer gets no answer.
+    """
     with contextlib.suppress(OSError), listener.accept()[0] as connection:
         connection.settimeout(SEND_S)
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

@@ -13,7 +13,10 @@ from satlab.openbach.engine import FunctionInstance, FunctionStatus, JobInstance
 
 
 class ProgressFile:
-    """Writes the document; any thread may. Times are s since the epoch when a state was first seen, by `clock`."""
+    """Writes the document; any thread may.
+
+    Times are s since the epoch when a state was first seen, by `clock`.
+    """
 
     def __init__(self, path: Path, run_id: str, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock

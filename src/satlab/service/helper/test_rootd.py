@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T2 of the threat table: what the root helper understands, whom it answers, and what it does with the rest."""
+"""T2 of the threat table: what the root helper understands, whom it answers, and what it does with
+the rest.
+"""
 
 import contextlib
 import json

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The uploaded jobs of a run: root's copy of the API's folder, which the API cannot change any more."""
+"""The uploaded jobs of a run: root's copy of the API's folder, which the API cannot change any
+more.
+"""
 
 import os
 import stat
@@ -17,10 +19,13 @@ _REPAIR = "upload the job again"
 
 
 def copy(jobs: Path, target: Path) -> None:
-    """Copy the folder of uploaded jobs to the new folder `target`. A folder that is missing is copied as an empty one.
+    """Copy the folder of uploaded jobs to the new folder `target`.
 
-    Each file is opened below an open folder, so that nothing that is exchanged meanwhile leads elsewhere.
-    Raises ConfigError: a link or a special file is in it, or more than MOST_BYTES or MOST_DEPTH.
+    A folder that is missing is copied as an empty one.
+
+    Each file is opened below an open folder, so that nothing that is exchanged meanwhile leads
+    elsewhere. Raises ConfigError: a link or a special file is in it, or more than MOST_BYTES or
+    MOST_DEPTH.
     """
     target.mkdir(mode=0o755)
     if not os.path.lexists(jobs):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests to the root helper (schemas/rootd-request.schema.json) and its responses, one JSON line each.
+"""Requests to the root helper (schemas/rootd-request.schema.json) and its responses, one JSON line
+each.
 
-Everything that a user wrote arrives as data with limits: documents, texts and names. No path, no command, no program.
+Everything that a user wrote arrives as data with limits: documents, texts and names. No path, no
+command, no program.
 """
 
 import socket
@@ -95,7 +97,10 @@ REQUEST: TypeAdapter[StartRequest | StopRequest | StatusRequest] = TypeAdapter(R
 
 
 class RunStatus(_Model):
-    """Status of a run. `progress`: schemas/run-progress.schema.json, None until it is first written."""
+    """Status of a run.
+
+    `progress`: schemas/run-progress.schema.json, None until it is first written.
+    """
 
     phase: Literal["running", "ended"]
     exit_status: int | None = None

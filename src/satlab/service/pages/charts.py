@@ -27,7 +27,9 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: name, number of its colour (`LIMIT`: a limit), points of an SVG polyline, last and largest value."""
+    """One curve: name, number of its colour (`LIMIT`: a limit), points of an SVG polyline, last and
+    largest value.
+    """
 
     name: str
     colour: int

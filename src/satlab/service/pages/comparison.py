@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs compared: equal ones are samples of a group; each group's figures against those of the first, with intervals."""
+"""Runs compared: equal ones are samples of a group; each group's figures against those of the
+first, with intervals.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,10 @@ _METRICS = {
     "fairness_jain_ratio": ("Jain's index", "", 1.0),
     **{metric: (title, "ms", 1.0) for metric, title in PAGE_METRICS.items()},
 }
-"""What is compared: title, unit, factor of the unit. Page metrics: each load is a sample, else each run."""
+"""What is compared: title, unit, factor of the unit.
+
+Page metrics: each load is a sample, else each run.
+"""
 _LABELS = (
     "transport",
     "congestion_control",
@@ -56,9 +61,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Delta:
-    """A figure of a group: median, samples, difference from the first group's with its 95 % interval, as texts.
+    """A figure of a group: median, samples, difference from the first group's with its 95 %
+    interval, as texts.
 
-    `state`: `up`, `down` where the interval excludes 0, else ''. `percentiles`: of enough page loads, else ''.
+    `state`: `up`, `down` where the interval excludes 0, else ''. `percentiles`: of enough page
+    loads, else ''.
     """
 
     group: Group

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages on which scenarios are edited as JSON or uploaded. What the REST API refuses is shown, and not stored."""
+"""Pages on which scenarios are edited as JSON or uploaded.
+
+What the REST API refuses is shown, and not stored.
+"""
 
 import json
 from http import HTTPStatus
@@ -38,7 +41,9 @@ def edit(
 def save(
     request: Request, project: str, name: str, user: Runner, context: RequestContext, filled: Filled
 ) -> Response:
-    """Store a new version of a scenario or, under another name, a new one; or show what is wrong with it."""
+    """Store a new version of a scenario or, under another name, a new one; or show what is wrong
+    with it.
+    """
     text = filled.get("document", "")
     stored, fault, status = _store(project, name, user, text, context)
     if stored:
@@ -91,7 +96,9 @@ def upload(
 def _store(
     project: str, name: str, user: User, text: str | bytes, context: Context
 ) -> tuple[str, str, HTTPStatus]:
-    """Store a scenario as a version of `name`, or as a new one; return its name, or '', what is wrong and a status."""
+    """Store a scenario as a version of `name`, or as a new one; return its name, or '', what is
+    wrong and a status.
+    """
     try:
         document = strict_json.loads(text)
         if not isinstance(document, dict):

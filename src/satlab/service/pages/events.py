@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Server-sent events (HTML Living Standard, 9.2): the server sends the changing part of a page once a period."""
+"""Server-sent events (HTML Living Standard, 9.2): the server sends the changing part of a page once
+a period.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +17,10 @@ MAX_LISTENERS = 50
 """Largest number of streams, a quarter of the connections; further pages poll."""
 
 Content = Callable[[], tuple[str, bool] | None]
-"""Returns the current part of the page, and whether it is final; None if it may no longer be shown."""
+"""Returns the current part of the page, and whether it is final;
+
+None if it may no longer be shown.
+"""
 
 
 class Listeners:

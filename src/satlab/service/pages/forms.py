@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The form of a launch: a field for each argument and constant of a scenario, with help, unit and choices.
+"""The form of a launch: a field for each argument and constant of a scenario, with help, unit and
+choices.
 
-A scenario has only a name and a description of an argument. The type of its value follows from the jobs that receive
-it, in this scenario or in those that it starts.
+A scenario has only a name and a description of an argument. The type of its value follows from the
+jobs that receive it, in this scenario or in those that it starts.
 """
 
 import re
@@ -46,7 +47,10 @@ _UNITS = {"seconds": "s", "milliseconds": "ms"}
 
 @dataclass(frozen=True)
 class Field:
-    """One field. `value` is its initial content; '' must be filled in if the field is `required`."""
+    """One field.
+
+    `value` is its initial content; '' must be filled in if the field is `required`.
+    """
 
     name: str
     label: str
@@ -67,7 +71,9 @@ class Field:
 
 @dataclass(frozen=True)
 class Form:
-    """Fields by their use: arguments of the scenario, options of the link, constants that may be replaced."""
+    """Fields by their use: arguments of the scenario, options of the link, constants that may be
+    replaced.
+    """
 
     arguments: tuple[Field, ...]
     link: tuple[Field, ...]
@@ -81,7 +87,10 @@ class Form:
 
 @dataclass(frozen=True)
 class FormRequest:
-    """The request of a filled form; only constants with a changed value. `faults`: by id of the field."""
+    """The request of a filled form; only constants with a changed value.
+
+    `faults`: by id of the field.
+    """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -208,7 +217,7 @@ def _label(name: str, unit: str) -> str:
     return label[:1].upper() + label[1:]
 
 
-# --- where values go ------------------------------------------------------------------------------------------------
+# --- where values go ------------------------------------------------------------------------------
 
 
 def _uses(
@@ -256,7 +265,7 @@ def _placeholders(value: object) -> Iterator[str]:
             yield names[0]
 
 
-# --- the link -------------------------------------------------------------------------------------------------------
+# --- the link -------------------------------------------------------------------------------------
 
 
 def form_text(value: object) -> str:

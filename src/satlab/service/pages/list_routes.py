@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Routes of the run list below `/ui`: filter, notes, pins, removal, comparison, export, runs of the command line."""
+"""Routes of the run list below `/ui`: filter, notes, pins, removal, comparison, export, runs of the
+command line.
+"""
 
 import tempfile
 from http import HTTPStatus
@@ -132,13 +134,16 @@ def ask_to_remove(request: Request, number: int, user: Runner, context: RequestC
 
 @router.post("/runs/{number}/remove")
 def remove(number: int, user: Runner, context: RequestContext) -> Response:
-    """Remove an instance that has ended, with its note. Its folder goes when there are too many newer ones."""
+    """Remove an instance that has ended, with its note.
+
+    Its folder goes when there are too many newer ones.
+    """
     if not context.queue.remove(access.scenario_instance(context, user, number).id):
         raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
     return see("/runs")
 
 
-# --- runs of the command line ---------------------------------------------------------------------------------------
+# --- runs of the command line ---------------------------------------------------------------------
 
 
 @router.get("/folders/{run_id}")
@@ -178,12 +183,15 @@ def _other(context: Context, user: User, run_id: str) -> Listed:
     return run
 
 
-# --- export ---------------------------------------------------------------------------------------------------------
+# --- export ---------------------------------------------------------------------------------------
 
 
 @router.get("/export/records.{kind}")
 def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = None) -> Response:
-    """Return the records of runs as one table: CSV with the summaries, Parquet with the series, too."""
+    """Return the records of runs as one table:
+
+    CSV with the summaries, Parquet with the series, too.
+    """
     folders = [folder for _, folder in _chosen(context, user, run or [], least=1)]
     try:
         tables = {folder: reading.without_writing(folder).records for folder in folders}
@@ -213,13 +221,16 @@ def _attachment(name: str) -> dict[str, str]:
     return {"content-disposition": f'attachment; filename="{name}"'}
 
 
-# --- comparison -----------------------------------------------------------------------------------------------------
+# --- comparison -----------------------------------------------------------------------------------
 
 
 def _chosen(
     context: Context, user: User, keys: list[str], least: int = 2
 ) -> list[tuple[Listed, Path]]:
-    """Return runs and their folders by key. Raises ApiError: 400 for their number, 404, 403, 409 without results."""
+    """Return runs and their folders by key.
+
+    Raises ApiError: 400 for their number, 404, 403, 409 without results.
+    """
     if not least <= len(set(keys)) <= MAX_COMPARED:
         raise ApiError(HTTPStatus.BAD_REQUEST, f"Choose {least} to {MAX_COMPARED} runs")
     chosen = []
@@ -240,7 +251,9 @@ def _by_key(context: Context, user: User, key: str) -> Listed:
 
 @router.get("/compare")
 def compare(request: Request, user: Viewer, context: RequestContext, run: Keys = None) -> Response:
-    """Compare the results of several runs: figures with differences and intervals, curves in one chart."""
+    """Compare the results of several runs: figures with differences and intervals, curves in one
+    chart.
+    """
     chosen = _chosen(context, user, run or [])
     view = run_pages.results([folder for _, folder in chosen], "compared")
     values: dict[str, object] = {"groups": (), "compared": [], "charts": ()}
@@ -269,7 +282,9 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
 
 
 def settings_of(run: Listed, about: collect.Manifest) -> tuple[tuple[str, str], ...]:
-    """Return what equal runs have in common: scenario, arguments, link without its seed, and the files of both."""
+    """Return what equal runs have in common: scenario, arguments, link without its seed, and the
+    files of both.
+    """
     values = {**run.arguments, **{name: text for name, text in run.link.items() if name != "seed"}}
     constants = (
         {}
@@ -295,7 +310,10 @@ def _curves(
 
 
 def jobs_start_s(run: Listed, folder: Path, curves: Curves) -> float | None:
-    """Return when the jobs of a run began, s since its first link sample; None if that is not known."""
+    """Return when the jobs of a run began, s since its first link sample;
+
+    None if that is not known.
+    """
     view = run_pages.results([folder], run.scenario)
     if view is None or curves.start_unix_s is None:
         return None

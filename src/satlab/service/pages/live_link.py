@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of an active run: `raw/link.jsonl` is read as it grows, into a limited number of time bins."""
+"""The link of an active run:
+
+`raw/link.jsonl` is read as it grows, into a limited number of time bins.
+"""
 
 import copy
 import threading
@@ -27,7 +30,9 @@ Points = list[tuple[float, float]]
 
 @dataclass
 class Counts:
-    """What a direction did in a time: IP bytes out, largest queue in bytes, packets in, lost, dropped.
+    """What a direction did in a time:
+
+    IP bytes out, largest queue in bytes, packets in, lost, dropped.
 
     `modcod_id`, `es_n0_db`, `threshold_db`: at its end; None where the direction has none.
     """
@@ -76,8 +81,8 @@ def _counts(figures: dict[str, Any] | None) -> Counts:
 class Curves:
     """Samples in bins of `width_s`; when there are too many bins, each two are merged.
 
-    `terminals`: how many share the satellite link; `measured`: directions that satlink carries; `queues`: those of
-    terminals and FIFOs.
+    `terminals`: how many share the satellite link; `measured`: directions that satlink carries;
+    `queues`: those of terminals and FIFOs.
     """
 
     start_unix_s: float | None = None
@@ -110,7 +115,9 @@ class Curves:
             current[direction].add(new[direction])
 
     def rate_mbps(self, direction: str) -> Points:
-        """Return (s since the first sample, Mbit/s of delivered IP packets), without the last, incomplete bin."""
+        """Return (s since the first sample, Mbit/s of delivered IP packets), without the last,
+        incomplete bin.
+        """
         return self.points(direction, lambda counts: counts.bytes * 8e-6 / self.width_s)
 
     def queue_kb(self, direction: str = "forward") -> Points:
@@ -132,7 +139,9 @@ class Curves:
         return (complete[-1][1][direction] if complete else Counts()), self.width_s
 
     def total(self, direction: str, from_s: float) -> tuple[Counts, float]:
-        """Return the sum of the bins from a time on (s since the first sample), and its duration in s."""
+        """Return the sum of the bins from a time on (s since the first sample), and its duration in
+        s.
+        """
         found, bins = Counts(), 0
         for number, each in self._complete():
             if number * self.width_s >= from_s - 1e-9:

@@ -30,7 +30,9 @@ _Key = tuple[int, int, int, str]
 
 @dataclass
 class _Line:
-    """A direction, terminal or FIFO: its figures of the last sample, empty if not there, and packets dropped so far."""
+    """A direction, terminal or FIFO: its figures of the last sample, empty if not there, and
+    packets dropped so far.
+    """
 
     figures: dict[str, Any] = field(default_factory=dict)
     dropped: int = 0
@@ -54,7 +56,9 @@ class Queues:
                 line.dropped += figures.get("dropped_packets", 0)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a line each, as in `COLUMNS`; none where there is one terminal and one FIFO in each direction."""
+        """Return a line each, as in `COLUMNS`; none where there is one terminal and one FIFO in
+        each direction.
+        """
         if all(terminal == 0 and not fifo for _, terminal, _, fifo in self._lines):
             return []
         ordered = sorted(self._lines.items(), key=lambda pair: pair[0])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the page of a run shows of its link while it runs: the picture of the path, curves, time left, host pressure."""
+"""What the page of a run shows of its link while it runs: the picture of the path, curves, time
+left, host pressure.
+"""
 
 import json
 from collections import OrderedDict
@@ -20,7 +22,9 @@ from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture, P
 MAX_PLAN_BYTES = 1 << 20
 MOST_EARLIER = 100
 MOST_KNOWN = 64
-"""Earlier runs of the scenario in which equal ones are looked for; instances whose equal runs are kept."""
+"""Earlier runs of the scenario in which equal ones are looked for; instances whose equal runs are
+kept.
+"""
 PRESSURE = Path("/proc/pressure/cpu")
 """Pressure stall information of the kernel (Documentation/accounting/psi.rst)."""
 
@@ -131,7 +135,9 @@ def _charts(
 
 
 def overlaid(runs: Sequence[tuple[str, int, Curves, float | None]]) -> tuple[Chart, ...]:
-    """Return charts of several runs: (name, number of its colour, curves, start of its scenario in s)."""
+    """Return charts of several runs: (name, number of its colour, curves, start of its scenario in
+    s).
+    """
 
     def of(value: Callable[[Curves], Points]) -> list[tuple[str, Points]]:
         return [
@@ -172,18 +178,23 @@ def _capacity_mbps(curves: Curves, plan: Plan, direction: str) -> Points:
     return [(t + side, value) for t, value in values for side in (-half, half)]
 
 
-# --- time and host --------------------------------------------------------------------------------------------------
+# --- time and host --------------------------------------------------------------------------------
 
 
 class EarlierRuns:
-    """How long equal runs took. Each instance is looked up once: no other one ends while it runs."""
+    """How long equal runs took.
+
+    Each instance is looked up once: no other one ends while it runs.
+    """
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._known: OrderedDict[int, tuple[float, ...]] = OrderedDict()
 
     def durations(self, instance: Instance) -> tuple[float, ...]:
-        """Return the durations of the scenario in equal runs (scenario, arguments, constants, link), s."""
+        """Return the durations of the scenario in equal runs (scenario, arguments, constants,
+        link), s.
+        """
         if instance.id not in self._known:
             took = (_duration(other) for other in _equal(self._queue, instance))
             self._known[instance.id] = tuple(seconds for seconds in took if seconds is not None)
@@ -247,7 +258,10 @@ def _span(seconds: float) -> str:
 
 
 def host_pressure(path: Path = PRESSURE) -> float | None:
-    """Return the share of the last 10 s in which some task waited for a core, %; None where the kernel says nothing."""
+    """Return the share of the last 10 s in which some task waited for a core, %;
+
+    None where the kernel says nothing.
+    """
     try:
         first = path.read_text().splitlines()[0]
         return float(first.partition("avg10=")[2].split()[0])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages: templates with automatic escaping, a strict content security policy, and errors as pages instead of JSON."""
+"""Pages: templates with automatic escaping, a strict content security policy, and errors as pages
+instead of JSON.
+"""
 
 import html
 import re
@@ -113,7 +115,10 @@ def see(path: str) -> RedirectResponse:
 
 
 def own_path(text: str) -> str:
-    """Return the path below `/ui` to which a log-in redirects; `/` for a path that is not one of the pages."""
+    """Return the path below `/ui` to which a log-in redirects;
+
+    `/` for a path that is not one of the pages.
+    """
     return (
         text.removeprefix(PAGES)
         if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text)

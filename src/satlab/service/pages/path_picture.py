@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The emulated path as a picture: its nodes, and what happens on its hops now or, after the end, over the scenario.
+"""The emulated path as a picture: its nodes, and what happens on its hops now or, after the end,
+over the scenario.
 
 Positions are in units of the SVG's view box. No I/O.
 """
@@ -22,7 +23,10 @@ HOPS = (PATH, FORWARD, RETURN, TERRESTRIAL)
 """What can be chosen to see its curves; the first is the whole path."""
 
 MOST_WINDOWS = 2
-"""Flows whose window is in the picture, as far as the box of the path has lines for them: MOST_LINES."""
+"""Flows whose window is in the picture, as far as the box of the path has lines for them:
+
+MOST_LINES.
+"""
 MOST_LINES = 4
 
 _WIDE_NODES = ((56, 100), (186, 100), (316, 100), (490, 34), (664, 100), (794, 100), (1024, 100))
@@ -53,7 +57,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Box:
-    """Figures of a hop: what it is, lines of text, share of the capacity in use (0 to 1, None if unknown).
+    """Figures of a hop: what it is, lines of text, share of the capacity in use (0 to 1, None if
+    unknown).
 
     `x`, `y`: its corner; `leader`: the line from the hop to it (x1, y1, x2, y2).
     """
@@ -80,7 +85,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the picture shows. `start_s`: start of the scenario, s since the first sample, None before it."""
+    """What the picture shows.
+
+    `start_s`: start of the scenario, s since the first sample, None before it.
+    """
 
     curves: Curves
     plan: Plan
@@ -97,7 +105,9 @@ class Figures:
         return self.since_start(direction) if self.ended else self.curves.last(direction)
 
     def capacity_bps(self, direction: str) -> float | None:
-        """Return the rate that the direction of the satellite link has now, None if it is not known."""
+        """Return the rate that the direction of the satellite link has now, None if it is not
+        known.
+        """
         return capacity_bps(self.plan, direction, self.shown(direction)[0].modcod_id)
 
     def queue_ms(self, direction: str) -> float:
@@ -119,7 +129,8 @@ def pictures(figures: Figures) -> tuple[Picture, Picture]:
 
 
 def capacity_bps(plan: Plan, direction: str, modcod_id: int | None) -> float | None:
-    """Return the rate of a direction of the satellite link with a MODCOD (None: the plan's), bit/s of frame payload.
+    """Return the rate of a direction of the satellite link with a MODCOD (None: the plan's), bit/s
+    of frame payload.
 
     The capacity of a return link with another waveform than the plan's is not known.
     """

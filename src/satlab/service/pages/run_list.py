@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The list of runs: instances of this service and run folders of the command line, with values and key figures."""
+"""The list of runs: instances of this service and run folders of the command line, with values and
+key figures.
+"""
 
 import json
 import re
@@ -27,7 +29,9 @@ MOST_OTHERS = 500
 """Run folders of the command line that are listed, the newest."""
 MAX_MANIFEST = 4 << 20
 FIGURES_S = 0.4
-"""Time that a page spends on key figures which no page has shown yet, s; the others come with the next page."""
+"""Time that a page spends on key figures which no page has shown yet, s; the others come with the
+next page.
+"""
 MOST_KEPT = 4000
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _TONES = {"ok": "good", "running": "running", "interrupted": "stopped"}
@@ -35,9 +39,12 @@ _TONES = {"ok": "good", "running": "running", "interrupted": "stopped"}
 
 @dataclass(frozen=True)
 class Listed:
-    """One line. `key`: the instance's id, or the id of a run of the command line; `page`: its place below `/ui`.
+    """One line.
 
-    `folder`: None while there are no results. Times in s since the epoch and s; `elapsed` is None if it is not known.
+    `key`: the instance's id, or the id of a run of the command line; `page`: its place below `/ui`.
+
+    `folder`: None while there are no results. Times in s since the epoch and s; `elapsed` is None
+    if it is not known.
     """
 
     key: str
@@ -132,11 +139,13 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# --- runs of the command line ---------------------------------------------------------------------------------------
+# --- runs of the command line ---------------------------------------------------------------------
 
 
 def other_folders(context: Context, user: User) -> list[Path]:
-    """Return the run folders of the command line, the newest first, for those who may use the shipped project."""
+    """Return the run folders of the command line, the newest first, for those who may use the
+    shipped project.
+    """
     place, project = context.settings.other_runs, context.catalog.project(PROJECT)
     if place is None or project is None or not access.may_use(user, project):
         return []
@@ -151,7 +160,9 @@ def other_folders(context: Context, user: User) -> list[Path]:
 
 
 def other_folder(context: Context, user: User, run_id: str) -> Path | None:
-    """Return the folder of a run of the command line, None if there is none that the account may see."""
+    """Return the folder of a run of the command line, None if there is none that the account may
+    see.
+    """
     return next((folder for folder in other_folders(context, user) if folder.name == run_id), None)
 
 
@@ -200,7 +211,7 @@ def _options(folder: Path) -> dict[str, str]:
     return found
 
 
-# --- key figures ----------------------------------------------------------------------------------------------------
+# --- key figures ----------------------------------------------------------------------------------
 
 
 class KeyFigures:
@@ -211,7 +222,10 @@ class KeyFigures:
         self._known: OrderedDict[tuple[Path, int], tuple[str, ...]] = OrderedDict()
 
     def of(self, runs: Sequence[Listed]) -> dict[str, tuple[str, ...]]:
-        """Return the key figures by key, of runs without results none. At most `FIGURES_S` is spent on new ones."""
+        """Return the key figures by key, of runs without results none.
+
+        At most `FIGURES_S` is spent on new ones.
+        """
         end = self._clock() + FIGURES_S
         found: dict[str, tuple[str, ...]] = {}
         for run in runs:
@@ -250,7 +264,9 @@ def _quality(row: Row) -> str:
 
 
 def key_figures(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the answers of a run: goodput, Page Load Time, quality of speech and video, RTT, and its calibration."""
+    """Return the answers of a run: goodput, Page Load Time, quality of speech and video, RTT, and
+    its calibration.
+    """
     goodputs = [one.goodput_bps for one in read.transfers(rows) if one.goodput_bps is not None]
     found = []
     if goodputs:

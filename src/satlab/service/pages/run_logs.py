@@ -28,7 +28,10 @@ TAIL_LINES = 40
 
 @dataclass(frozen=True)
 class Log:
-    """The end of a log. `title`: whose it is; `is_cut`: there is more before it; `is_notable`: its job failed."""
+    """The end of a log.
+
+    `title`: whose it is; `is_cut`: there is more before it; `is_notable`: its job failed.
+    """
 
     name: str
     title: str
@@ -47,7 +50,9 @@ class Logs:
 
 
 def files(context: Context, folder: Path | None, run_id: str | None) -> dict[str, Path]:
-    """Return the logs of a run by the name under which they are offered: files that this process may read."""
+    """Return the logs of a run by the name under which they are offered: files that this process
+    may read.
+    """
     found = {}
     runner = context.settings.logs / f"{run_id}.log"
     if run_id is not None and is_stored(runner.resolve(), context.settings.logs.resolve()):

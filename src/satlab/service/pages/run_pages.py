@@ -36,7 +36,10 @@ PHASES = {
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """A function of a scenario as a table row. `depth`: level of its sub-scenario, `seconds`: duration so far."""
+    """A function of a scenario as a table row.
+
+    `depth`: level of its sub-scenario, `seconds`: duration so far.
+    """
 
     depth: int
     label: str
@@ -57,7 +60,7 @@ def folder_of(context: Context, instance: Instance) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-# --- progress -------------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------
 
 
 def phase(instance: Instance, ahead: int) -> str:
@@ -78,7 +81,9 @@ def phase(instance: Instance, ahead: int) -> str:
 
 
 def steps(instance: Instance, now: float) -> list[FunctionRow]:
-    """Return the functions of an instance, each followed by those of its sub-scenario; none before the start."""
+    """Return the functions of an instance, each followed by those of its sub-scenario; none before
+    the start.
+    """
     top = (instance.progress or {}).get("instance")
     return list(_steps(top, 0, now)) if isinstance(top, dict) else []
 
@@ -104,7 +109,7 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Functio
             yield from _steps(below, depth + 1, now)
 
 
-# --- results --------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def results(folders: Sequence[Path], title: str) -> View | None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Streams over real connections: a listener that leaves makes room, and none holds the end of the server up."""
+"""Streams over real connections: a listener that leaves makes room, and none holds the end of the
+server up.
+"""
 
 import http.client
 import signal

@@ -143,7 +143,9 @@ def test_ticks_are_round_and_the_last_value_is_said() -> None:
 
 @given(st.text(st.sampled_from("a: \r\n\u2028\x0b"), max_size=20))
 def test_whatever_a_message_holds_is_data(text: str) -> None:
-    """Read back by the rules of HTML, 9.2.6: an empty line ends the message, and there is one message."""
+    """Read back by the rules of HTML, 9.2.6: an empty line ends the message, and there is one
+    message.
+    """
     lines = re.split("\r\n|\r|\n", event(text))
     assert lines[-2:] == ["", ""]
     assert all(line.startswith("data: ") for line in lines[:-2])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pages without a browser: who sees what, what forms do, and that nothing hostile becomes markup."""
+"""The pages without a browser: who sees what, what forms do, and that nothing hostile becomes
+markup.
+"""
 
 import html
 import re
@@ -59,7 +61,7 @@ def ended(
     context.queue.step()
 
 
-# --- who sees what --------------------------------------------------------------------------------------------------
+# --- who sees what --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_the_first_token_opens_and_a_password_can_be_set(
     assert (
         "not the same"
         in post(anonymous, "/account", password="a new password", again="another").text
-    )  # noqa: S106
+    )
     assert "8 to 256" in post(anonymous, "/account", password="short", again="short").text  # noqa: S106
     answer = post(anonymous, "/account", password="a new password", again="a new password")  # noqa: S106
     answer = anonymous.get(answer.headers["location"], follow_redirects=False)
@@ -186,7 +188,7 @@ def test_t01_projects_of_others_are_out_of_reach(
     assert admin.get(f"/ui/runs/{number}").status_code == 200
 
 
-# --- pages ----------------------------------------------------------------------------------------------------------
+# --- pages ----------------------------------------------------------------------------------------
 
 PAGES = ("/", "/runs", "/scenarios/satlab/ping", "/scenarios/satlab/seed_002_cell", "/account")
 
@@ -278,7 +280,7 @@ def test_t14_hostile_names_are_text(
     assert "<script>alert(1)</script>" in text_of(runner.get(f"/ui/runs/{number}").text)
 
 
-# --- a run ----------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 def test_a_launch_that_is_wrong_keeps_what_was_filled_in(

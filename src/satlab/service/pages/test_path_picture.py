@@ -183,7 +183,7 @@ def test_a_plan_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
     assert live_view.plan_of(tmp_path) == PLAN
 
 
-# --- time left ------------------------------------------------------------------------------------------------------
+# --- time left ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

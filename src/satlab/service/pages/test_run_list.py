@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The run list: filter, notes, pins, removal, key figures, runs of the command line, comparison, export."""
+"""The run list: filter, notes, pins, removal, key figures, runs of the command line, comparison,
+export.
+"""
 
 import csv
 import dataclasses
@@ -42,7 +44,7 @@ def others(context: Context, tmp_path: Path, app: FastAPI) -> Path:
     return place
 
 
-# --- filter ---------------------------------------------------------------------------------------------------------
+# --- filter ---------------------------------------------------------------------------------------
 
 
 def listed(number: int, note: str = "", **arguments: str) -> Listed:
@@ -87,7 +89,7 @@ def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
     assert runner.get(f"/ui/runs?q={'a' * 201}").status_code == 400
 
 
-# --- notes, pins, removal -------------------------------------------------------------------------------------------
+# --- notes, pins, removal -------------------------------------------------------------------------
 
 
 def test_pinned_runs_come_first_and_notes_are_found(runner: TestClient) -> None:
@@ -174,7 +176,7 @@ def test_a_pinned_run_is_not_forgotten(
     assert [one.id for one in context.queue.instances()] == [last, numbers[2], numbers[0]]
 
 
-# --- key figures ----------------------------------------------------------------------------------------------------
+# --- key figures ----------------------------------------------------------------------------------
 
 
 def test_key_figures_are_read_once_and_within_the_time(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ def test_key_figures_are_read_once_and_within_the_time(tmp_path: Path) -> None:
     assert figures.of(runs)["1"] == ("records cannot be read",)
 
 
-# --- runs of the command line ---------------------------------------------------------------------------------------
+# --- runs of the command line ---------------------------------------------------------------------
 
 
 def test_runs_of_the_command_line_are_listed_and_shown(
@@ -234,7 +236,7 @@ def test_t01_runs_of_the_command_line_belong_to_the_shipped_project(
     assert admin.get("/ui/folders/20261121-120000-x").status_code == 200
 
 
-# --- export ---------------------------------------------------------------------------------------------------------
+# --- export ---------------------------------------------------------------------------------------
 
 
 def test_records_and_files_are_exported(
@@ -273,7 +275,7 @@ def test_t15_an_archive_of_a_folder_is_bounded(
     assert viewer.get("/ui/export/archive?run=x").status_code == 413
 
 
-# --- comparison -----------------------------------------------------------------------------------------------------
+# --- comparison -----------------------------------------------------------------------------------
 
 
 def goodput(value: float | None, status: str = "ok") -> Row:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Logs on the page of a run: their ends as text, the whole as a file, and nothing that is not a log of the run."""
+"""Logs on the page of a run: their ends as text, the whole as a file, and nothing that is not a log
+of the run.
+"""
 
 import html
 import os

@@ -97,7 +97,9 @@ def _list(
 
 @router.get("/scenario_instance/{number}/")
 def one(number: int, request: Request, user: Viewer, context: RequestContext) -> dict[str, Any]:
-    """Return an instance; with `quiet` its short form, with `files_count` the numbers of its stored files."""
+    """Return an instance; with `quiet` its short form, with `files_count` the numbers of its stored
+    files.
+    """
     instance = access.scenario_instance(context, user, number)
     if "files_count" in request.query_params:
         return export.files_count(context, instance)
@@ -115,7 +117,10 @@ def stop(number: int, user: Runner, context: RequestContext) -> Response:
 
 @router.delete("/scenario_instance/{number}/")
 def remove(number: int, user: Runner, context: RequestContext) -> Response:
-    """Remove an instance that has ended. Its run folder stays until there are too many newer ones."""
+    """Remove an instance that has ended.
+
+    Its run folder stays until there are too many newer ones.
+    """
     if not context.queue.remove(access.scenario_instance(context, user, number).id):
         raise ApiError(HTTPStatus.CONFLICT, "Trying to remove a scenario_instance still running")
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -131,7 +136,9 @@ def csv(number: int, user: Viewer, context: RequestContext) -> Response:
 
 @router.get("/scenario_instance/{number}/archive/")
 def archive(number: int, request: Request, user: Viewer, context: RequestContext) -> Response:
-    """Return the CSV with the stored files of the statistics that `JOB=STATISTIC` name; without any, only the CSV."""
+    """Return the CSV with the stored files of the statistics that `JOB=STATISTIC` name; without
+    any, only the CSV.
+    """
     instance, requested = (
         access.scenario_instance(context, user, number),
         request.query_params.multi_items(),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Job instances: those of scenarios, and jobs without a scenario, each of which runs in its own lab."""
+"""Job instances: those of scenarios, and jobs without a scenario, each of which runs in its own
+lab.
+"""
 
 from collections.abc import Iterator
 from http import HTTPStatus

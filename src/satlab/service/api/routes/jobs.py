@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs: shipped and uploaded ones, and the agents that they are installed on (all, until uninstalled)."""
+"""Jobs: shipped and uploaded ones, and the agents that they are installed on (all, until
+uninstalled).
+"""
 
 import os
 from difflib import SequenceMatcher
@@ -62,7 +64,10 @@ def job_json(job: Descriptor) -> dict[str, Any]:
 
 
 def _disabled_json(name: str, reason: str) -> dict[str, Any]:
-    """Return a job with invalid files, of which only the name is known. `disabled` is not in OpenBACH."""
+    """Return a job with invalid files, of which only the name is known.
+
+    `disabled` is not in OpenBACH.
+    """
     general = {
         "name": name,
         "description": "",
@@ -203,7 +208,10 @@ def _upload(context: Context, name: str, file: Any) -> Descriptor:
 
 
 def _checked(folder: Path) -> Descriptor:
-    """Read a job. `path` of the request is not used: clients must not choose paths of the controller."""
+    """Read a job.
+
+    `path` of the request is not used: clients must not choose paths of the controller.
+    """
     if not (folder / "files" / f"{folder.name}.yml").is_file():
         raise ApiError(HTTPStatus.BAD_REQUEST, "The configuration file of the Job is not present")
     try:
@@ -264,7 +272,9 @@ def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Respon
 
 @router.delete("/job/{name}/")
 def remove(name: str, user: Admin, context: RequestContext) -> Response:
-    """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the server."""
+    """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the
+    server.
+    """
     del user
     if not any(name in each for each in context.inventory.all_jobs()):
         raise not_found("Job", job_name=name)

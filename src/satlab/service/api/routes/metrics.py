@@ -37,7 +37,10 @@ COUNTERS: dict[str, tuple[Name, str]] = {
 
 
 def may_read(request: Request) -> None:
-    """Dependency: a session of any role, or the bearer of the token for metrics. Raises ApiError: 401, 403."""
+    """Dependency: a session of any role, or the bearer of the token for metrics.
+
+    Raises ApiError: 401, 403.
+    """
     context = context_of(request)
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind:
@@ -53,7 +56,9 @@ def may_read(request: Request) -> None:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def metrics(_: Annotated[None, Depends(may_read)], context: RequestContext) -> Response:
-    """Return counters of the service, and those of the link while its lab is up, in Prometheus' text format."""
+    """Return counters of the service, and those of the link while its lab is up, in Prometheus'
+    text format.
+    """
     live = context.queue.live()
     running = next((each for each in live if each.status is ScenarioStatus.RUNNING), None)
     waiting = sum(each.status is ScenarioStatus.SCHEDULING for each in live)

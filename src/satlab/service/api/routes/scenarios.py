@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scenarios with their versions. As in OpenBACH, an invalid one is refused with the first fault and its place."""
+"""Scenarios with their versions.
+
+As in OpenBACH, an invalid one is refused with the first fault and its place.
+"""
 
 from http import HTTPStatus
 from typing import Any

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics of job instances; and logs, files and databases of OpenBACH, which this server does not have."""
+"""Statistics of job instances; and logs, files and databases of OpenBACH, which this server does
+not have.
+"""
 
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -44,7 +46,9 @@ def of_job(
     suffix: str | None = None,
     histogram: Annotated[int | None, Query(ge=1, le=1000)] = None,
 ) -> Any:
-    """Return names of statistics, the earliest time, or one statistic: samples, a histogram, or mean and variance."""
+    """Return names of statistics, the earliest time, or one statistic: samples, a histogram, or
+    mean and variance.
+    """
     options = request.query_params
     sent = list(_of(context, user, number))
     if name is None and "origin" in options:
