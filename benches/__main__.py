@@ -163,7 +163,10 @@ def bench_host_load(
     kind: Annotated[
         Literal["h1", "h2", "h3", "quic"],
         typer.Option(
-            help="Page loads over HTTP/1.1, HTTP/2 or HTTP/3, or transfers of 5 MB over QUIC by satperf."
+            help=(
+                "Page loads over HTTP/1.1, HTTP/2 or HTTP/3, or transfers of 5 MB over QUIC by"
+                " satperf."
+            )
         ),
     ] = "h3",
     earlier: Annotated[
@@ -245,7 +248,9 @@ def bench_agree(
     virtual_client: Annotated[
         str | None,
         typer.Option(
-            help="Client of another stack, in lock-step with the virtual clock (see `satlab check`)."
+            help=(
+                "Client of another stack, in lock-step with the virtual clock (see `satlab check`)."
+            )
         ),
     ] = None,
     virtual_server: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
@@ -295,7 +300,10 @@ def bench_agree(
         or (virtual and any(options))
         or (variables and not virtual)
     ):
-        hint = "--virtual-client and --virtual-server with commands, --endpoint or --stack; --client and --server: quinn"
+        hint = (
+            "--virtual-client and --virtual-server with commands, --endpoint or --stack; --client"
+            " and --server: quinn"
+        )
         raise ConfigError(
             "a stack is compared with itself: it needs programs for both clocks", hint=hint
         )
@@ -334,7 +342,10 @@ def bench_flows(
     scenario: Annotated[
         Literal["cubic", "bbr3", "mixed-step"] | None,
         typer.Option(
-            help="With --agree: one scenario; mixed-step: NewReno and CUBIC, a delay step. Default: all."
+            help=(
+                "With --agree: one scenario; mixed-step: NewReno and CUBIC, a delay step. Default:"
+                " all."
+            )
         ),
     ] = None,
     runs: Annotated[int, typer.Option(help="With --agree: labs of each case.", min=1, max=100)] = 1,

@@ -141,14 +141,19 @@ def promises(result: Mapping[str, Any]) -> list[Promise]:
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the result as text."""
     yield (
-        f"{result['tasks']} tasks of {result['loop_task_s']:.1f} s, {result['at_once']} at once: "
-        f"loop {result['loop_s']:.1f} s, engine {result['engine_s']:.1f} s ({100 * result['wall_ratio']:+.1f} %)"
+        f"{result['tasks']} tasks of {result['loop_task_s']:.1f} s, {result['at_once']} at once:"
+        f" loop {result['loop_s']:.1f} s, engine {result['engine_s']:.1f} s"
+        f" ({100 * result['wall_ratio']:+.1f} %)"
     )
     yield (
-        f"  of it CPU time of the tasks: loop {result['loop_cpu_s']:.1f} s, engine {result['engine_cpu_s']:.1f} s; "
-        f"the engine adds {100 * result['added_ratio']:.1f} %, {result['added_s_per_task']:.2f} s to a task"
+        f"  of it CPU time of the tasks: loop {result['loop_cpu_s']:.1f} s, engine"
+        f" {result['engine_cpu_s']:.1f} s; the engine adds {100 * result['added_ratio']:.1f} %,"
+        f" {result['added_s_per_task']:.2f} s to a task"
     )
-    yield f"  first task after {result['start_s']:.1f} s, end {result['end_s']:.1f} s after the last one"
+    yield (
+        f"  first task after {result['start_s']:.1f} s, end {result['end_s']:.1f} s after the"
+        " last one"
+    )
     if result["gap_s"] is not None:
         yield f"  between tasks {1000 * result['gap_s']:.0f} ms (median)"
     yield f"plan of {result['planned']['cells']} cells: {result['planned']['s']:.1f} s"

@@ -219,8 +219,8 @@ def lines(result: dict[str, Any]) -> list[str]:
         for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_main_cause(case))
     ]
     off = [
-        f"{case['id']}: {len(reasons)} of {result['runs']} real samples out of calibration, not counted: "
-        + "; ".join(sorted(set(reasons)))
+        f"{case['id']}: {len(reasons)} of {result['runs']} real samples out of calibration, not"
+        " counted: " + "; ".join(sorted(set(reasons)))
         for case in result["cases"]
         if (reasons := [reason for reason in case["out_of_calibration"] if reason])
     ]

@@ -119,7 +119,10 @@ def lines(result: dict[str, Any]) -> list[str]:
         )
         scale, unit = (1e6, "Mbit/s") if metric.endswith("_bps") else (1.0, "ms")
         name = metric.rpartition("_")[0].replace("_", " ")
-        line = f"{name}: median {with_it / scale:.2f} {unit} in a sandbox, {without / scale:.2f} without"
+        line = (
+            f"{name}: median {with_it / scale:.2f} {unit} in a sandbox, {without / scale:.2f}"
+            " without"
+        )
         if metric == "start_ms":
             line += f", {with_it - without:.1f} ms more; promised: at most {START_LIMIT_MS:g} ms"
         else:

@@ -210,4 +210,7 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the result as text."""
     for case in result["cases"]:
         worst = max(case["deviation_by_rank"], key=abs)
-        yield f"{case['scenario']:18} {case['flows']:3} flows: {_outcome(case)}; largest by rank {worst:+.1%}"
+        yield (
+            f"{case['scenario']:18} {case['flows']:3} flows: {_outcome(case)}; largest by rank"
+            f" {worst:+.1%}"
+        )

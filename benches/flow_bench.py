@@ -40,7 +40,10 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the result as text."""
     for case in result["cases"]:
         name = f"{case['flows']:3} {case['congestion_control']}, {case['duration_s']:g} s"
-        yield f"{name}: {case['packets_per_cpu_s']:,} packets per CPU second, {case['memory_mb']:.0f} MB"
+        yield (
+            f"{name}: {case['packets_per_cpu_s']:,} packets per CPU second,"
+            f" {case['memory_mb']:.0f} MB"
+        )
 
 
 def request(count: int, control: str, duration_s: float) -> dict[str, Any]:

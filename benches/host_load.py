@@ -227,11 +227,14 @@ def burning(count: int) -> Iterator[list[int]]:
 
 def lines(result: Mapping[str, Any]) -> list[str]:
     """Return the result as text."""
-    head = f"{result['kind']} over LEO, medians; off: more than {TOLERANCE:.0%} from {result['quiet_ms']:,.0f} ms"
+    head = (
+        f"{result['kind']} over LEO, medians; off: more than {TOLERANCE:.0%} from"
+        f" {result['quiet_ms']:,.0f} ms"
+    )
     rows = [
-        f"{one['processes']:3} processes: {one['time_ms']:7,.0f} ms, wait {one['wait_ratio']:5.1%}; "
-        f"{one['marked']} of {one['n']} marked, {one['off']} off, {one['off_and_not_marked']} of them not marked, "
-        f"{one['failed']} failed"
+        f"{one['processes']:3} processes: {one['time_ms']:7,.0f} ms, wait {one['wait_ratio']:5.1%};"
+        f" {one['marked']} of {one['n']} marked, {one['off']} off, {one['off_and_not_marked']} of"
+        f" them not marked, {one['failed']} failed"
         for one in result["levels"]
     ]
     return [f"{head}; limit of the wait {result['limit']:.0%}", *rows]
@@ -276,7 +279,10 @@ def plot(result: Mapping[str, Any], file: Path) -> None:
             },
         ],
     }
-    caption = f"Samples right of the line (a wait of {limit:.0%}) are marked; those in the band are not off."
+    caption = (
+        f"Samples right of the line (a wait of {limit:.0%}) are marked; those in the band are not"
+        " off."
+    )
     rows = tuple(
         (trace["name"], f"{wait:.4f}", f"{time:.4f}")
         for trace in data

@@ -287,6 +287,7 @@ def _line(client: dict[str, Any] | None, server: dict[str, Any] | None, said: st
     acks = f", {client['acks_sent']} ACKs" if client["acks_sent"] is not None else ""
     equal = "data equal" if client["data_equal"] else "DATA DIFFERS"
     return (
-        f"{client['goodput_bps'] / 1e6:.1f} Mbit/s, {client['t_s']:.1f} s, {equal}, "
-        f"{server['retransmitted_share']:.1%} retransmitted{acks}, CPU {client['cpu_s']:.1f} + {server['cpu_s']:.1f} s"
+        f"{client['goodput_bps'] / 1e6:.1f} Mbit/s, {client['t_s']:.1f} s, {equal},"
+        f" {server['retransmitted_share']:.1%} retransmitted{acks}, CPU {client['cpu_s']:.1f} +"
+        f" {server['cpu_s']:.1f} s"
     )

@@ -114,11 +114,14 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         )
         name = f"{shared['terminals']} terminals" if shared["terminals"] > 1 else "1 terminal"
         yield (
-            f"{name}: {shared['received_bps'] / 1e6:.1f} of "
-            f"{shared['offered_bps'] / 1e6:.1f} Mbit/s, {shared['lost_packets']} packets lost, "
-            f"{shared['counted_loss_packets']} by satlink's own count, satlink {shared['emulator_cores']:.0%} of a core"
+            f"{name}: {shared['received_bps'] / 1e6:.1f} of {shared['offered_bps'] / 1e6:.1f}"
+            f" Mbit/s, {shared['lost_packets']} packets lost, {shared['counted_loss_packets']} by"
+            f" satlink's own count, satlink {shared['emulator_cores']:.0%} of a core"
         )
-        yield f"  release error forward: {released}; a bare thread: p99 {shared['host_p99_us']:.0f} us"
+        yield (
+            f"  release error forward: {released}; a bare thread: p99"
+            f" {shared['host_p99_us']:.0f} us"
+        )
         yield f"  up in {shared['up_s']:.1f} s, removed in {shared['down_s']:.1f} s"
         if shared["failure"]:
             yield f"  {shared['failure']}"

@@ -43,6 +43,9 @@ def test_medians_are_compared_with_their_spread() -> None:
     }
     assert confinement.lines(result) == [
         "start: median 41.00 ms in a sandbox, 2.00 without, 39.0 ms more; promised: at most 50 ms",
-        "page load time: median 1005.00 ms in a sandbox, 1005.00 without, +0.0%; n 2, spread without 1.0%",
+        (
+            "page load time: median 1005.00 ms in a sandbox, 1005.00 without, +0.0%; n 2, spread"
+            " without 1.0%"
+        ),
         "goodput: median 9.00 Mbit/s in a sandbox, 10.00 without, -10.0%; n 1, spread without 0.0%",
     ]

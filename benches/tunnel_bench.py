@@ -44,7 +44,10 @@ class Case:
     @property
     def name(self) -> str:
         """Name it for people."""
-        return f"{'no tunnel' if self.code is None else f'tunnel, code {self.code}'}, {self.rate_mbps:g} Mbit/s"
+        return (
+            f"{'no tunnel' if self.code is None else f'tunnel, code {self.code}'},"
+            f" {self.rate_mbps:g} Mbit/s"
+        )
 
 
 CASES = (Case(None, 12), Case("none", 12), Case("2,100", 12), Case("10,100", 250))

@@ -101,7 +101,10 @@ class Floors:
         most_bps = self.goodput_bps.get((direction, transport))
         if most_bps is None or value_bps <= most_bps * (1 + GOODPUT_SLACK):
             return ""
-        return f"{BEFORE}: {value_bps / 1e6:.3f} Mbit/s, the frames of the link carry {most_bps / 1e6:.3f} Mbit/s"
+        return (
+            f"{BEFORE}: {value_bps / 1e6:.3f} Mbit/s, the frames of the link carry"
+            f" {most_bps / 1e6:.3f} Mbit/s"
+        )
 
 
 def of_link(link: Mapping[str, Any]) -> Floors:

@@ -50,8 +50,10 @@ LOSSES = (
         "gse_encapsulation",
         b"EncapErrorSizeBuffer",
         "packets",
-        "packets met a rest of a BBFRAME that takes no fragment, and were dropped with all that waited (defect D1)",
-        "no profile avoids it: use a GSE plugin that keeps the packet, or satlink; `--opensand-defects` predicts it",
+        "packets met a rest of a BBFRAME that takes no fragment, and were dropped with all that"
+        " waited (defect D1)",
+        "no profile avoids it: use a GSE plugin that keeps the packet, or satlink;"
+        " `--opensand-defects` predicts it",
     ),
     Loss(
         "gse_reassembly",

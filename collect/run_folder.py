@@ -395,7 +395,8 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
                 raise ValueError(f"{record.metric} is not finite")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return Unreadable(
-            f"{Path(name).name}: its values make no sense: {type(error).__name__}: {str(error)[:200]}"
+            f"{Path(name).name}: its values make no sense: {type(error).__name__}:"
+            f" {str(error)[:200]}"
         )
     return made
 

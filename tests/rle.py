@@ -115,7 +115,8 @@ def _packet(alpdu: bytes, suppressed: bool) -> bytes:
     packet = alpdu[size:]
     if kind != _type_of(packet):
         raise MalformedError(
-            f"protocol type {alpdu[:size].hex()} before a packet that begins with {packet[:1].hex()}"
+            f"protocol type {alpdu[:size].hex()} before a packet that begins with"
+            f" {packet[:1].hex()}"
         )
     return packet
 

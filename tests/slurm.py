@@ -147,8 +147,14 @@ class Cluster:
             controller=CONTROLLER, port=port, folder=self.folder, plugins=SLURM, lost=LOST_S
         )
         for name, its_port in zip(NODES, ports, strict=True):
-            text += f"NodeName={name} NodeAddr=127.0.0.1 Port={its_port} CPUs=2 RealMemory=2000 State=UNKNOWN\n"
-        text += f"PartitionName={PARTITION} Nodes={','.join(NODES)} Default=YES OverSubscribe=EXCLUSIVE State=UP\n"
+            text += (
+                f"NodeName={name} NodeAddr=127.0.0.1 Port={its_port} CPUs=2 RealMemory=2000"
+                " State=UNKNOWN\n"
+            )
+        text += (
+            f"PartitionName={PARTITION} Nodes={','.join(NODES)} Default=YES OverSubscribe=EXCLUSIVE"
+            " State=UP\n"
+        )
         (self.folder / "slurm.conf").write_text(text)
         self._srun()
         self._munge()
@@ -166,7 +172,10 @@ class Cluster:
         """
         file = self.folder / "bin" / "srun"
         file.parent.mkdir(exist_ok=True)
-        words = f"SLURM_CONF={shlex.quote(str(self.folder / 'slurm.conf'))} exec {shlex.quote(program('srun'))}"
+        words = (
+            f"SLURM_CONF={shlex.quote(str(self.folder / 'slurm.conf'))} exec"
+            f" {shlex.quote(program('srun'))}"
+        )
         file.write_text(f'#!/bin/sh\n{words} "$@"\n')
         file.chmod(0o755)
 

@@ -32,7 +32,10 @@ def host(number: int, tail: str) -> str:
 
 
 def attenuation(kind: str, leaves: str) -> tuple[str, str, str]:
-    ideal = "<attenuation_type>Ideal</attenuation_type>\n        <ideal_attenuation_value>0.0</ideal_attenuation_value>"
+    ideal = (
+        "<attenuation_type>Ideal</attenuation_type>\n       "
+        " <ideal_attenuation_value>0.0</ideal_attenuation_value>"
+    )
     return "profile_st.xml", ideal, f"<attenuation_type>{kind}</attenuation_type>{leaves}"
 
 

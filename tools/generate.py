@@ -64,7 +64,10 @@ def files() -> Iterator[tuple[Path, str]]:
     for overlay in sorted(BASE.glob("*.yml")):
         if overlay.name != "base.yml":
             yield from profile(overlay.stem)
-    title = "Request to the root helper of satlab serve, one JSON line; made from satlab.service.helper.verbs"
+    title = (
+        "Request to the root helper of satlab serve, one JSON line; made from"
+        " satlab.service.helper.verbs"
+    )
     yield (
         SCHEMAS / "rootd-request.schema.json",
         _schema({"title": title, **verbs.REQUEST.json_schema()}),
@@ -101,8 +104,9 @@ def metrics() -> Iterator[tuple[Path, str]]:
 
 def _metric_table(group: str, rows: Mapping[str, Mapping[str, str]]) -> str:
     lines = [
-        f"| `{name}` | {row['unit']} | {row['what']}{'. stat: ' + row['stat'] if 'stat' in row else ''} "
-        f"| {row['source']} | {row['clock']} |\n"
+        f"| `{name}` | {row['unit']} |"
+        f" {row['what']}{'. stat: ' + row['stat'] if 'stat' in row else ''} | {row['source']} |"
+        f" {row['clock']} |\n"
         for name, row in rows.items()
     ]
     head = "| metric | unit | definition | source | clock |\n|---|---|---|---|---|\n"

@@ -328,7 +328,10 @@ def put_programs(source: Path, work: Path, programs: Path) -> None:
     target, state = work / "satlab" / "target" / "release", work / "satlab" / ".satlab"
     for place in (target, state):
         place.mkdir(parents=True)
-    command = "find crates Cargo.toml Cargo.lock -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    command = (
+        "find crates Cargo.toml Cargo.lock -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum"
+        " | sha256sum"
+    )
     done = subprocess.run(
         ["bash", "-c", command], cwd=source, capture_output=True, text=True, check=True
     )

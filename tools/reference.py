@@ -88,7 +88,8 @@ def files() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "link-options.md", _link_options()
     schemas = sorted(SCHEMAS.glob("*.schema.json"))
     rows = (
-        f"| [{path.name}](../schemas/{path.name}) | {_cell(json.loads(path.read_text())['title'])} |\n"
+        f"| [{path.name}](../schemas/{path.name}) |"
+        f" {_cell(json.loads(path.read_text())['title'])} |\n"
         for path in schemas
     )
     yield ROOT / "docs" / "files.md", FILES_HEAD + "".join(rows)
@@ -156,7 +157,10 @@ def _link_options() -> str:
 
 
 def _table(options: list[Option]) -> str:
-    head = "| option | name | unit or form | bounds | default | effect | OpenSAND |\n|---|---|---|---|---|---|---|\n"
+    head = (
+        "| option | name | unit or form | bounds | default | effect | OpenSAND"
+        " |\n|---|---|---|---|---|---|---|\n"
+    )
     return head + "".join(map(_row, options))
 
 

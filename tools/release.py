@@ -139,7 +139,8 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
                 "satlab",
                 dist.architecture(),
                 ", ".join((python, *DEPENDS)),
-                "satellite-link appliance: DVB-S2/RCS2 emulation, OpenBACH scenarios, QUIC regression targets",
+                "satellite-link appliance: DVB-S2/RCS2 emulation, OpenBACH scenarios, QUIC"
+                " regression targets",
                 {Path("usr/bin/satlab"): start, **files},
                 {LIBRARY / ".venv/bin/python": "/usr/bin/python3"},
             ),

@@ -48,7 +48,8 @@ class SyntheticPage:
 PAGES = {
     "article": SyntheticPage(
         "Synthetic light article, four domains",
-        "own choice: below the median page of the HTTP Archive's Web Almanac 2024; every byte is generated",
+        "own choice: below the median page of the HTTP Archive's Web Almanac 2024; every byte is"
+        " generated",
         (
             Objects("document", 1, 24_000),
             Objects("stylesheet", 3, 60_000, ("static",)),
@@ -58,7 +59,8 @@ PAGES = {
     ),
     "shop": SyntheticPage(
         "Synthetic heavy shop, eight domains",
-        "own choice: weight at the third quartile of the HTTP Archive's Web Almanac 2020; every byte is generated",
+        "own choice: weight at the third quartile of the HTTP Archive's Web Almanac 2020; every"
+        " byte is generated",
         (
             Objects("document", 1, 90_000),
             Objects("stylesheet", 8, 260_000, ("static", "", "cdn")),

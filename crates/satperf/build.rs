@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The example `quiche-lockstep` replaces calls of `BoringSSL`: ld's `--wrap NAME` turns them into calls of `__wrap_NAME`.
-//! Nothing else of this crate is linked so.
+//! The example `quiche-lockstep` replaces calls of `BoringSSL`: ld's `--wrap NAME` turns them into
+//! calls of `__wrap_NAME`. Nothing else of this crate is linked so.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

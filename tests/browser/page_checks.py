@@ -11,11 +11,12 @@ from selenium import webdriver
 REDRAWN_S = 20.0
 """Within what time plots have the colours of another theme, also on a busy host."""
 CONTROLS = (
-    "const shown = e => e.checkVisibility({visibilityProperty: true}) && e.getClientRects().length > 0;"
-    "const some = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex=\"0\"]';"
-    "const label = e => [e.tagName, e.id, e.getAttribute('name'), e.getAttribute('value'),"
-    " e.getAttribute('aria-label'), e.getAttribute('href'), e.textContent.trim().slice(0, 40)].join(' ');"
-    "const controls = [...document.querySelectorAll(some)].filter(e => shown(e) && !e.disabled);"
+    "const shown = e => e.checkVisibility({visibilityProperty: true}) && e.getClientRects().length"
+    " > 0;const some = 'a[href], button, input:not([type=hidden]), select, textarea, summary,"
+    " [tabindex=\"0\"]';const label = e => [e.tagName, e.id, e.getAttribute('name'),"
+    " e.getAttribute('value'), e.getAttribute('aria-label'), e.getAttribute('href'),"
+    " e.textContent.trim().slice(0, 40)].join(' ');const controls ="
+    " [...document.querySelectorAll(some)].filter(e => shown(e) && !e.disabled);"
 )
 """The controls of a page that can be seen, and a text that stays the same when a live page replaces
 one.
@@ -97,7 +98,8 @@ def too_wide(driver: webdriver.Chrome, width: int) -> list[str]:
         return []
     script = (
         "return [...document.body.querySelectorAll('*')].filter(e => !e.closest('.scroll') &&"
-        " e.getBoundingClientRect().right > arguments[0] + 1).map(e => e.outerHTML.slice(0, 120)).slice(0, 5)"
+        " e.getBoundingClientRect().right > arguments[0] + 1).map(e => e.outerHTML.slice(0,"
+        " 120)).slice(0, 5)"
     )
     return [*driver.execute_script(script, width), "the page is too wide"]
 
@@ -129,7 +131,7 @@ def unreached(driver: webdriver.Chrome) -> list[str]:
                 "Input.dispatchKeyEvent", {"type": kind, "key": "Tab", "windowsVirtualKeyCode": 9}
             )
     found: list[str] = driver.execute_script(
-        CONTROLS
-        + "return controls.map(label).filter(each => !reached.has(each) && !each.startsWith('BODY'))"
+        CONTROLS + "return controls.map(label).filter(each => !reached.has(each) &&"
+        " !each.startsWith('BODY'))"
     )
     return found

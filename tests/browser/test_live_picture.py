@@ -133,10 +133,10 @@ def test_p318_programs_and_flows_are_shown_while_the_run_lasts(
         "CPU",
     )
     script = (
-        "return [...document.querySelectorAll('.path-wide rect.node')].flatMap(node => {"
-        "const box = node.getBoundingClientRect();"
-        "return [...document.querySelectorAll('.path-wide .cpu')].map(e => e.getBoundingClientRect())"
-        ".filter(e => e.left >= box.left && e.right <= box.right && e.bottom <= box.bottom && e.top >= box.top)})"
+        "return [...document.querySelectorAll('.path-wide rect.node')].flatMap(node => {const box ="
+        " node.getBoundingClientRect();return [...document.querySelectorAll('.path-wide"
+        " .cpu')].map(e => e.getBoundingClientRect()).filter(e => e.left >= box.left && e.right <="
+        " box.right && e.bottom <= box.bottom && e.top >= box.top)})"
     )
     assert len(chrome.execute_script(script)) == 2, "each figure lies in its node"
     site.replay.release()
@@ -174,18 +174,25 @@ def test_the_calibration_stays_unfolded(chrome: webdriver.Chrome, site: Site) ->
     chrome.execute_script(MARK)
     until(lambda: not chrome.execute_script(IS_MARKED), "new figures")
     script = "return [document.getElementById('calibration').open, document.activeElement.id]"
-    assert chrome.execute_script(script) == [True, "calibration-title"], (
-        "unfolded, and the focus stays"
-    )
+    assert chrome.execute_script(script) == [
+        True,
+        "calibration-title",
+    ], "unfolded, and the focus stays"
 
 
 @pytest.mark.parametrize("chrome", [{"width": 390}], indirect=True)
 def test_on_a_phone_the_path_runs_downwards(chrome: webdriver.Chrome, site: Site) -> None:
     start(chrome, site)
-    shown = "return ['wide', 'tall'].map(place => document.getElementById(`${place}-forward`).checkVisibility())"
+    shown = (
+        "return ['wide', 'tall'].map(place =>"
+        " document.getElementById(`${place}-forward`).checkVisibility())"
+    )
     assert chrome.execute_script(shown) == [False, True]
     assert chrome.execute_script("return document.documentElement.scrollWidth") <= 390
-    sizes = "return [...document.querySelectorAll('.path-tall text')].map(e => e.getBoundingClientRect().height)"
+    sizes = (
+        "return [...document.querySelectorAll('.path-tall text')].map(e =>"
+        " e.getBoundingClientRect().height)"
+    )
     assert min(chrome.execute_script(sizes)) >= 11, "letters are large enough"
     keep_picture(chrome, "live-phone")
 
@@ -200,9 +207,9 @@ def test_hops_are_chosen_without_scripts(chrome: webdriver.Chrome, site: Site) -
 def test_no_figure_is_wider_than_its_box(chrome: webdriver.Chrome, site: Site) -> None:
     start(chrome, site)
     script = (
-        "return [...document.querySelectorAll('.path-wide .hop')].flatMap(hop => {"
-        "const box = hop.querySelector('.box').getBoundingClientRect();"
-        "return [...hop.querySelectorAll('text')].filter(e => e.getBoundingClientRect().right > box.right - 4)"
-        ".map(e => e.textContent)})"
+        "return [...document.querySelectorAll('.path-wide .hop')].flatMap(hop => {const box ="
+        " hop.querySelector('.box').getBoundingClientRect();return"
+        " [...hop.querySelectorAll('text')].filter(e => e.getBoundingClientRect().right > box.right"
+        " - 4).map(e => e.textContent)})"
     )
     assert chrome.execute_script(script) == []

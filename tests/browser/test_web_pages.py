@@ -190,5 +190,8 @@ def test_nothing_moves_for_those_who_do_not_want_it(chrome: webdriver.Chrome, si
     log_in(chrome, site)
     launch(chrome, site, "ping", count="3")
     until(lambda: chrome.find_elements(By.CSS_SELECTOR, ".badge.running"), "badge")
-    script = "return getComputedStyle(document.querySelector('.badge.running'), '::before').animationName"
+    script = (
+        "return getComputedStyle(document.querySelector('.badge.running'),"
+        " '::before').animationName"
+    )
     assert chrome.execute_script(script) == "none"

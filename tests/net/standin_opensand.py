@@ -117,7 +117,8 @@ class Probes:
             self._file.flush()
             log_to(
                 self._collector,
-                f"{time.time() * 1000:.0f} spot_0.{self._kind}.phy.delay {delay_ms:.0f} entity {self._kind}0",
+                f"{time.time() * 1000:.0f} spot_0.{self._kind}.phy.delay {delay_ms:.0f} entity"
+                f" {self._kind}0",
             )
         return is_due
 

@@ -65,7 +65,10 @@ cases:
   - {id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}
   - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60, second_after_s: 1}
 """
-GOOD_CLIENT = "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
+GOOD_CLIENT = (
+    "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out}"
+    " {host} {port} {url}"
+)
 GOOD_SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {key} {cert}"
 
 
@@ -211,7 +214,8 @@ def test_debian_s_ngtcp2_is_timed_from_its_packets(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_ngtcp2")
 def test_a_broken_qlog_is_reported_and_times_are_kept(tmp_path: Path) -> None:
     server = script(
-        f"printf '[[[[' | tr '[' '\\036' > {{qlog}}/x.sqlog; echo '{{}}' >> {{qlog}}/x.sqlog; exec {GOOD_SERVER}"
+        "printf '[[[[' | tr '[' '\\036' > {qlog}/x.sqlog; echo '{}' >> {qlog}/x.sqlog; exec"
+        f" {GOOD_SERVER}"
     )
     found = sample(tmp_path, "small", "small", pair=command_line.parse(GOOD_CLIENT, server))
     times(found)
@@ -529,7 +533,10 @@ def endpoint(folder: Path, text: str) -> Path:
     return folder
 
 
-READS_KEYS = "cat /certs/cert.pem /certs/priv.key /certs/ca.pem >/dev/null && ls /www /downloads /logs || exit 3; "
+READS_KEYS = (
+    "cat /certs/cert.pem /certs/priv.key /certs/ca.pem >/dev/null && ls /www /downloads /logs ||"
+    " exit 3; "
+)
 """What a script does before it looks at TESTCASE: quic-go's, x/net's and neqo's read the
 certificates.
 """

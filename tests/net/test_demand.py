@@ -100,7 +100,8 @@ def test_an_echo_on_an_idle_return_link_takes_what_the_plan_says(
     ]
     plan = the_lab.plan
     print(
-        f"{kind}: RTT {min(rtts):.0f} / {statistics.mean(rtts):.0f} / {max(rtts):.0f} ms, plan {plan.rtt_ms}"
+        f"{kind}: RTT {min(rtts):.0f} / {statistics.mean(rtts):.0f} / {max(rtts):.0f} ms, plan"
+        f" {plan.rtt_ms}"
     )
     assert len(rtts) == ECHOES
     assert plan.rtt_ms.min - 1 <= min(rtts)

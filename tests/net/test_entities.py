@@ -224,7 +224,8 @@ def test_three_processes_do_what_the_plan_says_and_outlive_the_satellite(
     assert len(rtts) == 20
     rate, expected = goodput_bps(platform, 21_000_000), plan["forward"]["udp_goodput_bps"]
     print(
-        f"RTT {min(rtts):.1f} to {max(rtts):.1f} ms, plan {plan['rtt_ms']}; {rate:.0f} bit/s, plan {expected:.0f}"
+        f"RTT {min(rtts):.1f} to {max(rtts):.1f} ms, plan {plan['rtt_ms']}; {rate:.0f} bit/s, plan"
+        f" {expected:.0f}"
     )
     least, most = (plan["rtt_ms"][name] - 2 * TERRESTRIAL_MS for name in ("min", "max"))
     assert least <= min(rtts)

@@ -76,7 +76,10 @@ def deb(folder: Path, name: str, depends: str, files: dict[str, str], script: st
     argv = ["dpkg-deb", "--build", "--root-owner-group", str(tree), str(file)]
     subprocess.run(argv, check=True, capture_output=True)
     content = file.read_bytes()
-    return f"{fields}Filename: ./{file.name}\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n\n"
+    return (
+        f"{fields}Filename: ./{file.name}\nSize: {len(content)}\nSHA256:"
+        f" {hashlib.sha256(content).hexdigest()}\n\n"
+    )
 
 
 @pytest.fixture

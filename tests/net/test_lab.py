@@ -411,7 +411,8 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     down_s = time.monotonic() - begin
     plan = the_lab.plan.rtt_ms
     print(
-        f"up {up_s:.3f} s, down {down_s:.3f} s; RTT median {statistics.median(rtts):.2f} ms, plan {plan}"
+        f"up {up_s:.3f} s, down {down_s:.3f} s; RTT median {statistics.median(rtts):.2f} ms, plan"
+        f" {plan}"
     )
     assert len(rtts) == 20
     assert plan.min <= min(rtts)

@@ -247,7 +247,10 @@ def test_up_twice_changes_nothing_and_another_emulator_is_refused(
         (
             "topology",
             "gw",
-            r"opensand-gw ended with status 14 \(topology file not loadable\).*cannot load .*topology",
+            (
+                r"opensand-gw ended with status 14 \(topology file not loadable\).*cannot load"
+                r" .*topology"
+            ),
         ),
         (
             "crash",
@@ -257,7 +260,10 @@ def test_up_twice_changes_nothing_and_another_emulator_is_refused(
         (
             "idle",
             "st",
-            "no packet after 2 s: sat is initialized, gw is initialized, st is initialized but not logged",
+            (
+                "no packet after 2 s: sat is initialized, gw is initialized, st is initialized but"
+                " not logged"
+            ),
         ),
         (
             "idle",

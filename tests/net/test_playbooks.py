@@ -143,7 +143,10 @@ def outfit(folder: Path, jobs: list[str]) -> None:
     repository.
     """
     repository = standin_repository.build(folder / "repository", STANDIN)
-    source = f"deb [signed-by={repository.key}] file:{repository.folder}/net4sat/{standin_repository.SUITE}"
+    source = (
+        f"deb [signed-by={repository.key}]"
+        f" file:{repository.folder}/net4sat/{standin_repository.SUITE}"
+    )
     (folder / "standin.list").write_text(f"{source} {standin_repository.SUITE} stable\n")
     copies, built = folder / "jobs", folder / "built"
     shutil.copytree(paths.JOBS, copies)

@@ -140,7 +140,10 @@ def test_t02_of_a_closed_folder_only_what_is_shown_can_be_seen(tmp_path: Path) -
     closed.chmod(0o700)
     (shown / "file").write_text("seen")
     argv = privileges.drop_argv(privileges.new_uid(), [*privileges.program_paths(), shown])
-    look = f"import os; print(sorted(os.listdir({str(closed)!r})), open({str(shown / 'file')!r}).read())"
+    look = (
+        f"import os; print(sorted(os.listdir({str(closed)!r})),"
+        f" open({str(shown / 'file')!r}).read())"
+    )
     done = subprocess.run(
         [*argv, sys.executable, "-c", look], capture_output=True, text=True, check=True
     )

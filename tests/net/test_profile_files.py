@@ -35,7 +35,10 @@ RAIN = """<attenuation_type>File</attenuation_type>
 EDITS = (
     ("<delay_type>ConstantDelay</delay_type>\n        <delay_value>125</delay_value>", DELAY),
     (
-        "<attenuation_type>Ideal</attenuation_type>\n        <ideal_attenuation_value>0.0</ideal_attenuation_value>",
+        (
+            "<attenuation_type>Ideal</attenuation_type>\n       "
+            " <ideal_attenuation_value>0.0</ideal_attenuation_value>"
+        ),
         RAIN,
     ),
 )

@@ -222,7 +222,10 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
             shutil.copy(each, target)
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc" / "hosts").write_text("1.2.3.4 image\n")
-    script = "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x > /bin/x"
+    script = (
+        "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x >"
+        " /bin/x"
+    )
     running = sandboxed.start(
         Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], {}, tmp_path / "log"
     )

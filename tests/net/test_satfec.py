@@ -451,9 +451,9 @@ def test_foreign_datagrams_change_nothing(pair: Pair) -> None:
     client, server = pair.tunnel("--code=5,100")
     server.process.send_signal(signal.SIGSTOP)
     noise = (
-        "import os,socket;s=socket.socket(socket.AF_INET,socket.SOCK_RAW,socket.IPPROTO_UDP);"
-        "[s.sendto((5800).to_bytes(2)*2+(8+n%90).to_bytes(2)+bytes(2)+bytes([n&1 if n%3 else 128])+os.urandom(n%90),"
-        f"('{WIRE['client']}',0)) for n in range(2000)]"
+        "import"
+        " os,socket;s=socket.socket(socket.AF_INET,socket.SOCK_RAW,socket.IPPROTO_UDP);[s.sendto((5800).to_bytes(2)*2+(8+n%90).to_bytes(2)+bytes(2)+bytes([n&1"  # noqa: E501
+        f" if n%3 else 128])+os.urandom(n%90),('{WIRE['client']}',0)) for n in range(2000)]"
     )
     run(*pair.inside("server", "python3", "-c", noise))
     server.process.send_signal(signal.SIGCONT)

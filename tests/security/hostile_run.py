@@ -43,7 +43,10 @@ def _samples(count: int) -> Iterator[str]:
     rng = random.Random(1)  # noqa: S311 - figures of an example
     some = [json.dumps({d: counters(1e6, 5e4, rng) for d in DIRECTIONS})[1:] for _ in range(1000)]
     for number in range(count):
-        yield f'{{"type": "sample", "t_unix_s": {START + 10 + number * INTERVAL_S:.3f}, {some[number % 1000]}\n'
+        yield (
+            f'{{"type": "sample", "t_unix_s": {START + 10 + number * INTERVAL_S:.3f},'
+            f" {some[number % 1000]}\n"
+        )
 
 
 def many_values(path: Path) -> None:
@@ -84,7 +87,10 @@ def plant(run: Path, megabytes: int) -> list[Path]:
     return written
 
 
-COLLECT = "import sys, pathlib; from satlab.run import reading; reading.collected(pathlib.Path(sys.argv[1]))"
+COLLECT = (
+    "import sys, pathlib; from satlab.run import reading;"
+    " reading.collected(pathlib.Path(sys.argv[1]))"
+)
 
 
 def collected(run: Path) -> tuple[float, int]:

@@ -280,7 +280,10 @@ def test_t24_nothing_that_a_program_starts_is_left_and_the_host_s_processes_are_
 HOGS = {
     "memory": ("b = [b'x' * 1000000 for _ in range(400)]", "128 MiB of memory"),
     "memfd": (
-        "import os, time\nfor n in range(400): os.write(os.memfd_create(str(n)), b'x' * 1048576)\ntime.sleep(20)",
+        (
+            "import os, time\nfor n in range(400): os.write(os.memfd_create(str(n)), b'x' *"
+            " 1048576)\ntime.sleep(20)"
+        ),
         "128 MiB of memory",
     ),
     "SysV shared memory": (
@@ -307,15 +310,24 @@ time.sleep(20)
         "64 MiB or more",
     ),
     "folders": (
-        "import os, time\nfor n in range(200000): os.mkdir(os.path.join(FILES, str(n)))\ntime.sleep(20)",
+        (
+            "import os, time\nfor n in range(200000): os.mkdir(os.path.join(FILES,"
+            " str(n)))\ntime.sleep(20)"
+        ),
         "more than 2000 files",
     ),
     "deep folders": (
-        "import os, time\nos.chdir(FILES)\nfor n in range(1500): os.mkdir('d'); os.chdir('d')\ntime.sleep(20)",
+        (
+            "import os, time\nos.chdir(FILES)\nfor n in range(1500): os.mkdir('d');"
+            " os.chdir('d')\ntime.sleep(20)"
+        ),
         "nested too deeply",
     ),
     "processes": (
-        "import os\nfor n in range(200):\n    if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '20'])\nos.wait()",
+        (
+            "import os\nfor n in range(200):\n    if os.fork() == 0: os.execv('/bin/sleep',"
+            " ['sleep', '20'])\nos.wait()"
+        ),
         "more than 64 processes",
     ),
 }
@@ -327,7 +339,10 @@ def test_t25_a_program_that_takes_more_than_its_share_is_ended_with_the_reason(
     attacker: Attacker, hog: str
 ) -> None:
     program, reason = HOGS[hog]
-    where = 'import os; FILES = os.environ.get("FILES") or os.path.join(os.environ["SATLAB_RAW"], "files")\n'
+    where = (
+        'import os; FILES = os.environ.get("FILES") or os.path.join(os.environ["SATLAB_RAW"],'
+        ' "files")\n'
+    )
     outcome = attacker.run(where + program)
     assert reason in outcome.reason or reason in outcome.output, (outcome.reason, outcome.output)
 

@@ -183,8 +183,8 @@ def test_t19_a_job_of_a_shipped_name_does_not_take_its_capabilities(tmp_path: Pa
     add_job(tmp_path / "jobs", "other", "print('mine')")
     scenario = tmp_path / "ping.json"
     scenario.write_text(
-        '{"name": "ping", "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client",'
-        ' "satlab_ping": {"destination_ip": "198.18.4.2", "count": 1}}}]}'
+        '{"name": "ping", "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name":'
+        ' "client", "satlab_ping": {"destination_ip": "198.18.4.2", "count": 1}}}]}'
     )
     prepared = run.prepare(
         run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",))

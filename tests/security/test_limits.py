@@ -283,7 +283,10 @@ def test_t22_json_that_is_none_is_a_bad_request(admin: TestClient, value: str) -
         ("POST", "/job_instance/"),
         ("POST", LAUNCH),
     ):
-        body = f'{{"name": "x", "login": "admin", "description": {value}, "first_name": {value}, "arguments": {value}}}'
+        body = (
+            f'{{"name": "x", "login": "admin", "description": {value}, "first_name": {value},'
+            f' "arguments": {value}}}'
+        )
         assert admin.request(method, path, content=body, headers=headers).status_code == 400
 
 
@@ -506,7 +509,10 @@ def get_version(port: int) -> bytes:
 
 def post_without_body(port: int) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port))
-    head = f"POST /login/ HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
+    head = (
+        f"POST /login/ HTTP/1.1\r\nhost: {HOST}\r\ncontent-type:"
+        " application/json\r\ncontent-length: 9\r\n\r\n"
+    )
     connection.sendall(head.encode())
     return connection
 

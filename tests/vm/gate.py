@@ -101,7 +101,7 @@ def fetch(url: str, cache: Path) -> Path:
     scratch = kept.with_name(f".{kept.name}.{threading.get_ident()}")
     try:
         with (
-            urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer,
+            urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer,  # noqa: S310
             scratch.open("wb") as file,
         ):
             shutil.copyfileobj(answer, file)

@@ -172,7 +172,8 @@ def test_iperf3_crosses_the_chain(machines: Machines) -> None:
     end = result["end"]["sum"]
     received_bps = end["bits_per_second"] * (1 - end["lost_percent"] / 100)
     print(
-        f"iperf3: {received_bps / 1e6:.2f} Mbit/s of {offered_bps / 1e6:.2f}, {end['lost_percent']:.2f} % lost"
+        f"iperf3: {received_bps / 1e6:.2f} Mbit/s of {offered_bps / 1e6:.2f},"
+        f" {end['lost_percent']:.2f} % lost"
     )
     assert received_bps > 0.9 * offered_bps
 

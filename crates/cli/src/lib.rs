@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Code shared by the programs that use the emulator: failures with an exit status, and the loading of configuration and profile.
+//! Code shared by the programs that use the emulator: failures with an exit status, and the loading
+//! of configuration and profile.
 
 use std::fs;
 use std::io::{self, Write};

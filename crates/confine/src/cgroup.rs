@@ -86,7 +86,8 @@ impl Groups {
     }
 }
 
-/// Where a hierarchy is mounted: version 2 (`controller` `None`) or the version-1 hierarchy of a controller.
+/// Where a hierarchy is mounted: version 2 (`controller` `None`) or the version-1 hierarchy of a
+/// controller.
 fn mount_point(mounts: &str, controller: Option<&str>) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (fields, rest) = line.split_once(" - ")?;
@@ -167,7 +168,8 @@ fn first(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
     })
 }
 
-/// Removes groups of sandboxes that were killed: their names end with the number of a process that is gone.
+/// Removes groups of sandboxes that were killed: their names end with the number of a process that
+/// is gone.
 fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

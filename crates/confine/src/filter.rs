@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The system calls that a program may make (seccomp(2)): an allow-list, and a few that are refused by name.
+//! The system calls that a program may make (seccomp(2)): an allow-list, and a few that are refused
+//! by name.
 //!
-//! A call that is not listed answers ENOSYS, as on a kernel without it, so libraries fall back: `clone3` to `clone`,
-//! `io_uring` to `epoll`. The list follows what network programs, Python and Chromium use.
+//! A call that is not listed answers ENOSYS, as on a kernel without it, so libraries fall back:
+//! `clone3` to `clone`, `io_uring` to `epoll`. The list follows what network programs, Python and
+//! Chromium use.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +14,8 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-/// Socket families that may be opened. Not `AF_VSOCK`, `AF_ALG`, `AF_XDP` and other rarely reviewed ones.
+/// Socket families that may be opened. Not `AF_VSOCK`, `AF_ALG`, `AF_XDP` and other rarely reviewed
+/// ones.
 const FAMILIES: [libc::c_int; 5] = [
     libc::AF_UNIX,
     libc::AF_INET,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `satbox`: runs one program in a sandbox, or makes the namespaces of a lab. Started by root; `run` without a lab also by
-//! an ordinary user, where the kernel allows user namespaces.
+//! `satbox`: runs one program in a sandbox, or makes the namespaces of a lab. Started by root;
+//! `run` without a lab also by an ordinary user, where the kernel allows user namespaces.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -95,7 +95,8 @@ fn read(path: &str) -> io::Result<Spec> {
     Spec::parse(&text).map_err(invalid)
 }
 
-/// Starts the first process of new namespaces, waits for it and ends as the program did; SIGTERM is passed on.
+/// Starts the first process of new namespaces, waits for it and ends as the program did; SIGTERM is
+/// passed on.
 fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
     if !sys::is_root() {
         if spec.network.is_some() || spec.user_namespace.is_some() {
@@ -142,7 +143,8 @@ fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
     }
 }
 
-/// Namespaces of a sandbox, all of the caller's user namespace (root's: the initial one): nothing inside may change them.
+/// Namespaces of a sandbox, all of the caller's user namespace (root's: the initial one): nothing
+/// inside may change them.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC
@@ -168,7 +170,8 @@ fn new_file(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Hands the report on and ends with the program's status or signal; an exceeded limit is an error line in the log.
+/// Hands the report on and ends with the program's status or signal; an exceeded limit is an error
+/// line in the log.
 fn finish(mut from_first: File, to: Option<File>) -> io::Result<ExitCode> {
     let mut text = String::new();
     from_first.read_to_string(&mut text)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Network namespaces that belong to a user namespace of their own: a capability inside counts nowhere else.
+//! Network namespaces that belong to a user namespace of their own: a capability inside counts
+//! nowhere else.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -22,7 +23,8 @@ pub struct Request {
 /// Makes a user namespace without further ones inside, and network namespaces that it owns.
 ///
 /// # Errors
-/// The kernel allows no user namespace, or a file exists or cannot be made. What was made is removed again.
+/// The kernel allows no user namespace, or a file exists or cannot be made. What was made is
+/// removed again.
 pub fn make(request: &Request) -> io::Result<()> {
     let (child_in, to_child) = sys::pipe()?;
     let (from_child, child_out) = sys::pipe()?;
@@ -55,8 +57,8 @@ pub fn make(request: &Request) -> io::Result<()> {
     }
 }
 
-/// Makes the calling process of an ordinary user the owner of a user namespace, in which this user has the number `uid` and no
-/// other one exists. What it may do there counts nowhere else.
+/// Makes the calling process of an ordinary user the owner of a user namespace, in which this user
+/// has the number `uid` and no other one exists. What it may do there counts nowhere else.
 ///
 /// # Errors
 /// The kernel allows ordinary users no user namespace.
@@ -112,7 +114,8 @@ fn keep(
     Ok(())
 }
 
-/// Makes the folder of network namespaces a mount that other mount namespaces share, as ip-netns(8) does.
+/// Makes the folder of network namespaces a mount that other mount namespaces share, as ip-netns(8)
+/// does.
 fn share_folder_of(file: &Path) -> io::Result<()> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(folder)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The program's output on its way to the log: its beginning and its end, whatever lies between is left out.
+//! The program's output on its way to the log: its beginning and its end, whatever lies between is
+//! left out.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

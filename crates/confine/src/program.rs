@@ -64,7 +64,8 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
     filter::apply(&prepared.filters)
 }
 
-/// Says that all is ready and waits for the caller's word; the program itself has no standard input.
+/// Says that all is ready and waits for the caller's word; the program itself has no standard
+/// input.
 fn await_release() -> io::Result<()> {
     let mut caller = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     caller.write_all(b"+")?;
@@ -86,7 +87,8 @@ fn limit(spec: &Spec) -> io::Result<()> {
     Ok(())
 }
 
-/// Leaves this process with the granted capabilities, which count in the lab's user namespace only, and no way to more.
+/// Leaves this process with the granted capabilities, which count in the lab's user namespace only,
+/// and no way to more.
 fn drop_privileges(spec: &Spec) -> io::Result<()> {
     let granted = &spec.capabilities;
     for number in (0..=LAST_CAPABILITY).filter(|number| !granted.contains(number)) {

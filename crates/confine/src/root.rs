@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The root that a program finds: programs read-only, what the spec shows, everything else new and small.
+//! The root that a program finds: programs read-only, what the spec shows, everything else new and
+//! small.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -162,7 +163,8 @@ fn show(held: &Held, root: &Path) -> io::Result<()> {
     sys::attach(&tree, &target).map_err(|error| named(&held.target, &error))
 }
 
-/// A target that leads over a symbolic link would be outside `root`, which is not this process's yet.
+/// A target that leads over a symbolic link would be outside `root`, which is not this process's
+/// yet.
 fn refuse_links(root: &Path, target: &Path) -> io::Result<()> {
     let is_link = |path: &Path| {
         path.symlink_metadata()

@@ -18,7 +18,8 @@ pub struct Spec {
     /// Capability numbers of capabilities(7), granted inside `user_namespace`.
     #[serde(default)]
     pub capabilities: Vec<u8>,
-    /// File of the user namespace that owns the network; `None`: the initial one, and no capability is granted.
+    /// File of the user namespace that owns the network; `None`: the initial one, and no capability
+    /// is granted.
     #[serde(default)]
     pub user_namespace: Option<PathBuf>,
     /// File of the network namespace; `None`: a new one, without a network.
@@ -117,7 +118,8 @@ impl Spec {
     /// Reads a spec.
     ///
     /// # Errors
-    /// The text is not JSON that fits the schema (all faults), a path inside leads out, or a capability would be the host's.
+    /// The text is not JSON that fits the schema (all faults), a path inside leads out, or a
+    /// capability would be the host's.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let schemas = Schemas::parse(&[SCHEMA])?;

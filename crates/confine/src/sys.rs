@@ -168,8 +168,9 @@ pub fn user() -> [u32; 2] {
     unsafe { [libc::geteuid(), libc::getegid()] }
 }
 
-/// Becomes a user and group without supplementary groups; capabilities are kept if that was asked for. A process that is
-/// this user already, the only one of its user namespace, keeps its groups: the kernel refuses it to drop them.
+/// Becomes a user and group without supplementary groups; capabilities are kept if that was asked
+/// for. A process that is this user already, the only one of its user namespace, keeps its groups:
+/// the kernel refuses it to drop them.
 pub fn become_user(uid: u32) -> io::Result<()> {
     // SAFETY: numbers only.
     unsafe {
@@ -270,7 +271,8 @@ fn mask(how: libc::c_int, number: libc::c_int) {
     }
 }
 
-/// One ended child: its number and its status (-N: signal N). `None`: no child has ended, or there is none.
+/// One ended child: its number and its status (-N: signal N). `None`: no child has ended, or there
+/// is none.
 pub fn reap(wait: bool) -> Option<(libc::pid_t, i32)> {
     let mut raw = 0;
     // SAFETY: `raw` is one int.
@@ -357,7 +359,8 @@ pub fn is_full(folder: &Path) -> [bool; 2] {
     let Ok(folder) = c_string(folder) else {
         return [false; 2];
     };
-    // SAFETY: an all-zero statvfs is valid, and is filled in; a C string that lives through the call.
+    // SAFETY: an all-zero statvfs is valid, and is filled in; a C string that lives through the
+    // call.
     let (found, result) = unsafe {
         let mut found: libc::statvfs = std::mem::zeroed();
         let result = libc::statvfs(folder.as_ptr(), &raw mut found);
@@ -385,7 +388,8 @@ pub fn open_without_links(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A detached copy of a mount tree: no set-user-ID, read-only unless `writable`, no devices unless it is one.
+/// A detached copy of a mount tree: no set-user-ID, read-only unless `writable`, no devices unless
+/// it is one.
 pub fn clone_tree(source: &File, writable: bool, device: bool) -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE
         | libc::OPEN_TREE_CLOEXEC
@@ -399,7 +403,8 @@ pub fn clone_tree(source: &File, writable: bool, device: bool) -> io::Result<Own
         propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
-    // SAFETY: an empty path means the descriptor itself; `attributes` has the kernel's layout and size.
+    // SAFETY: an empty path means the descriptor itself; `attributes` has the kernel's layout and
+    // size.
     unsafe {
         let tree = check(libc::syscall(
             libc::SYS_open_tree,

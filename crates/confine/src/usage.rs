@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the processes of this PID namespace use, from proc(5). This process has number 1 and does not count.
+//! What the processes of this PID namespace use, from proc(5). This process has number 1 and does
+//! not count.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,7 +19,8 @@ pub struct Usage {
 }
 
 const PAGE: u64 = 4096;
-/// Folders in folders; each name has at most 255 bytes, and a path of 4096 bytes or more cannot be opened.
+/// Folders in folders; each name has at most 255 bytes, and a path of 4096 bytes or more cannot be
+/// opened.
 const DEEPEST: u32 = 12;
 
 fn processes() -> impl Iterator<Item = PathBuf> {
@@ -88,10 +90,11 @@ pub fn started() -> u64 {
         .unwrap_or(0)
 }
 
-/// Bytes on disk and number of entries below `folders`, counted until one of them exceeds its limit.
+/// Bytes on disk and number of entries below `folders`, counted until one of them exceeds its
+/// limit.
 ///
-/// Unlinked files that a process still holds open count as well. `u64::MAX` bytes: folders are nested deeper than
-/// `DEEPEST`, and what is below them is not counted.
+/// Unlinked files that a process still holds open count as well. `u64::MAX` bytes: folders are
+/// nested deeper than `DEEPEST`, and what is below them is not counted.
 pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64) {
     let (mut bytes, mut files) = (0, 0);
     let mut waiting: Vec<(PathBuf, u32)> =
@@ -123,7 +126,8 @@ fn unlinked_bytes(folders: &[PathBuf]) -> u64 {
     nameless_bytes(|device| devices.contains(&device))
 }
 
-/// Bytes of open files without a name that are on none of the file systems of `folders`: `memfd_create(2)`.
+/// Bytes of open files without a name that are on none of the file systems of `folders`:
+/// `memfd_create(2)`.
 pub fn memory_files(folders: &[PathBuf]) -> u64 {
     let devices = devices(folders);
     nameless_bytes(|device| !devices.contains(&device))

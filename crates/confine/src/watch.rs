@@ -12,13 +12,15 @@ use crate::{sys, usage};
 
 /// Between two looks at the program's processes.
 const TICK: Duration = Duration::from_millis(50);
-/// Where the kernel limits memory and processes, the time between two looks grows after this many of them: waits of a
-/// short life are sampled well, and the watch of a long one costs little, 0.3 ms for each look.
+/// Where the kernel limits memory and processes, the time between two looks grows after this many
+/// of them: waits of a short life are sampled well, and the watch of a long one costs little, 0.3
+/// ms for each look.
 const LOOKS: u32 = 40;
 const LONGEST_TICK: Duration = Duration::from_millis(500);
 /// Processes started in a tick: a shell script's.
 const MOST_FORKS: u64 = 64;
-/// Between two looks at what was written: at least this long, and this many times as long as a look takes.
+/// Between two looks at what was written: at least this long, and this many times as long as a look
+/// takes.
 const DISK_EVERY: Duration = Duration::from_millis(200);
 const DISK_SHARE: u32 = 20;
 
@@ -45,12 +47,14 @@ struct Watch<'a> {
     demand: Duration,
     peak_bytes: u64,
     started: u64,
-    /// Usage of processes is sampled where the kernel does not limit it, and where a report wants it.
+    /// Usage of processes is sampled where the kernel does not limit it, and where a report wants
+    /// it.
     samples: bool,
     next_disk: Duration,
 }
 
-/// Waits for the end of `program`, ends everything else in this PID namespace, and returns how it went.
+/// Waits for the end of `program`, ends everything else in this PID namespace, and returns how it
+/// went.
 pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output: Output) -> Report {
     let writable = spec
         .mounts
@@ -151,7 +155,8 @@ impl Watch<'_> {
         why
     }
 
-    /// Whether the processes together exceed the limits of memory and processes, by a look at each, `since` the last one.
+    /// Whether the processes together exceed the limits of memory and processes, by a look at each,
+    /// `since` the last one.
     fn sample(&mut self, since: Duration) -> [bool; 2] {
         if !self.samples {
             return [false, false];
@@ -194,7 +199,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Asks once: the descendants of the program while there are some and their time lasts, then the program.
+    /// Asks once: the descendants of the program while there are some and their time lasts, then
+    /// the program.
     fn ask(&mut self, is_their_time: bool) {
         let descendants: Vec<_> = usage::pids().filter(|&pid| pid != self.program).collect();
         if is_their_time && !descendants.is_empty() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive coding and modulation: which MODCOD or waveform a measured `Es/N0` allows, and whether a frame that needs more is received.
+//! Adaptive coding and modulation: which MODCOD or waveform a measured `Es/N0` allows, and whether
+//! a frame that needs more is received.
 //!
-//! The selection follows ETSI EN 302 307-1 annex D in spirit: down at once, up with hysteresis. Thresholds are the ideal
-//! `Es/N0` of table 13.
+//! The selection follows ETSI EN 302 307-1 annex D in spirit: down at once, up with hysteresis.
+//! Thresholds are the ideal `Es/N0` of table 13.
 
 use crate::modcod::{FrameSize, ModCod};
 
@@ -50,12 +51,13 @@ impl Selector<ModCod> {
 impl<C: Copy> Selector<C> {
     /// A selector that starts at the most robust of the `allowed`; `None` if there is none.
     ///
-    /// `margin_db` is added to every threshold: a fade of s dB/s seen t seconds late needs s * t. `hysteresis_db` is
-    /// added to that for a change to a higher efficiency. A coding with a lower efficiency and a higher threshold than
-    /// another one is never chosen.
+    /// `margin_db` is added to every threshold: a fade of s dB/s seen t seconds late needs s * t.
+    /// `hysteresis_db` is added to that for a change to a higher efficiency. A coding with a lower
+    /// efficiency and a higher threshold than another one is never chosen.
     #[must_use]
     pub fn of(mut allowed: Vec<Rung<C>>, margin_db: f64, hysteresis_db: f64) -> Option<Self> {
-        // Of equal thresholds the most efficient comes first, so that the others are seen as dominated.
+        // Of equal thresholds the most efficient comes first, so that the others are seen as
+        // dominated.
         allowed.sort_by(|a, b| {
             a.threshold_centi_db
                 .cmp(&b.threshold_centi_db)
@@ -78,7 +80,8 @@ impl<C: Copy> Selector<C> {
         })
     }
 
-    /// The same, with the nearest in use that needs no more `Es/N0` than this, in hundredths of a dB.
+    /// The same, with the nearest in use that needs no more `Es/N0` than this, in hundredths of a
+    /// dB.
     #[must_use]
     pub fn starting_at(mut self, threshold_centi_db: i16) -> Self {
         let robust = |step: &Rung<C>| step.threshold_centi_db <= threshold_centi_db;
@@ -92,8 +95,9 @@ impl<C: Copy> Selector<C> {
         self.ladder[self.current].coding
     }
 
-    /// Returns the coding to use after an `Es/N0` report in dB. If the current one no longer fits: the most efficient that
-    /// fits, or the most robust if none does. Else a more efficient one only if it fits with hysteresis.
+    /// Returns the coding to use after an `Es/N0` report in dB. If the current one no longer fits:
+    /// the most efficient that fits, or the most robust if none does. Else a more efficient one
+    /// only if it fits with hysteresis.
     pub fn report(&mut self, es_n0_db: f64) -> C {
         if self.fits(self.current, es_n0_db) {
             let climbed = self.highest(es_n0_db - self.hysteresis_db);
@@ -123,7 +127,8 @@ pub enum ErrorModel {
     /// Lost below the threshold, whole from there on.
     #[default]
     Gate,
-    /// A logistic curve: 1e-7, the definition of the threshold, at the threshold; 1 - 1e-7 `width_db` below it.
+    /// A logistic curve: 1e-7, the definition of the threshold, at the threshold; 1 - 1e-7
+    /// `width_db` below it.
     Logistic {
         /// Width of the slope in dB, above 0; the standard's codes have some tenths.
         width_db: f64,

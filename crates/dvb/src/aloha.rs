@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Slotted random access of the return link (ETSI EN 301 545-2): terminals send in slots of their own choice.
+//! Slotted random access of the return link (ETSI EN 301 545-2): terminals send in slots of their
+//! own choice.
 //!
-//! Bursts in the same slot destroy each other; there is no capture. A terminal repeats a burst as replicas in other slots of
-//! the same SA frame:
+//! Bursts in the same slot destroy each other; there is no capture. A terminal repeats a burst as
+//! replicas in other slots of the same SA frame:
 //!
 //! | receiver | what it decodes | source |
 //! |---|---|---|
@@ -21,7 +22,8 @@ pub enum Receiver {
     Cancelling,
 }
 
-/// Bursts in a slot: their number and the sum of their indexes, which is the index of the last one left.
+/// Bursts in a slot: their number and the sum of their indexes, which is the index of the last one
+/// left.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     count: usize,
@@ -30,7 +32,8 @@ struct Slot {
 
 /// The slot in which each burst of an SA frame was decoded, by index; `None`: it was not.
 ///
-/// `bursts` are the slots of the replicas of each, different ones below `slots`; a burst without replicas is not decoded.
+/// `bursts` are the slots of the replicas of each, different ones below `slots`; a burst without
+/// replicas is not decoded.
 #[must_use]
 pub fn decode(slots: u32, bursts: &[Vec<u32>], receiver: Receiver) -> Vec<Option<u32>> {
     let mut frame = vec![Slot::default(); slots as usize];
@@ -74,14 +77,15 @@ pub enum Algorithm {
     /// Binary exponential: times the multiple; back to one SA frame.
     #[default]
     Beb,
-    /// Exponential increase, exponential decrease (Song, Kwak, Song and Miller, IEEE VTC Spring 2003): times the multiple;
-    /// divided by its root.
+    /// Exponential increase, exponential decrease (Song, Kwak, Song and Miller, IEEE VTC Spring
+    /// 2003): times the multiple; divided by its root.
     Eied,
     /// Multiplicative increase, multiplicative decrease: times the multiple; divided by it.
     Mimd,
 }
 
-/// The window of a terminal: SA frames among which it chooses the one in which it sends after a loss.
+/// The window of a terminal: SA frames among which it chooses the one in which it sends after a
+/// loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     algorithm: Algorithm,
@@ -112,7 +116,8 @@ impl Backoff {
         self.window = window.max(1.0);
     }
 
-    /// It was lost: SA frames to leave out, below the window. `fraction` is uniform in 0 to 1, 1 left out.
+    /// It was lost: SA frames to leave out, below the window. `fraction` is uniform in 0 to 1, 1
+    /// left out.
     pub fn fail(&mut self, fraction: f64) -> u64 {
         self.window = (self.window * self.multiple).min(self.most);
         (fraction * self.window) as u64

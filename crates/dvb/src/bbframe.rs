@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! BBHEADER of DVB-S2 (ETSI EN 302 307-1 clause 5.1.6), with the field values GSE asks for (ETSI TS 102 606-1).
+//! BBHEADER of DVB-S2 (ETSI EN 302 307-1 clause 5.1.6), with the field values GSE asks for (ETSI TS
+//! 102 606-1).
 //!
 //! [`BbFrame`] is the view on received bytes, [`BbHeader`] the meaning.
 
@@ -162,8 +163,9 @@ impl<'a> BbFrame<'a> {
 }
 
 impl BbHeader {
-    /// Header of a single-stream CCM BBFRAME that carries `data_field_bytes` of GSE (generic continuous, UPL 0, SYNC 0,
-    /// SYNCD 0). At most 8191 bytes fit the DFL field; more is cut to that.
+    /// Header of a single-stream CCM BBFRAME that carries `data_field_bytes` of GSE (generic
+    /// continuous, UPL 0, SYNC 0, SYNCD 0). At most 8191 bytes fit the DFL field; more is cut to
+    /// that.
     #[must_use]
     pub fn gse(data_field_bytes: usize, roll_off: RollOff) -> Self {
         Self {

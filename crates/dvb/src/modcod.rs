@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! DVB-S2 MODCODs and PLFRAME arithmetic (ETSI EN 302 307-1).
 //!
-//! `Kbch` comes from tables 5a and 5b, `Es/N0` from table 13 (quasi error free, AWGN), the PLFRAME layout from clause 5.5.
+//! `Kbch` comes from tables 5a and 5b, `Es/N0` from table 13 (quasi error free, AWGN), the PLFRAME
+//! layout from clause 5.5.
 
 use std::fmt;
 
 /// Symbols in one slot of a PLFRAME, and in the PLHEADER (clause 5.5).
 const SLOT_SYMBOLS: u64 = 90;
-/// Symbols in one pilot block, sent after every [`SLOTS_PER_PILOT`] slots but never at the very end (clause 5.5.3).
+/// Symbols in one pilot block, sent after every [`SLOTS_PER_PILOT`] slots but never at the very end
+/// (clause 5.5.3).
 const PILOT_SYMBOLS: u64 = 36;
 /// Slots between two pilot blocks.
 const SLOTS_PER_PILOT: u64 = 16;
@@ -200,7 +202,8 @@ impl ModCod {
         f64::from(self.es_n0_centi_db) / 100.0
     }
 
-    /// `Kbch`: bits of one BBFRAME, header included. `None` if the size is not defined for this code rate.
+    /// `Kbch`: bits of one BBFRAME, header included. `None` if the size is not defined for this
+    /// code rate.
     #[must_use]
     pub const fn kbch(self, size: FrameSize) -> Option<u32> {
         match size {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Frame arithmetic of `OpenSAND` 8.2 where it differs from the standards.
 //!
-//! `OpenSAND` counts a BBFRAME as `Kbch` bits with a header of its own, and takes its length in symbols from the rounded
-//! efficiency column of the waveform table it ships. A burst holds the bytes of the nominal code rate.
+//! `OpenSAND` counts a BBFRAME as `Kbch` bits with a header of its own, and takes its length in
+//! symbols from the rounded efficiency column of the waveform table it ships. A burst holds the
+//! bytes of the nominal code rate.
 
 use crate::modcod::{FrameSize, MODCODS, ModCod};
 use crate::rcs2::Waveform;
@@ -10,15 +11,17 @@ use crate::rcs2::Waveform;
 /// Bytes of a BBFRAME that are `OpenSAND`'s own header.
 const HEADER_BYTES: u32 = 6;
 
-/// Smallest rest of a BBFRAME that takes a first fragment: the header that GSE needs with a label of 6 bytes (TS 102 606-1).
-/// 8.2.0 neither fills nor closes a BBFRAME with a smaller one.
+/// Smallest rest of a BBFRAME that takes a first fragment: the header that GSE needs with a label
+/// of 6 bytes (TS 102 606-1). 8.2.0 neither fills nor closes a BBFRAME with a smaller one.
 pub const SMALLEST_REST: usize = 13;
 
-/// Bytes of each packet beyond its Ethernet header. Inferred: with MODCOD 26 packets of 1500 bytes meet a rest that is too small
-/// behind the 22nd of a tick, as measured, with 2 bytes more, and not with 0, 1, 3 or 4.
+/// Bytes of each packet beyond its Ethernet header. Inferred: with MODCOD 26 packets of 1500 bytes
+/// meet a rest that is too small behind the 22nd of a tick, as measured, with 2 bytes more, and not
+/// with 0, 1, 3 or 4.
 pub const EXTRA: usize = 2;
 
-/// Efficiency column of the `dvb_s2` waveform table as shipped, thousandths of bit/symbol, MODCOD 1 first.
+/// Efficiency column of the `dvb_s2` waveform table as shipped, thousandths of bit/symbol, MODCOD 1
+/// first.
 const EFFICIENCY_MILLI: [u64; 28] = [
     490, 656, 789, 988, 1188, 1322, 1487, 1587, 1655, 1767, 1789, 1780, 1981, 2228, 2479, 2646,
     2679, 2637, 2967, 3166, 3300, 3523, 3567, 3703, 3952, 4120, 4398, 4453,
@@ -46,7 +49,8 @@ pub fn burst_payload(waveform: Waveform) -> usize {
     (bits * u64::from(waveform.rate.num) / (u64::from(waveform.rate.den) * 8)) as usize
 }
 
-/// Bursts per superframe that a constant rate of `rate_kbps` becomes; `superframe_ns` as configured.
+/// Bursts per superframe that a constant rate of `rate_kbps` becomes; `superframe_ns` as
+/// configured.
 #[must_use]
 pub fn cra_slots(rate_kbps: u64, superframe_ns: u64, waveform: Waveform) -> u64 {
     let gross_kbps = rate_kbps * u64::from(waveform.rate.den) / u64::from(waveform.rate.num);
@@ -62,8 +66,8 @@ pub fn slot_limit(symbol_rate: u64, superframe_ns: u64, waveform: Waveform) -> u
         .div_ceil(u128::from(waveform.symbols) * 1_000_000_000) as u64
 }
 
-/// `Es/N0` that a terminal reports, dB: the highest threshold of any MODCOD that it could receive, not what it measured. The
-/// gateway subtracts its margin from that.
+/// `Es/N0` that a terminal reports, dB: the highest threshold of any MODCOD that it could receive,
+/// not what it measured. The gateway subtracts its margin from that.
 #[must_use]
 pub fn reported_db(es_n0_db: f64) -> f64 {
     let thresholds = MODCODS.iter().map(|modcod| modcod.es_n0_db());

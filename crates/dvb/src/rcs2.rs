@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! DVB-RCS2 reference waveforms for linear modulation bursts (ETSI EN 301 545-2 annex A).
 //!
-//! Ids 3 to 12 are the 536-symbol bursts, 13 to 22 the 1616-symbol ones. Preamble and pilots are inside these symbols.
+//! Ids 3 to 12 are the 536-symbol bursts, 13 to 22 the 1616-symbol ones. Preamble and pilots are
+//! inside these symbols.
 
 use crate::modcod::{CodeRate, Modulation};
 use std::fmt;

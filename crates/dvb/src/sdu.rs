@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What GSE and RLE share: the service data units they carry and the CRC-32 that protects them.
 //!
-//! Both use the CRC-32 of MPEG-2 systems (ISO/IEC 13818-1 annex A: polynomial 0x04C11DB7, all ones to start, not
-//! reflected), ETSI TS 102 606-1 for GSE, ETSI TS 103 179 for RLE.
+//! Both use the CRC-32 of MPEG-2 systems (ISO/IEC 13818-1 annex A: polynomial 0x04C11DB7, all ones
+//! to start, not reflected), ETSI TS 102 606-1 for GSE, ETSI TS 103 179 for RLE.
 
 use crc::{CRC_32_MPEG_2, Crc, Table};
 
@@ -80,7 +80,8 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Takes the next packet that `accept` likes, unless there is one already; false if there is none.
+    /// Takes the next packet that `accept` likes, unless there is one already; false if there is
+    /// none.
     pub(crate) fn load(
         &mut self,
         next: &mut impl FnMut(&mut Vec<u8>) -> bool,
@@ -118,7 +119,8 @@ impl Current {
         self.started
     }
 
-    /// Marks `bytes` more as sent; once that was all, adds the packet to `filled` and makes room for the next.
+    /// Marks `bytes` more as sent; once that was all, adds the packet to `filled` and makes room
+    /// for the next.
     pub(crate) fn advance(&mut self, bytes: usize, filled: &mut Filled) {
         self.sent += bytes;
         self.started = true;

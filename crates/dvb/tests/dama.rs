@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Terminals and planner joined with the delay of the link: when does data arrive, and what does it cost?
+//! Terminals and planner joined with the delay of the link: when does data arrive, and what does it
+//! cost?
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -194,7 +195,8 @@ fn phases(index: u32) -> Phases {
     .map(|step| (f64::from(index) * step).fract())
 }
 
-/// Delays of the first packet on an idle link over many phases of the clocks: least, mean and most, ms.
+/// Delays of the first packet on an idle link over many phases of the clocks: least, mean and most,
+/// ms.
 fn first_packet(access: Access, agreement: Agreement, one_way_ms: u64) -> [f64; 3] {
     let delays: Vec<f64> = (0..600)
         .map(|index| {
@@ -275,7 +277,8 @@ fn stream(access: Access, agreement: Agreement, bytes: u64, every_us: u64) -> (f
 #[test]
 fn fewer_acknowledgements_leave_more_slots_free() {
     for (access, agreement) in [(Access::Rbdc, RBDC), (Access::Vbdc, VBDC)] {
-        // Acknowledgements of 52 bytes for 20 Mbit/s of 1500-byte packets: of every second, fourth, tenth, hundredth.
+        // Acknowledgements of 52 bytes for 20 Mbit/s of 1500-byte packets: of every second, fourth,
+        // tenth, hundredth.
         let free = [1200, 2400, 6000, 60_000].map(|every| stream(access, agreement, 52, every).0);
         assert!(
             free.windows(2).all(|pair| pair[0] + 0.5 < pair[1]),
@@ -326,7 +329,8 @@ fn overload_is_shared_evenly_and_nothing_stays_idle() {
 }
 
 proptest! {
-    /// Over any requests: never beyond capacity, nothing free while a request is unserved, no volume lost or invented.
+    /// Over any requests: never beyond capacity, nothing free while a request is unserved, no
+    /// volume lost or invented.
     #[test]
     fn plans_are_bounded_work_conserving_and_exact(
         requests in prop::collection::vec((0u8..5, 0u32..60_000, 0u32..2000), 1..60),

@@ -164,7 +164,8 @@ fn flipped_bits_in_a_fragmented_pdu_are_noticed() {
         frames[0][bit / 8] ^= 0x80 >> (bit % 8);
         let mut decapsulator = Decapsulator::new();
         for frame in &frames {
-            // Start or end bits may turn the fragment into a complete packet, which GSE does not protect.
+            // Start or end bits may turn the fragment into a complete packet, which GSE does not
+            // protect.
             if bit >= 8 {
                 decapsulator.frame(frame, |got| assert_ne!(got.data, pdu));
             }

@@ -14,8 +14,8 @@ const LEVELS: [Level; 1] = [Level {
     bytes: 100_000,
 }];
 
-/// A terminal requests volume at 0 and then receives plans, each with `vbdc` bursts. Returns whether its next request,
-/// a period later, states the whole volume.
+/// A terminal requests volume at 0 and then receives plans, each with `vbdc` bursts. Returns
+/// whether its next request, a period later, states the whole volume.
 fn second_request_is_absolute(vbdc: u32) -> bool {
     let carrier = Carrier {
         symbol_rate: 16_000_000,

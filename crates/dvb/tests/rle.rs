@@ -72,7 +72,8 @@ fn fragment_bytes() {
 
 #[test]
 fn every_packet_length_passes_every_burst() {
-    // With a bare trailer in the last burst some lengths would be refused by other receivers; here none is lost.
+    // With a bare trailer in the last burst some lengths would be refused by other receivers; here
+    // none is lost.
     for payload in [38, 59, 123] {
         for len in 1..=200 {
             for protection in [Protection::SequenceNumber, Protection::Crc32] {

@@ -6,7 +6,8 @@
 use dvb::modcod::{CodeRate, FrameSize, MODCODS, ModCod, Modulation};
 use dvb::rcs2::{WAVEFORMS, Waveform};
 
-/// Id, name, Es/N0 in dB, data field bits, symbols without and with pilots, efficiency without and with pilots.
+/// Id, name, Es/N0 in dB, data field bits, symbols without and with pilots, efficiency without and
+/// with pilots.
 type Row = (u8, &'static str, f64, u32, u64, u64, f64, f64);
 
 #[rustfmt::skip]
@@ -75,7 +76,8 @@ fn ids_outside_the_table_and_unknown_combinations_are_none() {
 
 #[test]
 fn short_frames_follow_the_slots_of_the_standard() {
-    // 90, 60, 45 and 36 slots of 90 symbols, a header slot, and 5, 3, 2 and 2 pilot blocks of 36 symbols.
+    // 90, 60, 45 and 36 slots of 90 symbols, a header slot, and 5, 3, 2 and 2 pilot blocks of 36
+    // symbols.
     for (id, plain, pilots) in [
         (4, 8190, 8370),
         (12, 5490, 5598),

@@ -44,7 +44,8 @@ pub(crate) fn scpc_acm(profile: &Profile, forward: &Carrier) -> Option<Acm> {
     })
 }
 
-/// Adaptive coding of the forward link. With the defects of `OpenSAND` reports are thresholds, and there is no hysteresis.
+/// Adaptive coding of the forward link. With the defects of `OpenSAND` reports are thresholds, and
+/// there is no hysteresis.
 pub(crate) fn forward_acm(profile: &Profile, reports_thresholds: bool) -> Option<Acm> {
     let allowed = profile.forward.modcods.iter().copied();
     let margin_db = profile.settings.forward_margin_db;

@@ -26,7 +26,8 @@ impl Back {
         Self::with_room(terminals, terminals.len())
     }
 
-    /// The same with room for `most` terminals, of which some may come later where slots are assigned.
+    /// The same with room for `most` terminals, of which some may come later where slots are
+    /// assigned.
     ///
     /// # Errors
     /// As [`Back::new`].

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Packets of one flow that leave together are written as one large packet: the host receives them in one go, as from a
-//! network card with receive offload. Packets are merged only if segmentation restores them byte for byte.
+//! Packets of one flow that leave together are written as one large packet: the host receives them
+//! in one go, as from a network card with receive offload. Packets are merged only if segmentation
+//! restores them byte for byte.
 
 use crate::offload::{
     Header, NEEDS_CHECKSUM, TCP_CHECKSUM, TCP4, TCP6, UDP, UDP_CHECKSUM, fold, get, is_ipv4,
@@ -32,7 +33,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// TCP data or a UDP datagram, whole, without IP options, with a right checksum; `None` for everything else.
+    /// TCP data or a UDP datagram, whole, without IP options, with a right checksum; `None` for
+    /// everything else.
     fn of(packet: &[u8], takes: Takes) -> Option<Self> {
         let (transport, protocol) = network(packet)?;
         let bytes = &packet[transport..];
@@ -63,7 +65,8 @@ impl Layout {
     }
 }
 
-/// Where the transport header starts, and its protocol; `None` for fragments, options and wrong lengths or checksums.
+/// Where the transport header starts, and its protocol; `None` for fragments, options and wrong
+/// lengths or checksums.
 fn network(packet: &[u8]) -> Option<(usize, u8)> {
     match packet.first()? >> 4 {
         4 if packet.len() > 20
@@ -104,7 +107,8 @@ impl Bundle {
         }
     }
 
-    /// Adds a packet; false where it does not go with those that are there. An empty bundle takes any.
+    /// Adds a packet; false where it does not go with those that are there. An empty bundle takes
+    /// any.
     pub fn add(&mut self, packet: &[u8], takes: Takes) -> bool {
         if self.is_closed {
             return false;
@@ -203,7 +207,8 @@ impl Bundle {
             && (!is_tcp || self.is_next_of_tcp(packet, layout))
     }
 
-    /// Same addresses, lifetime, ECN and so on; numbers of IPv4 packets count up, or say nothing (RFC 6864, 4.1).
+    /// Same addresses, lifetime, ECN and so on; numbers of IPv4 packets count up, or say nothing
+    /// (RFC 6864, 4.1).
     fn is_same_network(&self, packet: &[u8]) -> bool {
         let same = |from: usize, to: usize| self.bytes[from..to] == packet[from..to];
         if !is_ipv4(packet) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The carriers of one direction where the groups of terminals have one each. A terminal is named by its index over all.
+//! The carriers of one direction where the groups of terminals have one each. A terminal is named
+//! by its index over all.
 
 use std::collections::VecDeque;
 
@@ -73,7 +74,8 @@ pub struct Carriers<C> {
     places: Vec<(usize, usize)>,
     /// The terminals of each carrier, by their index there; also those that have left it.
     terminals: Vec<Vec<usize>>,
-    /// Carriers that a terminal was on before, and the due time of the last packet that it sent or got there.
+    /// Carriers that a terminal was on before, and the due time of the last packet that it sent or
+    /// got there.
     earlier: Vec<VecDeque<(Nanos, usize)>>,
 }
 
@@ -131,7 +133,8 @@ impl<C: Shared> Carriers<C> {
         carriers.filter_map(move |(it, own)| Some((it, place_of(own, terminal)?)))
     }
 
-    /// A terminal belongs to another carrier from `now` on; one that does so already stays as it is.
+    /// A terminal belongs to another carrier from `now` on; one that does so already stays as it
+    /// is.
     ///
     /// # Errors
     /// It cannot share that carrier, and stays where it is.
@@ -161,8 +164,8 @@ impl<C: Shared> Carriers<C> {
         Ok(())
     }
 
-    /// Moves the oldest packet due at or before `now` to `out`; its due time, terminal and carrier. Packets of different carriers
-    /// come in the order of their times as far as these are known.
+    /// Moves the oldest packet due at or before `now` to `out`; its due time, terminal and carrier.
+    /// Packets of different carriers come in the order of their times as far as these are known.
     pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize, usize)> {
         if let ([only], [terminals]) = (&mut self.all[..], &self.terminals[..]) {
             let (due, own) = only.pop(now, out)?;
@@ -184,7 +187,8 @@ impl<C: Shared> Carriers<C> {
         }
     }
 
-    /// The carrier of a packet of a terminal that is due at `due`, after those that were due before.
+    /// The carrier of a packet of a terminal that is due at `due`, after those that were due
+    /// before.
     fn carrier_at(&mut self, due: Nanos, terminal: usize) -> usize {
         let earlier = &mut self.earlier[terminal];
         while earlier.front().is_some_and(|&(last, _)| last < due) {

@@ -71,7 +71,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The devices: terrestrial segment, then satellite segment, then further terminals and gateways.
+    /// The devices: terrestrial segment, then satellite segment, then further terminals and
+    /// gateways.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         let terrestrial = self.terrestrial.iter().flatten();
         let satellite = terrestrial.chain(self.satellite.iter().flatten());
@@ -99,8 +100,8 @@ impl Config {
 pub struct Probes {
     /// Where it listens.
     pub address: SocketAddr,
-    /// Path of the network namespace from which it is reached; `parent`: that of the parent process; `None`: that of this
-    /// process.
+    /// Path of the network namespace from which it is reached; `parent`: that of the parent
+    /// process; `None`: that of this process.
     pub netns: Option<PathBuf>,
     /// Namespaces in which `OpenSAND`'s entities send their own; then nothing else is sent.
     #[serde(default)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Demand assignment: from the profile, and the load of other terminals in `link.json`, to [`link::Demand`].
+//! Demand assignment: from the profile, and the load of other terminals in `link.json`, to
+//! [`link::Demand`].
 
 use dvb::dama::{self, Arithmetic};
 use dvb::rcs2::Waveform;
@@ -62,7 +63,8 @@ pub fn check(loads: &[OtherLoad], profile: &Profile) -> Vec<String> {
     faults
 }
 
-/// The demand assignment of the return link, whose plans travel on `forward`; `None` on a constant rate in one queue.
+/// The demand assignment of the return link, whose plans travel on `forward`; `None` on a constant
+/// rate in one queue.
 #[must_use]
 pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> Option<Demand> {
     let others = profile.sharing().map(|terminal| Other {
@@ -98,14 +100,15 @@ pub(crate) fn of_terminal(profile: &Profile, forward: &LinkConfig) -> Demand {
     }
 }
 
-/// `Es/N0` at which every terminal receives signalling: the threshold of the most robust MODCOD, dB.
+/// `Es/N0` at which every terminal receives signalling: the threshold of the most robust MODCOD,
+/// dB.
 fn most_robust_db(profile: &Profile) -> f64 {
     let thresholds = profile.forward.modcods.iter().map(|it| it.es_n0_db());
     thresholds.fold(profile.forward.modcod.es_n0_db(), f64::min)
 }
 
-/// The plans in the frames of the forward link; `None` without demand assignment, and with `OpenSAND`'s timing, whose
-/// messages take none of its capacity.
+/// The plans in the frames of the forward link; `None` without demand assignment, and with
+/// `OpenSAND`'s timing, whose messages take none of its capacity.
 #[must_use]
 pub fn signalling(timing: Timing, profile: &Profile) -> Option<Signalling> {
     let has_plans = profile.is_on_demand() && timing == Timing::Standard;

@@ -39,7 +39,8 @@ fn plans_meet_what_the_forward_link_meets_and_take_their_bytes() {
     let expected = Signalling {
         period: 26_500_000,
         slots: 791,
-        // The gateway plans when bursts come that were sent at the start of a superframe, and a millisecond later frames say so.
+        // The gateway plans when bursts come that were sent at the start of a superframe, and a
+        // millisecond later frames say so.
         first: 250_000_000 % 26_500_000 + 1_000_000,
     };
     assert_eq!(forward.signalling, Some(expected));

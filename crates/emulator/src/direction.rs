@@ -58,7 +58,8 @@ pub(crate) fn bdp_bytes(carrier: &Carrier, rtt_ns: u64) -> u64 {
 }
 
 impl Queue {
-    /// The queue of a terminal that has a part of a carrier, one of `count`: of its bandwidth-delay product.
+    /// The queue of a terminal that has a part of a carrier, one of `count`: of its bandwidth-delay
+    /// product.
     pub(crate) fn of_part(self, count: usize) -> Self {
         let limit = match self.limit {
             Limit::Bdp(factor) => Limit::Bdp(factor / count as f64),
@@ -67,8 +68,8 @@ impl Queue {
         Self { limit, ..self }
     }
 
-    /// The queue, its limit in bytes and packets. One given in BDP holds at least one full-size packet, else a path without
-    /// delay would carry nothing.
+    /// The queue, its limit in bytes and packets. One given in BDP holds at least one full-size
+    /// packet, else a path without delay would carry nothing.
     #[must_use]
     pub fn of_link(self, bdp_bytes: u64) -> link::Queue {
         let (bytes, packets) = match self.limit {

@@ -13,7 +13,8 @@ use crate::served::{OfTerminal, Served};
 
 /// Packets read at most before due packets are released again.
 const BATCH: usize = 64;
-/// Time after which a direction ends its turn, ns: due packets of others wait so long. What is left has the next turn.
+/// Time after which a direction ends its turn, ns: due packets of others wait so long. What is left
+/// has the next turn.
 const TURN: Nanos = 100_000;
 /// Largest packet of a TUN device.
 const MAX_PACKET: usize = 65_535;
@@ -27,7 +28,8 @@ pub trait Io {
 
     /// Sleeps until there is input for a direction or the deadline has come; `false` at a stop.
     ///
-    /// Where [`Io::read`] returns arrival times, input may wait for `patience` ns, as nothing has to leave earlier.
+    /// Where [`Io::read`] returns arrival times, input may wait for `patience` ns, as nothing has
+    /// to leave earlier.
     ///
     /// # Errors
     /// The device of a direction is gone.
@@ -39,7 +41,8 @@ pub trait Io {
     /// The device is gone.
     fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>>;
 
-    /// The same with the index of the terminal that it came from, where several share the direction.
+    /// The same with the index of the terminal that it came from, where several share the
+    /// direction.
     ///
     /// # Errors
     /// As [`Io::read`].
@@ -79,7 +82,8 @@ pub trait Io {
     /// Sends a plan to the terminal in another process.
     fn send_plan(&mut self, _direction: usize, _datagram: &[u8]) {}
 
-    /// Called once each metrics interval: sends a heartbeat to the entity behind the direction's output.
+    /// Called once each metrics interval: sends a heartbeat to the entity behind the direction's
+    /// output.
     fn heartbeat(&mut self, _direction: usize) {}
 
     /// What came in from another entity; `None` where a device is the input.
@@ -110,8 +114,9 @@ pub struct Gone(pub usize, pub io::Error);
 
 /// Drives directions until a stop; every interval and every change of each goes to `report`.
 ///
-/// A wake costs far more than a packet, so each serves them all, in the order given: where that is the order in which
-/// packets and their answers travel, what one direction writes is read by the next in the same turn.
+/// A wake costs far more than a packet, so each serves them all, in the order given: where that is
+/// the order in which packets and their answers travel, what one direction writes is read by the
+/// next in the same turn.
 ///
 /// # Errors
 /// A device is gone.
@@ -171,8 +176,8 @@ pub struct Snapshot {
     pub heard: Option<Heard>,
     /// Its FIFOs, see [`OfTerminal::fifos`]; none where several terminals share the direction.
     pub fifos: Vec<FifoState>,
-    /// What each terminal did where several share the direction; counters, queue, carrier and `Es/N0` above are then
-    /// those of all, of the carrier, or of the first.
+    /// What each terminal did where several share the direction; counters, queue, carrier and
+    /// `Es/N0` above are then those of all, of the carrier, or of the first.
     pub terminals: Vec<OfTerminal>,
 }
 
@@ -228,7 +233,8 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// A direction at time 0 that reports every `interval` ns and counts packets that leave more than `late_limit` ns late.
+    /// A direction at time 0 that reports every `interval` ns and counts packets that leave more
+    /// than `late_limit` ns late.
     ///
     /// # Panics
     /// Never: the histogram's bounds are constant and valid.
@@ -287,8 +293,8 @@ impl Drive {
         self.changes.insert(place, change);
     }
 
-    /// Makes the changes that are due. Called before every packet, so that a change acts at its time however late the
-    /// thread is.
+    /// Makes the changes that are due. Called before every packet, so that a change acts at its
+    /// time however late the thread is.
     fn apply_due(&mut self, now: Nanos) {
         while self.changes.front().is_some_and(|it| it.at <= now) {
             let Some(scheduled) = self.changes.pop_front() else {
@@ -296,8 +302,8 @@ impl Drive {
             };
             let at = scheduled.at.max(self.seen);
             if scheduled.change.outage().is_some() && !scheduled.is_end {
-                // The newest change of an outage holds: the end that an earlier one scheduled is dropped. What is
-                // still scheduled when an outage ends is of newer ones.
+                // The newest change of an outage holds: the end that an earlier one scheduled is
+                // dropped. What is still scheduled when an outage ends is of newer ones.
                 self.changes
                     .retain(|other| !(other.is_end && scheduled.replaces(other)));
             }
@@ -318,7 +324,8 @@ impl Drive {
         self.seen = self.seen.max(now);
     }
 
-    /// Notes the outage of one terminal; where one of all ends by its length, newer ones of single terminals go on.
+    /// Notes the outage of one terminal; where one of all ends by its length, newer ones of single
+    /// terminals go on.
     fn keep_outages(&mut self, at: Nanos, made: &Scheduled) -> Result<(), LinkError> {
         let Some(is_down) = made.change.outage() else {
             return Ok(());
@@ -354,7 +361,8 @@ impl Drive {
         for applied in self.applied.drain(..) {
             report(Report::Applied(Box::new(applied)));
         }
-        // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
+        // A late thread owes every interval it slept through: lines of the four directions are
+        // joined by tick.
         while io.now() >= self.next_tick * self.interval {
             io.heartbeat(direction);
             let heard = io.heard(direction);
@@ -388,8 +396,8 @@ impl Drive {
         Ok(())
     }
 
-    /// Releases what is due, for the length of a turn; packets that come out together and belong together are written as
-    /// one.
+    /// Releases what is due, for the length of a turn; packets that come out together and belong
+    /// together are written as one.
     fn release(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         let (takes, begun) = (io.takes(direction), io.now());
         loop {

@@ -6,7 +6,8 @@ use crate::scheduled::Origin;
 use link::{Carrier, Change, Link, LinkConfig, Queue, Sender};
 const MS: Nanos = 1_000_000;
 
-/// Virtual time: a wait jumps to the deadline or to the next arrival, and every write takes `write_ns`.
+/// Virtual time: a wait jumps to the deadline or to the next arrival, and every write takes
+/// `write_ns`.
 #[derive(Default)]
 struct Fake {
     now: Nanos,
@@ -218,7 +219,8 @@ fn a_backlog_of_one_direction_delays_another_by_a_turn_at_most() {
     let order: Vec<u8> = fake.written.iter().map(|(_, packet)| packet[19]).collect();
     assert_eq!(order.len(), 1100);
     let last = order.iter().rposition(|&mark| mark == 2).unwrap();
-    // 100 of the second direction next to as many of the first, a turn ahead: nine writes of 12 us, and one.
+    // 100 of the second direction next to as many of the first, a turn ahead: nine writes of 12 us,
+    // and one.
     assert!(last < 220, "{last}");
 }
 
@@ -443,7 +445,8 @@ fn a_plan_of_another_process_counts_from_when_it_came() {
         drive.turn(0, &mut fake, |_| {}).unwrap();
         fake.written.len()
     };
-    // The request of time 0. The thread looks at the link at 80 ms, and at 90 when the plan has come.
+    // The request of time 0. The thread looks at the link at 80 ms, and at 90 when the plan has
+    // come.
     assert_eq!([2 * MS, 80 * MS, 90 * MS].map(&mut written), [1, 1, 1]);
     // The plan acts at 110 ms, after the superframe of 106 ms has begun.
     assert_eq!([131 * MS, 134 * MS].map(&mut written), [1, 2]);

@@ -7,14 +7,16 @@ use crate::config::Config;
 use crate::links::classes;
 use crate::network::of_platform;
 
-/// Names of FIFOs, highest priority first, by direction in the order of [`crate::directions::DIRECTIONS`] and by terminal.
+/// Names of FIFOs, highest priority first, by direction in the order of
+/// [`crate::directions::DIRECTIONS`] and by terminal.
 pub type FifoNames = [Vec<Vec<String>>; 4];
 
 /// Longest name of a FIFO in metrics, characters; more would be a label of any size.
 const LONGEST_NAME: usize = 32;
 
-/// Names of the FIFOs of a configuration's terminals: the gateway's where its frames have tags, those of terminals with
-/// demand assignment, and of SCPC and random access where frames have tags. A name is at most 32 letters, digits, `_`, `-` and `.`, other characters become `_`; where it is
+/// Names of the FIFOs of a configuration's terminals: the gateway's where its frames have tags,
+/// those of terminals with demand assignment, and of SCPC and random access where frames have tags.
+/// A name is at most 32 letters, digits, `_`, `-` and `.`, other characters become `_`; where it is
 /// empty or there already, its number, 1 first, is added.
 #[must_use]
 pub fn names(config: &Config, profile: &Profile) -> FifoNames {

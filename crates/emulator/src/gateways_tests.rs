@@ -35,7 +35,8 @@ fn test_t51_packets_go_by_the_gateway_of_their_spot_whatever_their_addresses() {
     assert_eq!(check(&config, &profile), [""; 0]);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
     let mut out = Vec::new();
-    // Each gateway has packets for both; what is for a terminal of another spot is for the first of its own.
+    // Each gateway has packets for both; what is for a terminal of another spot is for the first of
+    // its own.
     for (gateway, third, terminal, delay) in [(0, 1, 0, 250), (1, 66, 1, 255), (1, 1, 1, 255)] {
         let [mut forward, _] = served(&config, &profile).unwrap();
         forward.offer(0, gateway, &packet_to(third));

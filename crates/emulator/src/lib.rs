@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! One emulated satellite path without clock, socket, thread or file: configuration, plan, scheduled changes, and the loop
-//! over the four directions.
+//! One emulated satellite path without clock, socket, thread or file: configuration, plan,
+//! scheduled changes, and the loop over the four directions.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod adapt;

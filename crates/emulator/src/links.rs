@@ -82,8 +82,8 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     ]
 }
 
-/// Classes and FIFOs of an entity where its frames have tags: each FIFO holds its capacity and no more than the queue. With
-/// the defects of `OpenSAND` all packets are without a tag.
+/// Classes and FIFOs of an entity where its frames have tags: each FIFO holds its capacity and no
+/// more than the queue. With the defects of `OpenSAND` all packets are without a tag.
 pub(crate) fn classes(config: &Config, qos: &Qos) -> Option<Classes> {
     let packets = qos.fifos.iter().map(|fifo| fifo.capacity_packets.into());
     (qos.is_tagged && !config.opensand_defects).then(|| Classes {
@@ -115,8 +115,8 @@ fn sharing(config: &Config, profile: &Profile) -> usize {
     config.terminal_count()
 }
 
-/// Queues of the satellite link: as configured; with the defects of `OpenSAND` its FIFOs, which are those of packets without
-/// a tag.
+/// Queues of the satellite link: as configured; with the defects of `OpenSAND` its FIFOs, which are
+/// those of packets without a tag.
 fn queues(config: &Config, profile: &Profile) -> [Queue; 2] {
     let count = sharing(config, profile);
     let given = [config.forward.queue, config.return_link.queue].map(|it| it.of_part(count));
@@ -290,7 +290,8 @@ pub(crate) fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
     2 * (profile.one_way_delay_ns + config.terrestrial_delay_ns)
 }
 
-/// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: streams of neighbouring seeds are unrelated.
+/// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: streams of neighbouring
+/// seeds are unrelated.
 pub(crate) fn direction_seed(seed: u64, direction: u64) -> u64 {
     let step = |state: u64| {
         let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

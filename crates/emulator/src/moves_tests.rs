@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Changes of gateway in the shipped profile with two spots: where packets go, their order, and that each is accounted for.
+//! Changes of gateway in the shipped profile with two spots: where packets go, their order, and
+//! that each is accounted for.
 
 use super::Moves;
 use super::check;
@@ -18,7 +19,8 @@ const MS: Nanos = 1_000_000;
 const LANS: [u8; 2] = [1, 66];
 /// One-way delay by GW 0 and by GW 6.
 const DELAYS: [Nanos; 2] = [250 * MS, 255 * MS];
-/// Longest wait and time on air of a packet on an idle carrier: the uplink of GW 6 is weaker, its frames are longer.
+/// Longest wait and time on air of a packet on an idle carrier: the uplink of GW 6 is weaker, its
+/// frames are longer.
 const FRAMES: [Nanos; 2] = [3 * MS, 8 * MS];
 
 fn lab_with(edit: impl FnOnce(&mut Value)) -> Result<(Config, Profile), String> {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The terminals of a profile with packets of their own: their links, and the carriers that they share.
+//! The terminals of a profile with packets of their own: their links, and the carriers that they
+//! share.
 
 use dvb::dama::Arithmetic;
 use link::{Assignments, LinkConfig, LinkError, SharedForward};
@@ -37,7 +38,8 @@ impl Terminal {
     }
 }
 
-/// What a profile has that further terminals cannot share, and what of its terminals is not there; one line each.
+/// What a profile has that further terminals cannot share, and what of its terminals is not there;
+/// one line each.
 #[must_use]
 pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
     if config.terminals.is_empty() {
@@ -66,7 +68,8 @@ fn check_ids(mut given: Vec<u8>, profile: &Profile) -> Option<String> {
     })
 }
 
-/// Terminals of a group have the same constant delay: they share a return carrier, whose plans count from it.
+/// Terminals of a group have the same constant delay: they share a return carrier, whose plans
+/// count from it.
 fn check_delays(platform: &[(u8, Profile)]) -> Option<String> {
     let varies = |seen: &Profile| {
         let parts = [&seen.gw_physical.delay, &seen.st_profile.physical.delay];
@@ -88,8 +91,8 @@ fn check_delays(platform: &[(u8, Profile)]) -> Option<String> {
     ))
 }
 
-/// The ST and the further terminals of a configuration, each with the profile as it sees it; without further ones those of the
-/// ST's carriers.
+/// The ST and the further terminals of a configuration, each with the profile as it sees it;
+/// without further ones those of the ST's carriers.
 #[must_use]
 pub fn of_platform(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
     let seen = |id| Some((id, profile.of(id)?));
@@ -114,10 +117,11 @@ pub(crate) fn own_profiles(config: &Config, profile: &Profile) -> Vec<(u8, Profi
     Vec::new()
 }
 
-/// The profile of a terminal among as many equal ones as `config` has, without the other terminals of the platform; where
-/// these are the further ones, the profile as it is.
+/// The profile of a terminal among as many equal ones as `config` has, without the other terminals
+/// of the platform; where these are the further ones, the profile as it is.
 ///
-/// Its constant rate is that of the profile, or an equal part of what the carrier holds beyond requests where that is less.
+/// Its constant rate is that of the profile, or an equal part of what the carrier holds beyond
+/// requests where that is less.
 #[must_use]
 pub fn of_equals(config: &Config, mut profile: Profile) -> Profile {
     if config.terminals.is_empty() || config.has_own_profiles() {
@@ -143,11 +147,11 @@ pub fn of_equals(config: &Config, mut profile: Profile) -> Profile {
     profile
 }
 
-/// The terminals, the ST first: those of [`Config::terminals`], without any those of the ST's carriers. What `config` adds to
-/// the profile is the same for each.
+/// The terminals, the ST first: those of [`Config::terminals`], without any those of the ST's
+/// carriers. What `config` adds to the profile is the same for each.
 ///
-/// The return link has demand assignment, also where all rates are constant, or random access. The plans on a forward carrier are those of its
-/// group, whichever of its terminals asks for slots.
+/// The return link has demand assignment, also where all rates are constant, or random access. The
+/// plans on a forward carrier are those of its group, whichever of its terminals asks for slots.
 #[must_use]
 pub fn terminals(config: &Config, profile: &Profile) -> Vec<Terminal> {
     let platform = of_platform(config, profile).into_iter();
@@ -182,8 +186,9 @@ pub(crate) fn terminal(config: &Config, (id, seen): (u8, &Profile), index: u64) 
     }
 }
 
-/// The carriers of one group at work, terminals by their index in `terminals`, all of the same weight; of `most` some may come
-/// later. Where the forward carrier has plans, they are those of the return carrier, with terminal N by its number among these.
+/// The carriers of one group at work, terminals by their index in `terminals`, all of the same
+/// weight; of `most` some may come later. Where the forward carrier has plans, they are those of
+/// the return carrier, with terminal N by its number among these.
 ///
 /// # Errors
 /// The terminals cannot share carriers: with the timing of `OpenSAND`, or with different delays.
@@ -211,7 +216,8 @@ fn equal(profile: &Profile, index: u8) -> Profile {
     profile
 }
 
-/// Forward and return carriers of a configuration with further terminals, at work: a pair for each group of each spot.
+/// Forward and return carriers of a configuration with further terminals, at work: a pair for each
+/// group of each spot.
 ///
 /// # Errors
 /// The terminals cannot share carriers.
@@ -246,7 +252,8 @@ pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkErr
     ])
 }
 
-/// Those that share carriers: the first terminal of each group of each spot, and the indexes of all.
+/// Those that share carriers: the first terminal of each group of each spot, and the indexes of
+/// all.
 pub(crate) fn groups(terminals: &[Terminal]) -> Vec<(&Terminal, Vec<usize>)> {
     let mut groups: Vec<(&Terminal, Vec<usize>)> = Vec::new();
     for (index, terminal) in terminals.iter().enumerate() {
@@ -259,8 +266,8 @@ pub(crate) fn groups(terminals: &[Terminal]) -> Vec<(&Terminal, Vec<usize>)> {
     groups
 }
 
-/// What varies by itself of the links of a configuration, in the order of [`crate::directions::DIRECTIONS`]: of each terminal
-/// by its own profile.
+/// What varies by itself of the links of a configuration, in the order of
+/// [`crate::directions::DIRECTIONS`]: of each terminal by its own profile.
 #[must_use]
 pub fn variations(config: &Config, profile: &Profile) -> [Vec<Variation>; 4] {
     if !config.has_own_profiles() {

@@ -361,8 +361,8 @@ fn p197_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
         }
     });
     let mbps = |bytes: u64| bytes as f64 * 8.0 / 10e6;
-    // The carrier of 10 Mbaud has 44.5 Mbit/s in MODCOD 28, and 26.4 in 18. Two terminals have the same airtime each; the
-    // carrier of 5 Mbaud is the third's alone.
+    // The carrier of 10 Mbaud has 44.5 Mbit/s in MODCOD 28, and 26.4 in 18. Two terminals have the
+    // same airtime each; the carrier of 5 Mbaud is the third's alone.
     let [clear, faded, alone] = [0, 1, 2].map(|it| mbps(down[it]));
     assert!((20.5..22.3).contains(&clear), "{clear}");
     assert!((12.0..13.2).contains(&faded), "{faded}");
@@ -405,7 +405,8 @@ fn fresh(config: &Config, profile: &Profile, direction: usize) -> Served {
     if direction == 0 { forward } else { back }
 }
 
-/// Longest delay of the first terminal's packets, one of 1500 bytes each 5 ms, while `offer` offers those of others for 10 s.
+/// Longest delay of the first terminal's packets, one of 1500 bytes each 5 ms, while `offer` offers
+/// those of others for 10 s.
 fn longest_delay(served: &mut Served, offer: impl Fn(Nanos, &mut Served)) -> Nanos {
     let (mut out, mut longest, mut seen) = (Vec::new(), 0, 0);
     let mut packet = packet_for(0);
@@ -433,7 +434,8 @@ fn longest_delay(served: &mut Served, offer: impl Fn(Nanos, &mut Served)) -> Nan
 fn p289_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
-        // Allowed: a frame in progress, one of plans and its own, of 3.3 ms each in the most robust MODCOD; two superframes.
+        // Allowed: a frame in progress, one of plans and its own, of 3.3 ms each in the most robust
+        // MODCOD; two superframes.
         let link = || fresh(&config, &profile, direction);
         let alone = longest_delay(&mut link(), |_, _| {});
         for attenuation_db in [0.0, 8.0, 40.0] {
@@ -467,8 +469,8 @@ fn p289_packets_of_any_content_for_a_terminal_do_not_delay_another() {
         };
         let longest = longest_delay(&mut link(), |now, link| {
             for _ in 0..10 {
-                // A true version and destination, in the class of the others, which a higher one would precede; lengths,
-                // options, fragments and all else are as they come.
+                // A true version and destination, in the class of the others, which a higher one
+                // would precede; lengths, options, fragments and all else are as they come.
                 let mut bytes = packet_for(1);
                 let destination = <[u8; 4]>::try_from(&bytes[16..20]).unwrap();
                 bytes.truncate(20 + (next() % 1481) as usize);
@@ -477,7 +479,8 @@ fn p289_packets_of_any_content_for_a_terminal_do_not_delay_another() {
                 bytes[16..20].copy_from_slice(&destination);
                 link.offer(now, 1, &bytes);
             }
-            // From a device anything comes; on the forward link what has no destination is the first terminal's own.
+            // From a device anything comes; on the forward link what has no destination is the
+            // first terminal's own.
             for garbage in [&[][..], &[0x45], &[0xFF; 3], &[0x60; 39]]
                 .into_iter()
                 .take(4 * direction)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The reader's part of TUN offload: segmentation and checksums. Large packets of TCP and UDP are cut into the IP packets
-//! that the link carries, byte for byte those that the kernel would have made.
+//! The reader's part of TUN offload: segmentation and checksums. Large packets of TCP and UDP are
+//! cut into the IP packets that the link carries, byte for byte those that the kernel would have
+//! made.
 //!
 //! Header of a read or write: virtio 1.2, 5.1.6 (`struct virtio_net_hdr`). Checksums: RFC 1071.
 
@@ -74,7 +75,8 @@ impl Header {
     }
 }
 
-/// Sum of 16-bit words, not yet folded. Two 32-bit halves of a word count alike, for 2^16 is 1 modulo 2^16 - 1.
+/// Sum of 16-bit words, not yet folded. Two 32-bit halves of a word count alike, for 2^16 is 1
+/// modulo 2^16 - 1.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(4);
     let mut last = [0; 4];
@@ -99,7 +101,8 @@ fn checksum(sum: u64) -> u16 {
     }
 }
 
-/// Sum of the pseudo-header of a packet whose transport part has `length` bytes (RFC 9293, 3.1; RFC 8200, 8.1).
+/// Sum of the pseudo-header of a packet whose transport part has `length` bytes (RFC 9293, 3.1; RFC
+/// 8200, 8.1).
 pub(crate) fn pseudo_header(packet: &[u8], protocol: u8, length: usize) -> u64 {
     let addresses = if is_ipv4(packet) { 12..20 } else { 8..40 };
     sum(&packet[addresses]) + u64::from(protocol) + length as u64
@@ -109,7 +112,8 @@ pub(crate) fn is_ipv4(packet: &[u8]) -> bool {
     packet[0] >> 4 == 4
 }
 
-/// Writes the length of an IP packet, and the checksum of an IPv4 header, which ends at `transport`.
+/// Writes the length of an IP packet, and the checksum of an IPv4 header, which ends at
+/// `transport`.
 pub(crate) fn set_length(packet: &mut [u8], transport: usize) {
     let length = packet.len();
     if is_ipv4(packet) {
@@ -130,7 +134,8 @@ pub(crate) fn put(packet: &mut [u8], at: usize, value: u16) {
     packet[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Works out the checksum that was left to the reader. A header that does not fit the packet changes nothing.
+/// Works out the checksum that was left to the reader. A header that does not fit the packet
+/// changes nothing.
 pub fn complete(header: &Header, packet: &mut [u8]) {
     let (start, at) = (
         header.start.into(),
@@ -177,7 +182,8 @@ impl Segments {
         self.position() >= self.bytes.len()
     }
 
-    /// Writes the next segment, an IP packet, to `out`, which has room for it, and returns its length.
+    /// Writes the next segment, an IP packet, to `out`, which has room for it, and returns its
+    /// length.
     pub fn next(&mut self, out: &mut [u8]) -> Option<usize> {
         if self.is_empty() {
             return None;
@@ -227,7 +233,8 @@ impl Segments {
     }
 }
 
-/// Whether a large packet is TCP, and where its payload starts; `None` where header and packet do not fit.
+/// Whether a large packet is TCP, and where its payload starts; `None` where header and packet do
+/// not fit.
 fn layout(header: &Header, packet: &[u8]) -> Option<(bool, usize)> {
     let transport = usize::from(header.start);
     let (is_ipv4, is_tcp) = match header.kind {

@@ -107,7 +107,8 @@ pub(crate) fn sample(random: &mut Pcg64, length: usize) -> Sample {
     }
 }
 
-/// The large packet that the kernel would hand over, with the sum of the pseudo-header where the checksum belongs.
+/// The large packet that the kernel would hand over, with the sum of the pseudo-header where the
+/// checksum belongs.
 fn large(whole: &Sample, segment: usize) -> (Header, Vec<u8>) {
     let mut packet = whole.packet();
     let (transport, payload) = whole.starts();

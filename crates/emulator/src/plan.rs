@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The figures that the frame arithmetic predicts for a configuration (schemas/link-plan.schema.json).
+//! The figures that the frame arithmetic predicts for a configuration
+//! (schemas/link-plan.schema.json).
 
 use dvb::dama;
 use dvb::modcod::ModCod;
@@ -224,8 +225,8 @@ fn return_segment(
     Ok(segment(back, rtt_ns(config, profile), shown, frames))
 }
 
-/// The terminals where each has a profile of its own; none where there is one or they are equal. The rate is that of the
-/// carrier in the terminal's MODCOD, as if it had all of it.
+/// The terminals where each has a profile of its own; none where there is one or they are equal.
+/// The rate is that of the carrier in the terminal's MODCOD, as if it had all of it.
 fn terminals(config: &Config, profile: &Profile) -> Vec<OfTerminal> {
     let own = network::own_profiles(config, profile);
     let of = |(number, (id, seen)): (usize, (u8, Profile))| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Random access from the shipped profile: its plan, its terminals in virtual time, and what it does not have.
+//! Random access from the shipped profile: its plan, its terminals in virtual time, and what it
+//! does not have.
 
 use serde_json::{Value, json};
 
@@ -35,7 +36,8 @@ fn packet(length: usize) -> Vec<u8> {
     packet
 }
 
-/// What a direction did up to `end` with packets offered by `offer` every ms until then; and the packets that came out.
+/// What a direction did up to `end` with packets offered by `offer` every ms until then; and the
+/// packets that came out.
 fn run(
     served: &mut Served,
     end: u64,

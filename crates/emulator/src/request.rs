@@ -20,7 +20,8 @@ pub enum Request {
     StartTimeline,
 }
 
-/// Reads a request to a path with so many terminals. Any bytes are read; loss traces come from `read`.
+/// Reads a request to a path with so many terminals. Any bytes are read; loss traces come from
+/// `read`.
 ///
 /// # Errors
 /// All faults.

@@ -95,7 +95,8 @@ pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
     }
 }
 
-/// Further terminals have subnets of their own, and what the rest of the configuration asks for can be shared.
+/// Further terminals have subnets of their own, and what the rest of the configuration asks for can
+/// be shared.
 pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
     let further: Vec<_> = config["terminals"]
         .as_array()
@@ -165,7 +166,8 @@ fn gateways(config: &Value, further: &[&Value], faults: &mut Faults) {
     }
 }
 
-/// A change names a terminal that is there, and one that shares its carrier leaves the others theirs.
+/// A change names a terminal that is there, and one that shares its carrier leaves the others
+/// theirs.
 pub(crate) fn of_terminals(place: &str, set: &Value, count: usize, faults: &mut Faults) {
     let direction = set["direction"].as_str().unwrap_or_default();
     let is_wire = DIRECTIONS[2..].contains(&direction);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Changes of a link at known times: from the control socket, the timeline, and from a profile whose attenuation or delay
-//! varies.
+//! Changes of a link at known times: from the control socket, the timeline, and from a profile
+//! whose attenuation or delay varies.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -49,15 +49,16 @@ impl Scheduled {
         }
     }
 
-    /// Whether this change of an outage takes the place of an earlier one: of the same terminal, or of all, which holds for
-    /// each.
+    /// Whether this change of an outage takes the place of an earlier one: of the same terminal, or
+    /// of all, which holds for each.
     #[must_use]
     pub fn replaces(&self, earlier: &Self) -> bool {
         let is_same = self.terminal.is_none() || earlier.terminal == self.terminal;
         is_same && discriminant(&self.change) == discriminant(&earlier.change)
     }
 
-    /// The change that follows this one, which was made at `at`: the end of an outage, or the next of a variation.
+    /// The change that follows this one, which was made at `at`: the end of an outage, or the next
+    /// of a variation.
     #[must_use]
     pub fn next(&self, at: Nanos) -> Option<Self> {
         if let Some(variation) = &self.variation {
@@ -153,7 +154,8 @@ pub fn variations(profile: &Profile) -> [Vec<Variation>; 4] {
     of_terminal(profile, None, profile.is_on_demand())
 }
 
-/// The same of the terminal with this index, whose profile this is. `has_plans`: its slots come with plans.
+/// The same of the terminal with this index, whose profile this is. `has_plans`: its slots come
+/// with plans.
 pub(crate) fn of_terminal(
     profile: &Profile,
     terminal: Option<usize>,
@@ -244,7 +246,8 @@ impl Variation {
         (u64::from(self.profile.settings.acm_refresh_ms) * 1_000_000).max(1)
     }
 
-    /// Start of the step after the one of `elapsed`; the delays of the two ground entities step apart.
+    /// Start of the step after the one of `elapsed`; the delays of the two ground entities step
+    /// apart.
     fn next_step(&self, elapsed: Nanos) -> Nanos {
         let of = |step: Nanos| (elapsed / step + 1).saturating_mul(step);
         match self.what {

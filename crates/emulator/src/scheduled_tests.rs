@@ -15,7 +15,8 @@ fn series(text: &str, looped: bool) -> Series {
     Series::parse(text, (0.0, 1000.0), looped).unwrap()
 }
 
-/// The first changes of a variation that starts at 7 ns, as (time since then in ms, what was requested).
+/// The first changes of a variation that starts at 7 ns, as (time since then in ms, what was
+/// requested).
 fn first_changes(variation: &Variation, count: usize) -> Vec<(u64, Value)> {
     let mut change = variation.start(7);
     let mut seen = Vec::new();
@@ -40,7 +41,8 @@ fn attenuation_changes_with_its_steps_and_holds_its_end() {
     let [forward, back, down, up] = variations(&profile);
     assert!(back.is_empty() && down.is_empty() && up.is_empty());
     let db = |db: f64| serde_json::json!({"es_n0_db": db});
-    // Steps of 1 s; the third, fourth and fifth have 0, 5 and 10 dB; then a look ahead now and then.
+    // Steps of 1 s; the third, fourth and fifth have 0, 5 and 10 dB; then a look ahead now and
+    // then.
     assert_eq!(
         first_changes(&forward[0], 5),
         [

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! SCPC return carriers from the shipped profile: their arithmetic, their frames in virtual time, and what they do not have.
+//! SCPC return carriers from the shipped profile: their arithmetic, their frames in virtual time,
+//! and what they do not have.
 
 use link::{Accepted, Change, Link, Stage};
 use serde_json::{Value, json};
@@ -10,7 +11,8 @@ use crate::plan::plan;
 use crate::testing::{DEMAND_ALONE, example, schema_faults};
 
 const SECOND: u64 = 1_000_000_000;
-/// 8PSK 9/10 in normal frames without pilots, EN 302 307-1 tables 5a and 12: BCH block less BBHEADER; symbols of a PLFRAME.
+/// 8PSK 9/10 in normal frames without pilots, EN 302 307-1 tables 5a and 12: BCH block less
+/// BBHEADER; symbols of a PLFRAME.
 const DATA_FIELD_BITS: f64 = 58_192.0 - 80.0;
 const FRAME_SYMBOLS: f64 = 21_600.0 + 90.0;
 /// 5000 kHz with a roll-off of 0.25.
@@ -24,7 +26,8 @@ fn scpc(edit: impl FnOnce(&mut Value)) -> (Config, Profile) {
     (config, profile)
 }
 
-/// Bits of IP packets per second that come out of a saturated link, after the first two seconds of its time.
+/// Bits of IP packets per second that come out of a saturated link, after the first two seconds of
+/// its time.
 fn goodput_bps(link: &mut Link, packet: &[u8], seconds: u64) -> f64 {
     let (mut out, mut bytes) = (Vec::new(), 0);
     let from = 2 * SECOND;
@@ -84,7 +87,8 @@ fn p307_a_saturated_scpc_carrier_carries_what_its_plan_says() {
     let [_, back, ..] = links(&config, &profile);
     assert_eq!((&back.demand, &back.classes), (&None, &None));
     let found = goodput_bps(&mut Link::new(back).unwrap(), &packet(), 8);
-    // GSE (TS 102 606-1): 10 bytes of a whole packet under a label of 6 bytes, and 10 more for one that two frames share.
+    // GSE (TS 102 606-1): 10 bytes of a whole packet under a label of 6 bytes, and 10 more for one
+    // that two frames share.
     let frame_bytes = DATA_FIELD_BITS / 8.0;
     let packets = (frame_bytes - 10.0) / 1510.0;
     let expected = packets * 1500.0 * 8.0 * BAUD / FRAME_SYMBOLS;

@@ -63,8 +63,8 @@ pub struct State {
 }
 
 impl Served {
-    /// The whole direction of a terminal that has it for itself. Plans that it makes, or that its frames have, are those of
-    /// `plans`.
+    /// The whole direction of a terminal that has it for itself. Plans that it makes, or that its
+    /// frames have, are those of `plans`.
     ///
     /// # Errors
     /// The configuration cannot be a link.
@@ -82,7 +82,8 @@ impl Served {
         Ok(Self::Alone(Box::new(link)))
     }
 
-    /// Offers a packet that came from a terminal, or from a gateway and is for one of its terminals.
+    /// Offers a packet that came from a terminal, or from a gateway and is for one of its
+    /// terminals.
     pub(crate) fn offer(&mut self, now: Nanos, from: usize, packet: &[u8]) {
         match self {
             Self::Alone(link) => link.offer(now, packet),
@@ -102,8 +103,9 @@ impl Served {
         }
     }
 
-    /// Moves the oldest packet due at or before `now` to `out`; its due time, and the terminal or gateway that it is for. Where
-    /// there is one gateway, a packet to it has the terminal that it came from.
+    /// Moves the oldest packet due at or before `now` to `out`; its due time, and the terminal or
+    /// gateway that it is for. Where there is one gateway, a packet to it has the terminal that it
+    /// came from.
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         match self {
             Self::Alone(link) => link.pop(now, out).map(|due| (due, 0)),
@@ -245,7 +247,8 @@ impl Served {
                         terminals,
                     };
                 }
-                // Each terminal counts those of its carrier; the carriers have the same superframes.
+                // Each terminal counts those of its carrier; the carriers have the same
+                // superframes.
                 let of_carriers: Vec<_> = links.iter_mut().map(|it| it.superframes(now)).collect();
                 let superframes = of_carriers.iter().map(|it| it.superframes).max();
                 together(terminals, |sum| Counters {

@@ -148,7 +148,8 @@ impl Set {
         })
     }
 
-    /// Its changes at `at`, with the direction of each; a change of gateway is among those of [`crate::moves::Moves`].
+    /// Its changes at `at`, with the direction of each; a change of gateway is among those of
+    /// [`crate::moves::Moves`].
     pub fn scheduled(
         &self,
         targets: &[Target; 4],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Further terminals of `link.json`: where their packets come from, and which of them a packet is for.
+//! Further terminals of `link.json`: where their packets come from, and which of them a packet is
+//! for.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -23,7 +24,8 @@ pub struct Further {
     pub subnet: Subnet,
     /// The same of IPv6, if the LAN has it.
     pub subnet6: Option<Subnet>,
-    /// Its own addresses on the satellite link, each a subnet of one: packets to these are for it, too.
+    /// Its own addresses on the satellite link, each a subnet of one: packets to these are for it,
+    /// too.
     pub own: [Option<Subnet>; 2],
     /// Its id in the profile; `None`: it is equal to the ST.
     pub id: Option<u8>,
@@ -143,7 +145,8 @@ impl Subnets {
         Self::of_spot(further, &(0..=further.len()).collect::<Vec<_>>())
     }
 
-    /// Those of the terminals of one spot, by their indexes: what is for none of these is for the first of them.
+    /// Those of the terminals of one spot, by their indexes: what is for none of these is for the
+    /// first of them.
     #[must_use]
     pub fn of_spot(further: &[Further], spot: &[usize]) -> Self {
         let of = |it: &Further| [Some(it.subnet), it.own[0]];
@@ -160,7 +163,8 @@ impl Subnets {
         }
     }
 
-    /// Index of the terminal that a packet is for: what is for no other is for the first, the ST or that of the spot.
+    /// Index of the terminal that a packet is for: what is for no other is for the first, the ST or
+    /// that of the spot.
     #[must_use]
     pub fn terminal_of(&self, packet: &[u8]) -> usize {
         let (subnets, place) = match packet.first().map(|byte| byte >> 4) {

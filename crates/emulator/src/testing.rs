@@ -41,7 +41,8 @@ pub(crate) fn random(seed: &mut u64) -> u64 {
 
 pub(crate) type Edit = fn(&mut Value);
 
-/// Edits that ask for what only carriers with demand assignment have here, each with the field that its fault names.
+/// Edits that ask for what only carriers with demand assignment have here, each with the field that
+/// its fault names.
 pub(crate) const DEMAND_ALONE: [(&str, Edit); 3] = [
     ("timing:", |it| it["timing"] = json!("opensand")),
     ("probes:", |it| {

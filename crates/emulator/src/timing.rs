@@ -14,8 +14,9 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// Release error beyond which a packet counts as late, µs: as much as the round-trip time may be off; on the ticks of
-    /// `OpenSAND` a whole batch is due at one moment and is written packet by packet.
+    /// Release error beyond which a packet counts as late, µs: as much as the round-trip time may
+    /// be off; on the ticks of `OpenSAND` a whole batch is due at one moment and is written packet
+    /// by packet.
     #[must_use]
     pub fn late_limit_us(self) -> u64 {
         match self {

@@ -20,7 +20,8 @@ static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
     .expect("schemas are whole")
 });
 
-/// Faults of `value` against a schema, e.g. `satlab/link-config#/$defs/set`; `place` names it, and is empty for a file.
+/// Faults of `value` against a schema, e.g. `satlab/link-config#/$defs/set`; `place` names it, and
+/// is empty for a file.
 pub(crate) fn faults(
     schema: &str,
     place: &str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A plain wire in place of the satellite link: rate, delay, queue and losses of each direction, and their changes. It is what
-//! `netem` with `tbf` makes of a router.
+//! A plain wire in place of the satellite link: rate, delay, queue and losses of each direction,
+//! and their changes. It is what `netem` with `tbf` makes of a router.
 
 use link::{Carrier, Change, Handover, LinkConfig, Loss, LossUnit, Nanos, Waiting};
 use serde::{Deserialize, Serialize};
@@ -125,8 +125,8 @@ impl Wire {
         halves.iter().map(|half| ns_of_ms(half.delay_ms)).sum()
     }
 
-    /// Most bytes that can be on the way or in a queue of one direction: of the highest rate, the longest delays and the
-    /// largest queue that come up.
+    /// Most bytes that can be on the way or in a queue of one direction: of the highest rate, the
+    /// longest delays and the largest queue that come up.
     ///
     /// # Errors
     /// A queue that the schema does not allow.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What the code costs: `cost` prints one JSON line for each code and loss ratio.
 //!
-//! Packets of 1,400 bytes cross a sender and a receiver on one thread. `us_per_packet` is wall time of either half for one
-//! packet with its share of repair frames; `mbit_per_s` is the rate of packets that would fill one core.
+//! Packets of 1,400 bytes cross a sender and a receiver on one thread. `us_per_packet` is wall time
+//! of either half for one packet with its share of repair frames; `mbit_per_s` is the rate of
+//! packets that would fill one core.
 
 use std::time::{Duration, Instant};
 

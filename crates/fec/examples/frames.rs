@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Writes the frames of a sender for decoders that are not ours: `frames K,Z SEED`.
 //!
-//! One line each: `kept` or `lost` and the frame in hexadecimal, in the order of the wire; `recovered` and the number of
-//! each packet that our own decoder makes of the kept ones. Each fifth frame or so is lost, in runs.
+//! One line each: `kept` or `lost` and the frame in hexadecimal, in the order of the wire;
+//! `recovered` and the number of each packet that our own decoder makes of the kept ones. Each
+//! fifth frame or so is lost, in runs.
 
 use std::error::Error;
 use std::io::Write;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Redundancy that follows the losses which the receiver reports (docs/decisions/0009-fec-tunnel.md).
+//! Redundancy that follows the losses which the receiver reports
+//! (docs/decisions/0009-fec-tunnel.md).
 
 use crate::{Code, Nanos, Report};
 
@@ -93,7 +94,8 @@ impl Adaptation {
 /// The lowest rung that a report of packets under a code needs; the highest if none is enough.
 fn need(report: Report, code: Code) -> usize {
     let burst = u64::from(report.burst);
-    // A burst is as long in frames whatever the code; among them are fewer source packets if more are repair frames.
+    // A burst is as long in frames whatever the code; among them are fewer source packets if more
+    // are repair frames.
     let frames = burst + burst / u64::from(code.step());
     let (lost, all) = (
         u64::from(report.lost),
@@ -245,7 +247,8 @@ mod tests {
             prop_assert_eq!(need(Report { lost: 0, burst: 0, ..report }, code), 0);
         }
 
-        /// Whatever is reported, and when: the code is one of the ladder, and the next timeout bounded.
+        /// Whatever is reported, and when: the code is one of the ladder, and the next timeout
+        /// bounded.
         #[test]
         fn test_t53_any_reports_choose_a_code_of_the_ladder(
             reports in prop::collection::vec((any::<u16>(), any::<u32>(), any::<u32>(), any::<u8>(), 0..20 * S), 0..100),

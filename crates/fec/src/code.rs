@@ -4,9 +4,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// S(k,z) of Petrou et al., ASMS/SPSC 2022, section II-C: after every `k` source packets one repair packet over the last `z`.
+/// S(k,z) of Petrou et al., ASMS/SPSC 2022, section II-C: after every `k` source packets one repair
+/// packet over the last `z`.
 ///
-/// `1 <= k <= z <= 1024`; the source packets of a new stream are covered from the first one on, so the window grows to `z`.
+/// `1 <= k <= z <= 1024`; the source packets of a new stream are covered from the first one on, so
+/// the window grows to `z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     step: u16,

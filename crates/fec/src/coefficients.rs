@@ -6,7 +6,8 @@ use crate::TinyMt32;
 /// Density threshold at which no coefficient is zero.
 pub const FULL_DENSITY: u8 = 15;
 
-/// The coefficients of a repair symbol over GF(2^8) (RFC 8681 section 3.6), one for each of its `count` source symbols.
+/// The coefficients of a repair symbol over GF(2^8) (RFC 8681 section 3.6), one for each of its
+/// `count` source symbols.
 ///
 /// A coefficient is non-zero with probability (`density` + 1) / 16; `density` is 0 to 15.
 pub fn coefficients(repair_key: u16, density: u8, count: usize, out: &mut Vec<u8>) {

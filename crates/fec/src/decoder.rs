@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The decoder: Gaussian elimination that keeps its equations solved as far as they go.
 //!
-//! The decoding window (RFC 8681 section 3.1) is a ring of slots by number of the source symbol. A slot is missing, known,
-//! or the pivot of one equation. An equation is in reduced form: its pivot has coefficient 1 and is the first missing
-//! symbol in it, and no other equation contains it. So an equation leaves with its pivot when the window slides, and what
-//! remains never refers to what has left.
+//! The decoding window (RFC 8681 section 3.1) is a ring of slots by number of the source symbol. A
+//! slot is missing, known, or the pivot of one equation. An equation is in reduced form: its pivot
+//! has coefficient 1 and is the first missing symbol in it, and no other equation contains it. So
+//! an equation leaves with its pivot when the window slides, and what remains never refers to what
+//! has left.
 
 use crate::coefficients::coefficients;
 use crate::gf256;
@@ -26,7 +27,8 @@ pub type Recovered = u64;
 
 /// Recovers source symbols of the last `window` ones.
 ///
-/// Keeps at most `window` symbols and `window` equations of `window` coefficients and one symbol each.
+/// Keeps at most `window` symbols and `window` equations of `window` coefficients and one symbol
+/// each.
 #[derive(Debug)]
 pub struct Decoder {
     slots: Vec<Slot>,
@@ -111,7 +113,8 @@ impl Decoder {
         self.window().filter(unknown).count() as u64
     }
 
-    /// Recovered symbols that hold no packet: the peer's repair symbols do not belong to its source packets.
+    /// Recovered symbols that hold no packet: the peer's repair symbols do not belong to its source
+    /// packets.
     #[must_use]
     pub fn malformed(&self) -> u64 {
         self.malformed
@@ -147,8 +150,8 @@ impl Decoder {
         Arrival::New
     }
 
-    /// Takes a repair symbol. Appends to `out` what it makes known. False if it is of no use: all it covers is known, or
-    /// part of it has left the window.
+    /// Takes a repair symbol. Appends to `out` what it makes known. False if it is of no use: all
+    /// it covers is known, or part of it has left the window.
     pub fn repair(&mut self, id: RepairId, symbol: &[u8], out: &mut Vec<Recovered>) -> bool {
         let count = usize::from(id.count);
         let first = self.position(id.first);

@@ -7,7 +7,8 @@ use crate::coefficients::{FULL_DENSITY, coefficients};
 use crate::wire::{RepairId, put_repair, put_source, symbol_of};
 use crate::{Code, gf256};
 
-/// Makes source and repair frames. Keeps the last `z` packets, so at most `z` times the longest packet in bytes.
+/// Makes source and repair frames. Keeps the last `z` packets, so at most `z` times the longest
+/// packet in bytes.
 #[derive(Debug)]
 pub struct Encoder {
     code: Option<Code>,
@@ -21,7 +22,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder whose first source packet has this number; without a code it makes no repair frames.
+    /// An encoder whose first source packet has this number; without a code it makes no repair
+    /// frames.
     #[must_use]
     pub fn new(code: Option<Code>, first: u32) -> Self {
         Self {
@@ -63,7 +65,8 @@ impl Encoder {
         self.uncovered >= u32::from(code.step())
     }
 
-    /// Appends a repair frame over the window to `out`; nothing, and false, if there is no source packet to cover.
+    /// Appends a repair frame over the window to `out`; nothing, and false, if there is no source
+    /// packet to cover.
     pub fn repair(&mut self, out: &mut Vec<u8>) -> bool {
         if self.window.is_empty() {
             return false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Sliding-window forward erasure correction: RLC over GF(2^8) (RFC 8681, FEC Encoding ID 10).
 //!
-//! No clock, socket or thread: the caller passes the time. [`Sender`] makes frames of packets, [`Receiver`] packets of
-//! frames; [`Encoder`] and [`Decoder`] are the code without framing and timers.
+//! No clock, socket or thread: the caller passes the time. [`Sender`] makes frames of packets,
+//! [`Receiver`] packets of frames; [`Encoder`] and [`Decoder`] are the code without framing and
+//! timers.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod adaptation;

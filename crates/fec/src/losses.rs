@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a receiver measures of the losses, and reports to the sender: loss ratio and lengths of bursts in a sliding period.
+//! What a receiver measures of the losses, and reports to the sender: loss ratio and lengths of
+//! bursts in a sliding period.
 //!
-//! Source packets count, by their encoding symbol identifiers, not repair frames. A packet is lost if it has not come when
-//! the 32nd packet behind it does; a burst is a run of lost packets. One of more than [`LONGEST_BURST`] packets is an
-//! outage, which no code of the ladder repairs: it does not count.
+//! Source packets count, by their encoding symbol identifiers, not repair frames. A packet is lost
+//! if it has not come when the 32nd packet behind it does; a burst is a run of lost packets. One of
+//! more than [`LONGEST_BURST`] packets is an outage, which no code of the ladder repairs: it does
+//! not count.
 
 use crate::Nanos;
 
-/// Longest burst that counts, packets: 72 frames are 48 source packets of S(2,100), which repairs so many.
+/// Longest burst that counts, packets: 72 frames are 48 source packets of S(2,100), which repairs
+/// so many.
 pub const LONGEST_BURST: u8 = 72;
 /// Between two reports.
 pub(crate) const INTERVAL: Nanos = 250_000_000;
@@ -140,7 +143,8 @@ impl Losses {
             }
             self.end += 1;
         }
-        // Of a longer gap these did not even come late. What lies before the start is a part of no burst that counts.
+        // Of a longer gap these did not even come late. What lies before the start is a part of no
+        // burst that counts.
         self.run += packets - judged;
         self.end += packets - judged;
     }
@@ -193,7 +197,8 @@ mod tests {
 
     #[test]
     fn rare_bursts_are_beyond_the_length_and_outages_do_not_count() {
-        // 90 single losses, and a burst of 4 packets or of 40; 4 of 94 are less than 5 %, 40 of 130 are not.
+        // 90 single losses, and a burst of 4 packets or of 40; 4 of 94 are less than 5 %, 40 of 130
+        // are not.
         let single = |number: u64| number % 100 == 50;
         for (length, burst) in [(4, 1), (40, 40), (73, 1), (1000, 1)] {
             let mut losses = measured(9500, |it| single(it) || (1201..1201 + length).contains(&it));

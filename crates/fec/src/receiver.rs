@@ -10,16 +10,19 @@ use crate::{Arrival, Decoder, Nanos};
 pub enum Delivery {
     /// As soon as it is known: a recovered packet comes after later ones.
     Immediate,
-    /// In the order of the sender. A missing packet holds the later ones back until it is recovered, at most this long.
+    /// In the order of the sender. A missing packet holds the later ones back until it is
+    /// recovered, at most this long.
     InOrder {
         /// Longest time from the first packet behind a gap.
         hold: Nanos,
     },
 }
 
-/// Packets in order that leave at once. A socket of Linux's default size, 212,992 bytes, holds about 90 of full length.
+/// Packets in order that leave at once. A socket of Linux's default size, 212,992 bytes, holds
+/// about 90 of full length.
 const BURST: usize = 16;
-/// Packets that a frame lets go: what was held leaves at twice the rate of what arrives, whatever that is.
+/// Packets that a frame lets go: what was held leaves at twice the rate of what arrives, whatever
+/// that is.
 const OF_FRAME: usize = 2;
 /// Time until a further burst may leave.
 const PAUSE: Nanos = 1_000_000;
@@ -73,7 +76,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver of a new stream, whose decoder covers the last `window` packets: twice the code's `z`.
+    /// A receiver of a new stream, whose decoder covers the last `window` packets: twice the code's
+    /// `z`.
     #[must_use]
     pub fn new(window: usize, delivery: Delivery) -> Self {
         let decoder = Decoder::new(window, 0);
@@ -245,7 +249,8 @@ impl Receiver {
         }
     }
 
-    /// Delivers what is next, no more than may leave now: a program's socket would lose a window of packets at once.
+    /// Delivers what is next, no more than may leave now: a program's socket would lose a window of
+    /// packets at once.
     fn deliver_in_order(&mut self, now: Nanos, deliver: &mut impl FnMut(&[u8])) {
         if matches!(self.delivery, Delivery::Immediate) {
             return;

@@ -26,8 +26,8 @@ pub struct Sent {
 
 /// Makes frames of packets. Memory: that of its [`Encoder`].
 ///
-/// Tail: twice the time of `k` packets after the last packet, at least 1 ms and at most 100 ms, one repair frame covers
-/// what no repair frame has covered.
+/// Tail: twice the time of `k` packets after the last packet, at least 1 ms and at most 100 ms, one
+/// repair frame covers what no repair frame has covered.
 #[derive(Debug)]
 pub struct Sender {
     encoder: Encoder,
@@ -84,7 +84,8 @@ impl Sender {
         self.adapt(|it| it.report(now, report));
     }
 
-    /// Makes the frames of a packet of 1 to [`crate::MAX_PACKET`] bytes: its source frame, and a repair frame if one is due.
+    /// Makes the frames of a packet of 1 to [`crate::MAX_PACKET`] bytes: its source frame, and a
+    /// repair frame if one is due.
     pub fn push(&mut self, now: Nanos, packet: &[u8], mut send: impl FnMut(&[u8])) {
         if let Some(last) = self.last {
             let new = now.saturating_sub(last).min(*TAIL.end());

@@ -5,7 +5,8 @@
 /// Products of a factor with the 16 low and the 16 high halves of a byte.
 pub(crate) type Products = [[u8; 16]; 2];
 
-/// Adds the products to `to` for as many whole vectors as both slices hold; returns how many bytes it has done.
+/// Adds the products to `to` for as many whole vectors as both slices hold; returns how many bytes
+/// it has done.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn add_product(to: &mut [u8], products: &Products, from: &[u8]) -> usize {
     if is_x86_feature_detected!("avx2") {
@@ -32,7 +33,8 @@ unsafe fn avx2(to: &mut [u8], [low, high]: &Products, from: &[u8]) -> usize {
         _mm256_xor_si256,
     };
     const WIDTH: usize = 32;
-    // SAFETY: the tables are 16 bytes each, and a chunk is as long as the vector that is loaded or stored.
+    // SAFETY: the tables are 16 bytes each, and a chunk is as long as the vector that is loaded or
+    // stored.
     unsafe {
         let low = _mm256_broadcastsi128_si256(_mm_loadu_si128(low.as_ptr().cast()));
         let high = _mm256_broadcastsi128_si256(_mm_loadu_si128(high.as_ptr().cast()));

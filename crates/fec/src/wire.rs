@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Frames of the tunnel: one byte that names the kind, then a FEC source or repair packet as in RFC 8681 section 4.1.
+//! Frames of the tunnel: one byte that names the kind, then a FEC source or repair packet as in RFC
+//! 8681 section 4.1.
 //!
-//! A source packet is the packet and behind it its Explicit Source FEC Payload ID. A repair packet is the Repair FEC
-//! Payload ID and one repair symbol. Trailing bytes of a repair symbol that no packet of its window reaches are zero, and
-//! are not sent. A report of losses goes the other way. The other kinds are the caller's: 0x80 to 0xff.
+//! A source packet is the packet and behind it its Explicit Source FEC Payload ID. A repair packet
+//! is the Repair FEC Payload ID and one repair symbol. Trailing bytes of a repair symbol that no
+//! packet of its window reaches are zero, and are not sent. A report of losses goes the other way.
+//! The other kinds are the caller's: 0x80 to 0xff.
 
 use crate::MAX_PACKET;
 use crate::losses::{LONGEST_BURST, Report};
@@ -16,7 +18,8 @@ const FOREIGN: u8 = 0x80;
 const ESI_BYTES: usize = 4;
 const REPAIR_ID_BYTES: usize = 8;
 const REPORT_BYTES: usize = 11;
-/// Flow identifier and length in front of a packet in its source symbol (ADUI, RFC 8681 section 3.3).
+/// Flow identifier and length in front of a packet in its source symbol (ADUI, RFC 8681 section
+/// 3.3).
 const ADUI_BYTES: usize = 3;
 const FLOW: u8 = 0;
 
@@ -62,7 +65,8 @@ pub enum WireError {
     /// The kind is neither known nor the caller's.
     #[error("unknown kind of frame")]
     Kind,
-    /// The frame ends before its identifier does, or its packet is empty or longer than [`MAX_PACKET`].
+    /// The frame ends before its identifier does, or its packet is empty or longer than
+    /// [`MAX_PACKET`].
     #[error("wrong length of a frame")]
     Length,
     /// A report contradicts itself or has a burst above [`LONGEST_BURST`].
@@ -158,7 +162,8 @@ impl RepairId {
     }
 }
 
-/// The source symbol of a packet (ADUI without padding): flow, length, packet. At most [`MAX_PACKET`] bytes of it.
+/// The source symbol of a packet (ADUI without padding): flow, length, packet. At most
+/// [`MAX_PACKET`] bytes of it.
 pub(crate) fn symbol_of(packet: &[u8]) -> Vec<u8> {
     let packet = &packet[..packet.len().min(MAX_PACKET)];
     let mut symbol = Vec::with_capacity(ADUI_BYTES + packet.len());
@@ -168,7 +173,8 @@ pub(crate) fn symbol_of(packet: &[u8]) -> Vec<u8> {
     symbol
 }
 
-/// The packet in a source symbol; `None` if it does not hold one, which only a forged repair symbol causes.
+/// The packet in a source symbol; `None` if it does not hold one, which only a forged repair symbol
+/// causes.
 pub(crate) fn packet_in(symbol: &[u8]) -> Option<&[u8]> {
     let ([flow, length @ ..], rest) = symbol.split_first_chunk::<ADUI_BYTES>()?;
     let length = usize::from(u16::from_be_bytes(*length));

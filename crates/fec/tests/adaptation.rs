@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive redundancy over the losses of Petrou et al., ASMS/SPSC 2022, section III-B, next to each code of the ladder.
+//! Adaptive redundancy over the losses of Petrou et al., ASMS/SPSC 2022, section III-B, next to
+//! each code of the ladder.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
 use std::collections::VecDeque;
@@ -9,7 +10,8 @@ use fec::{Delivery, Frame, LADDER, Nanos, Protection, Receiver, Report, Sender, 
 use link::LossModel;
 use proptest::prelude::*;
 
-/// From the receiver's report to the sender: a round trip of a geostationary link, as frames arrive here at once.
+/// From the receiver's report to the sender: a round trip of a geostationary link, as frames arrive
+/// here at once.
 const FEEDBACK: Nanos = 500 * MS;
 /// Two minutes.
 const TOTAL: Nanos = 120_000 * MS;
@@ -74,8 +76,9 @@ fn shares(protection: Protection, model: Option<&LossModel>) -> [f64; 2] {
     [unrepaired, redundant].map(|it| 100.0 * it)
 }
 
-/// The table of docs/decisions/0009-fec-tunnel.md. Next to nothing stays unrepaired, and a code that repairs as much is not
-/// less redundant by more than the time before the first report and the calm before each step down.
+/// The table of docs/decisions/0009-fec-tunnel.md. Next to nothing stays unrepaired, and a code
+/// that repairs as much is not less redundant by more than the time before the first report and the
+/// calm before each step down.
 #[test]
 fn it_repairs_as_much_as_the_code_that_is_enough_and_costs_no_more() {
     for (name, model, enough) in [
@@ -108,8 +111,9 @@ fn without_losses_it_comes_down_to_the_least_redundant_code() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// A period of bursts that the ladder repairs is followed within four reports of the first burst; once they end, the
-    /// sender is back at the least redundant code after the period of a report and the calm. The rung repairs the burst.
+    /// A period of bursts that the ladder repairs is followed within four reports of the first
+    /// burst; once they end, the sender is back at the least redundant code after the period of a
+    /// report and the calm. The rung repairs the burst.
     #[test]
     fn it_follows_a_change_of_the_losses(burst in 1..40_u64, period in 300..600_u64, from in 12_000..14_000_u64) {
         let mut run = Loop::new(Protection::Adaptive);

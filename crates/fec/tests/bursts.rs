@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a code repairs: single bursts, and the losses of Petrou et al., ASMS/SPSC 2022, section III-B.
+//! What a code repairs: single bursts, and the losses of Petrou et al., ASMS/SPSC 2022, section
+//! III-B.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
 use crate::common;
@@ -10,8 +11,9 @@ use link::LossModel;
 
 const CODES: [(u16, u16); 4] = [(10, 100), (5, 100), (2, 100), (3, 20)];
 
-/// Packets that one burst takes for good: `length` consecutive source packets from `first` on, and every repair frame from
-/// the first of them to the last; the repair frame right behind it comes through if `is_next_kept`.
+/// Packets that one burst takes for good: `length` consecutive source packets from `first` on, and
+/// every repair frame from the first of them to the last; the repair frame right behind it comes
+/// through if `is_next_kept`.
 fn leaked(code: Code, first: u64, length: u64, is_next_kept: bool) -> u64 {
     let mut tunnel = Tunnel::new(code, Delivery::Immediate);
     let total = first + length + 4 * u64::from(code.window());
@@ -25,10 +27,11 @@ fn leaked(code: Code, first: u64, length: u64, is_next_kept: bool) -> u64 {
     tunnel.counters().lost
 }
 
-/// A burst is a run of consecutive source packets that are lost with the repair frames among them and the one behind them;
-/// before it and for `z` packets after it nothing is lost. One of up to floor(z/k) - 2 packets leaves at least one repair
-/// frame to spare. At floor(z/k) - 1 as many repair frames as packets may be left, in one of `k` positions; such a square
-/// system is singular with a probability of 1 in about 256.
+/// A burst is a run of consecutive source packets that are lost with the repair frames among them
+/// and the one behind them; before it and for `z` packets after it nothing is lost. One of up to
+/// floor(z/k) - 2 packets leaves at least one repair frame to spare. At floor(z/k) - 1 as many
+/// repair frames as packets may be left, in one of `k` positions; such a square system is singular
+/// with a probability of 1 in about 256.
 #[test]
 fn bursts_shorter_than_the_repair_frames_of_a_window_never_leak() {
     for (step, window) in CODES {
@@ -64,7 +67,8 @@ fn bursts_longer_than_the_repair_frames_of_a_window_always_leak() {
 
 const PACKETS: u64 = 150_000;
 
-/// Share of packets that are not there in the end, of packets of 1,400 bytes that fill 12 Mbit/s with their repair frames.
+/// Share of packets that are not there in the end, of packets of 1,400 bytes that fill 12 Mbit/s
+/// with their repair frames.
 fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
     let mut channel = Channel::new(Some(model), seed);
     let mut tunnel = Tunnel::new(common::code(1, 100), Delivery::Immediate);
@@ -76,8 +80,8 @@ fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
     1.0 - tunnel.out.len() as f64 / PACKETS as f64
 }
 
-/// In percent, within 0.3 points of an ideal decoder: elimination over the whole stream with random coefficients, another
-/// implementation, 100,000 packets.
+/// In percent, within 0.3 points of an ideal decoder: elimination over the whole stream with random
+/// coefficients, another implementation, 100,000 packets.
 #[test]
 fn unrepaired_share_is_that_of_an_ideal_decoder() {
     let steps = [0, 10, 5, 2];

@@ -17,7 +17,8 @@ fn codes() -> impl Strategy<Value = Code> {
 }
 
 proptest! {
-    /// Each packet comes out at most once and as it was; none is counted twice; in order it stays in order.
+    /// Each packet comes out at most once and as it was; none is counted twice; in order it stays
+    /// in order.
     #[test]
     fn packets_come_out_once_and_whole(
         code in codes(), lost in prop::collection::vec(any::<bool>(), 1..200), is_in_order: bool, spare in 0..4_u64,

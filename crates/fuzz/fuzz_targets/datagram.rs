@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Any bytes as datagrams of another entity: at the satellite, at a receiver of the forward link, and at one of a return link
-//! that plans; the first byte says how they are cut.
+//! Any bytes as datagrams of another entity: at the satellite, at a receiver of the forward link,
+//! and at one of a return link that plans; the first byte says how they are cut.
 #![no_main]
 
 use dvb::dama::{Access, Agreement};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Any bytes as frames of a FEC tunnel; the first byte says how they are cut and when packets leave.
+//! Any bytes as frames of a FEC tunnel; the first byte says how they are cut and when packets
+//! leave.
 #![no_main]
 
 use fec::{Delivery, Frame, Protection, Receiver, Sender};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Any bytes as data fields of BBFRAMEs, cut at the first byte's multiples so that fragments meet strange successors.
+//! Any bytes as data fields of BBFRAMEs, cut at the first byte's multiples so that fragments meet
+//! strange successors.
 #![no_main]
 
 use dvb::gse::Decapsulator;

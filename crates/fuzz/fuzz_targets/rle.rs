@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Any bytes as payloads of bursts, cut at the first byte's multiples; a burst of zeros is a lost one.
+//! Any bytes as payloads of bursts, cut at the first byte's multiples; a burst of zeros is a lost
+//! one.
 #![no_main]
 
 use dvb::rle::Decapsulator;

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Writes what a link has on air under a random mix of packets, for receivers that are not ours:
 //!
-//! - `on_air forward SEED FOLDER`: `frames.pcap`, each BBFRAME behind a mode adaptation header L.3 in a UDP datagram
+//! - `on_air forward SEED FOLDER`: `frames.pcap`, each BBFRAME behind a mode adaptation header L.3
+//!   in a UDP datagram
 //! - `on_air plans SEED FOLDER`: the same with a TBTP2 every 26.5 ms
-//! - `on_air tables SEED FOLDER`: TBTP2s of any content alone, what they say in `said.txt`: superframe, first slot, the terminal of each slot
-//! - `on_air shared SEED FOLDER`: as `forward`, for several terminals; `sent-N.txt` has the packets for terminal N
-//! - `on_air network SEED FOLDER`: as `plans`, of a network of three terminals that ask for slots, and in `bursts.txt` their bursts: number of the terminal, superframe, slot
-//! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in hexadecimal
+//! - `on_air tables SEED FOLDER`: TBTP2s of any content alone, what they say in `said.txt`:
+//!   superframe, first slot, the terminal of each slot
+//! - `on_air shared SEED FOLDER`: as `forward`, for several terminals; `sent-N.txt` has the packets
+//!   for terminal N
+//! - `on_air network SEED FOLDER`: as `plans`, of a network of three terminals that ask for slots,
+//!   and in `bursts.txt` their bursts: number of the terminal, superframe, slot
+//! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in
+//!   hexadecimal
 //!
-//! All but `tables`, `shared` and `network` also write `sent.txt` and `received.txt`: one packet per line in hexadecimal.
+//! All but `tables`, `shared` and `network` also write `sent.txt` and `received.txt`: one packet
+//! per line in hexadecimal.
 
 #[path = "../tests/common/on_air.rs"]
 mod on_air;
@@ -116,7 +122,8 @@ fn capture(carrier: &Carrier, frames: &[Frame]) -> Vec<u8> {
     file
 }
 
-/// Header L.3 of the mode adaptation interface (`SatLabs` `sl_561`): sync, ACM command, `Es/N0` + I, frame number.
+/// Header L.3 of the mode adaptation interface (`SatLabs` `sl_561`): sync, ACM command, `Es/N0` +
+/// I, frame number.
 fn mode_adaptation(carrier: &Carrier, number: usize) -> [u8; 4] {
     let Carrier::Forward {
         modcod,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Cost of a packet by number of terminals, as JSON: ns of this thread's CPU time, of the model alone.
+//! Cost of a packet by number of terminals, as JSON: ns of this thread's CPU time, of the model
+//! alone.
 //!
-//! `cargo run --profile ci -p satlab-link --example terminals`. Packets of 1500 bytes wait for every terminal. Of
-//! several rounds the least time counts, for other load on the host adds to it.
+//! `cargo run --profile ci -p satlab-link --example terminals`. Packets of 1500 bytes wait for
+//! every terminal. Of several rounds the least time counts, for other load on the host adds to it.
 #![allow(clippy::unwrap_used)] // A measurement that cannot be made ends with a panic.
 
 use dvb::dama::{Access, Agreement};
@@ -92,7 +93,8 @@ impl Shared for SharedReturn {
     }
 }
 
-/// ns per packet that comes out, with so many packets offered every ms to the terminals in turn: more than the carrier takes.
+/// ns per packet that comes out, with so many packets offered every ms to the terminals in turn:
+/// more than the carrier takes.
 fn cost(shared: &mut impl Shared, terminals: usize, per_ms: f64) -> f64 {
     let mut packet = vec![0; 1500];
     packet[0] = 0x45;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Packets per second through `push` and `pop` of a saturated link, in virtual time. Run with `--release`.
+//! Packets per second through `push` and `pop` of a saturated link, in virtual time. Run with
+//! `--release`.
 
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;

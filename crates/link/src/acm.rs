@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive coding and modulation: the loop from the terminal's `Es/N0` to the gateway's MODCOD (EN 302 307-1 annex D).
+//! Adaptive coding and modulation: the loop from the terminal's `Es/N0` to the gateway's MODCOD (EN
+//! 302 307-1 annex D).
 
 use std::collections::VecDeque;
 
@@ -7,13 +8,15 @@ use crate::carrier::Coding;
 use crate::{Carrier, LinkError, Nanos};
 use dvb::acm::Selector;
 
-/// How the MODCOD of a forward carrier follows what the terminal receives, and the waveform of a return carrier what the
-/// gateway does.
+/// How the MODCOD of a forward carrier follows what the terminal receives, and the waveform of a
+/// return carrier what the gateway does.
 ///
-/// Times are the sender's, as those of all changes: an `Es/N0` at `t` is that of what is sent at `t`. The terminal sees it a
-/// propagation later and reports it at the next superframe of the return link; the report travels as long as the frames
-/// do, and the gateway acts on it with the next frame. Of a return carrier the gateway sees it, says so with the plan of its next
-/// superframe, and the terminal acts on it at the start of a superframe of its own. Reports are not lost.
+/// Times are the sender's, as those of all changes: an `Es/N0` at `t` is that of what is sent at
+/// `t`. The terminal sees it a propagation later and reports it at the next superframe of the
+/// return link; the report travels as long as the frames do, and the gateway acts on it with the
+/// next frame. Of a return carrier the gateway sees it, says so with the plan of its next
+/// superframe, and the terminal acts on it at the start of a superframe of its own. Reports are not
+/// lost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acm {
     /// MODCODs or waveforms to choose from, each with its threshold.
@@ -107,7 +110,8 @@ impl Loop {
 
     /// Works off the next event: the choice may be another one then.
     ///
-    /// `es_n0_db` holds until `until` at least, so that reports which would say nothing new can be passed over.
+    /// `es_n0_db` holds until `until` at least, so that reports which would say nothing new can be
+    /// passed over.
     pub(crate) fn step(&mut self, es_n0_db: f64, delay: Nanos, until: Nanos) {
         if self
             .reports
@@ -139,7 +143,8 @@ impl Loop {
         let superframe = self.superframe;
         let next_superframe = |time: Nanos| time.div_ceil(superframe).saturating_mul(superframe);
         let mut arrives = if self.is_planned {
-            // The gateway's superframes start when what is sent at the start of the terminal's arrives.
+            // The gateway's superframes start when what is sent at the start of the terminal's
+            // arrives.
             let phase = delay % superframe;
             next_superframe(seen - phase) + phase
         } else {

@@ -8,7 +8,8 @@ use dvb::{gse, rle};
 
 /// PPDU header of a packet that is not cut (ETSI TS 103 179).
 const PPDU_BYTES: u64 = 2;
-/// What a cut at the end of a burst costs: the longer header of a start, the header of an end, and the sequence number.
+/// What a cut at the end of a burst costs: the longer header of a start, the header of an end, and
+/// the sequence number.
 const CUT_BYTES: u64 = 5;
 
 /// Sender of one carrier: packets into frames.
@@ -91,7 +92,8 @@ impl Encapsulator {
         packet.len() + self.header <= longest && dvb::sdu::protocol_type(packet).is_some()
     }
 
-    /// Fills a frame from the packet in fragmentation and from `next`. What is not used is left as it was, or padding.
+    /// Fills a frame from the packet in fragmentation and from `next`. What is not used is left as
+    /// it was, or padding.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -132,14 +134,16 @@ impl Encapsulator {
         matches!(&self.codec, Sending::Gse(sender) if sender.is_unsent())
     }
 
-    /// Burst payload that waiting packets take at most, for a terminal that has to ask for it. `payload` is that of a burst.
+    /// Burst payload that waiting packets take at most, for a terminal that has to ask for it.
+    /// `payload` is that of a burst.
     pub(crate) fn on_air(&self, bytes: u64, packets: u64, payload: u64) -> u64 {
         let in_front = PPDU_BYTES + self.type_bytes() + self.header as u64;
         let whole = bytes + packets * in_front;
         (whole * payload).div_ceil(payload.saturating_sub(CUT_BYTES).max(1))
     }
 
-    /// RLE's protocol type: compressed for IP, an escape and two bytes for Ethernet (EN 301 545-2 table 7-3).
+    /// RLE's protocol type: compressed for IP, an escape and two bytes for Ethernet (EN 301 545-2
+    /// table 7-3).
     fn type_bytes(&self) -> u64 {
         if self.header == 0 { 1 } else { 3 }
     }

@@ -23,7 +23,8 @@ pub(crate) enum Stations {
     All,
     /// The own terminal.
     Terminal,
-    /// One of several terminals with packets of their own, by index and number of all; the planner is with their carrier.
+    /// One of several terminals with packets of their own, by index and number of all; the planner
+    /// is with their carrier.
     Shared { index: usize, count: usize },
     /// The same, since a moment later than 0; `from` is that of its first request.
     Joining { since: Nanos, from: Nanos },
@@ -43,7 +44,8 @@ impl Stations {
     }
 }
 
-/// Every terminal of a carrier, its planner, and what is on its way between them, as far as a process has it.
+/// Every terminal of a carrier, its planner, and what is on its way between them, as far as a
+/// process has it.
 #[derive(Debug)]
 pub(crate) struct Assigning {
     carrier: dama::Carrier,
@@ -133,8 +135,8 @@ enum Due {
 }
 
 impl Assigning {
-    /// All terminals are logged on since when they are here. `None` without demand assignment, or for a process without a part
-    /// in it.
+    /// All terminals are logged on since when they are here. `None` without demand assignment, or
+    /// for a process without a part in it.
     pub(crate) fn new(config: &LinkConfig, stations: Stations) -> Option<Self> {
         let (has_own, has_planner) = match stations {
             Stations::All => (true, true),
@@ -254,7 +256,8 @@ impl Assigning {
         next
     }
 
-    /// Works off the next thing. `delay` is the propagation delay, `levels` the FIFOs of the own terminal.
+    /// Works off the next thing. `delay` is the propagation delay, `levels` the FIFOs of the own
+    /// terminal.
     pub(crate) fn step(&mut self, delay: Nanos, levels: impl FnOnce() -> Vec<Level>) -> Step {
         let (now, due) = self.next();
         match due {
@@ -284,8 +287,8 @@ impl Assigning {
         self.said = Some(assignments);
     }
 
-    /// The slots of a plan that arrives at `at`: those of the own terminal are where it sends, evenly spread; the others have
-    /// no bursts, and are in those that are left.
+    /// The slots of a plan that arrives at `at`: those of the own terminal are where it sends,
+    /// evenly spread; the others have no bursts, and are in those that are left.
     fn assigned(&self, made: Nanos, at: Nanos, plan: &Plan) -> Assigned {
         let own = plan.grants.get(&OWN).map_or(0, Grant::bursts);
         let others = plan.grants.iter().filter(|it| *it.0 != OWN);
@@ -340,7 +343,8 @@ impl Assigning {
         self.share_plan(at, grant, rest, Vec::new());
     }
 
-    /// A plan of the planner of a shared carrier takes effect at `at`; `starts` as in [`Superframe`].
+    /// A plan of the planner of a shared carrier takes effect at `at`; `starts` as in
+    /// [`Superframe`].
     pub(crate) fn share_plan(
         &mut self,
         at: Nanos,
@@ -362,8 +366,9 @@ impl Assigning {
         self.requests.pop_front()
     }
 
-    /// Moves the superframes of a terminal away from a moment at which a plan arrives, if they start close to it: the clocks of
-    /// two processes are not in step, and what comes a little later than the last time must not miss its superframe.
+    /// Moves the superframes of a terminal away from a moment at which a plan arrives, if they
+    /// start close to it: the clocks of two processes are not in step, and what comes a little
+    /// later than the last time must not miss its superframe.
     fn keep_apart(&mut self, arrives: Nanos) {
         let superframe = i128::from(self.carrier.superframe);
         let ahead = i128::from(self.next_superframe) - i128::from(arrives);

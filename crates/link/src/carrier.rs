@@ -37,7 +37,8 @@ pub enum Carrier {
         /// Slots granted per superframe, spread evenly over it.
         slots: u32,
     },
-    /// The forward link as `OpenSAND` 8.2 schedules it: whole BBFRAMEs of Ethernet frames, released in batches on a tick.
+    /// The forward link as `OpenSAND` 8.2 schedules it: whole BBFRAMEs of Ethernet frames, released
+    /// in batches on a tick.
     OpenSandForward {
         /// Symbols per second.
         symbol_rate: u64,
@@ -47,11 +48,13 @@ pub enum Carrier {
         tick: Nanos,
         /// GSE label of the receiver.
         label: [u8; 6],
-        /// Lose what 8.2.0 loses: where a packet meets a rest of a BBFRAME below [`dvb::opensand::SMALLEST_REST`], the frame
-        /// stays open and every packet that waits is lost.
+        /// Lose what 8.2.0 loses: where a packet meets a rest of a BBFRAME below
+        /// [`dvb::opensand::SMALLEST_REST`], the frame stays open and every packet that waits is
+        /// lost.
         defects: bool,
     },
-    /// The return link as `OpenSAND` 8.2 schedules it: all bursts of a superframe, of Ethernet frames, at its tick.
+    /// The return link as `OpenSAND` 8.2 schedules it: all bursts of a superframe, of Ethernet
+    /// frames, at its tick.
     OpenSandReturn {
         /// Symbols per second.
         symbol_rate: u64,
@@ -66,7 +69,8 @@ pub enum Carrier {
     Line {
         /// Bits per second, 1 to 100 Gbit/s.
         rate_bps: u64,
-        /// Bytes of each packet that the rate counts beyond IP: 14 where Linux's `tbf` sends into an Ethernet.
+        /// Bytes of each packet that the rate counts beyond IP: 14 where Linux's `tbf` sends into
+        /// an Ethernet.
         header_bytes: u8,
     },
     /// Delay only, unlimited rate (terrestrial segment, or a lossy LAN with losses).
@@ -140,7 +144,8 @@ impl Carrier {
         }
     }
 
-    /// Bytes that one frame or burst offers to GSE or RLE; 0 for a wire or a line, which have no frames.
+    /// Bytes that one frame or burst offers to GSE or RLE; 0 for a wire or a line, which have no
+    /// frames.
     #[must_use]
     pub fn frame_payload(&self) -> usize {
         match *self {
@@ -219,7 +224,8 @@ impl Carrier {
         self
     }
 
-    /// This carrier with another MODCOD, or another waveform and its slots; those of the other kind change nothing.
+    /// This carrier with another MODCOD, or another waveform and its slots; those of the other kind
+    /// change nothing.
     #[must_use]
     pub fn with_coding(self, coding: Coding) -> Self {
         match coding {

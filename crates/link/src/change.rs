@@ -10,11 +10,13 @@ use dvb::modcod::ModCod;
 pub enum Change {
     /// Propagation delay. Packets in flight keep theirs, and no packet overtakes another.
     Delay(Nanos),
-    /// Loss processes, in place of those before; they start anew. Their times count from the start of the link.
+    /// Loss processes, in place of those before; they start anew. Their times count from the start
+    /// of the link.
     Losses(Vec<Loss>),
     /// Jitter, in place of the one before.
     Jitter(Jitter),
-    /// True: nothing that is sent from now on gets through, until false. Frames are sent all the same.
+    /// True: nothing that is sent from now on gets through, until false. Frames are sent all the
+    /// same.
     Outage(bool),
     /// `Es/N0` in dB of the frames sent from now on.
     EsN0(f64),
@@ -26,15 +28,15 @@ pub enum Change {
     SymbolRate(u64),
     /// Queue. Waiting packets move into it, oldest first; those that do not fit are dropped.
     Queue(Queue),
-    /// MODCOD, waveform, symbol rate or slots of the same kind of carrier, from the next opening of the frame grid on;
-    /// the grid starts anew there. Not with demand assignment.
+    /// MODCOD, waveform, symbol rate or slots of the same kind of carrier, from the next opening of
+    /// the frame grid on; the grid starts anew there. Not with demand assignment.
     Carrier(Carrier),
     /// Another link from now on. Not with demand assignment.
     Handover(Handover),
     /// Another carrier of several terminals from now on; of shared carriers alone.
     Transfer(Box<Transfer>),
-    /// Losses, outage, `Es/N0` or attenuation of the forward link, for the plans that this return link is assigned by; nothing
-    /// without demand assignment.
+    /// Losses, outage, `Es/N0` or attenuation of the forward link, for the plans that this return
+    /// link is assigned by; nothing without demand assignment.
     Plans(Box<Change>),
     /// A plan that another process made has come, and takes effect a propagation from now.
     Plan {
@@ -48,7 +50,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether it takes the link, or its way for plans, down; `None` if it does neither that nor the reverse.
+    /// Whether it takes the link, or its way for plans, down; `None` if it does neither that nor
+    /// the reverse.
     #[must_use]
     pub fn outage(&self) -> Option<bool> {
         match self {
@@ -59,8 +62,8 @@ impl Change {
     }
 }
 
-/// The link that takes over. Losses, jitter and reception stay; where there is adaptive coding, it chooses the MODCOD, also
-/// after one was held.
+/// The link that takes over. Losses, jitter and reception stay; where there is adaptive coding, it
+/// chooses the MODCOD, also after one was held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Handover {
     /// Its carrier, whose frame grid starts at the moment of the handover.
@@ -69,16 +72,17 @@ pub struct Handover {
     pub delay: Nanos,
     /// Its queue.
     pub queue: Queue,
-    /// What happens to waiting packets. Fragments already on air are of no use to the new receiver: the packet
-    /// in fragmentation counts as waiting, whole.
+    /// What happens to waiting packets. Fragments already on air are of no use to the new receiver:
+    /// the packet in fragmentation counts as waiting, whole.
     pub waiting: Waiting,
 }
 
 /// The carrier that a terminal belongs to from now on, and its link there: that of another gateway.
 ///
-/// What is in frames on air is in flight, and comes by the old carrier with its delay; no packet overtakes another. A packet in
-/// fragmentation counts as waiting, whole. Losses, jitter, outage and attenuation stay; all else is as in `config`. On a return
-/// carrier the terminal is logged on anew: the planner grants it slots with its next plan, and has none of its old requests.
+/// What is in frames on air is in flight, and comes by the old carrier with its delay; no packet
+/// overtakes another. A packet in fragmentation counts as waiting, whole. Losses, jitter, outage
+/// and attenuation stay; all else is as in `config`. On a return carrier the terminal is logged on
+/// anew: the planner grants it slots with its next plan, and has none of its old requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transfer {
     /// Index of the carrier among those of the direction.

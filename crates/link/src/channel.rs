@@ -38,7 +38,8 @@ impl Channel {
         }
     }
 
-    /// Goes on where that of another carrier left off, with what is in flight; what is sent from now on comes after it.
+    /// Goes on where that of another carrier left off, with what is in flight; what is sent from
+    /// now on comes after it.
     pub(crate) fn go_on(&mut self, before: Self) {
         *self = Self {
             delay: self.delay,

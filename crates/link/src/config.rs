@@ -27,7 +27,8 @@ pub struct LinkConfig {
     pub acm: Option<Acm>,
     /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
     pub demand: Option<Demand>,
-    /// Random access in place of assigned slots, for [`crate::RandomReturn`]; `None`: slots are assigned.
+    /// Random access in place of assigned slots, for [`crate::RandomReturn`]; `None`: slots are
+    /// assigned.
     pub random_access: Option<RandomAccess>,
     /// Classes of traffic where slots are not on demand; `None`: one.
     pub classes: Option<Classes>,
@@ -124,13 +125,14 @@ pub enum LinkError {
     /// A time or number of the active queue management is 0 or too large.
     #[error("active queue management needs an interval, a quantum and 1 to 65536 flows")]
     Aqm,
-    /// Demand assignment without bursts, FIFOs or a request period, or with more terminals than a plan can name.
+    /// Demand assignment without bursts, FIFOs or a request period, or with more terminals than a
+    /// plan can name.
     #[error(
         "demand assignment needs a return carrier, 1 to 64 FIFOs of 1 packet and more, a request period, and at most 255 other terminals"
     )]
     Demand,
-    /// Random access without a return carrier, with demand assignment or adaptive coding, or with settings that no SA frame
-    /// has; or on a link that is not for it.
+    /// Random access without a return carrier, with demand assignment or adaptive coding, or with
+    /// settings that no SA frame has; or on a link that is not for it.
     #[error(
         "random access needs a return carrier without demand assignment and adaptive coding, with 1 to 65535 superframes, replicas and packets, and slots for all replicas"
     )]
@@ -149,7 +151,8 @@ pub enum LinkError {
         "terminals share a DVB-S2 or DVB-RCS2 carrier of the same kind, rate, classes and request period, at most 256 with weights of 1 to 100"
     )]
     Shared,
-    /// On a shared carrier each terminal has its own delay, outage, Es/N0, attenuation and MODCOD; the rest stays.
+    /// On a shared carrier each terminal has its own delay, outage, Es/N0, attenuation and MODCOD;
+    /// the rest stays.
     #[error(
         "a shared carrier stays as it is but for a terminal's delay, outage, Es/N0, attenuation and MODCOD"
     )]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The state of every role of a direction: configuration, ACM loop, slot assignment, channel, counters.
+//! The state of every role of a direction: configuration, ACM loop, slot assignment, channel,
+//! counters.
 
 use crate::Nanos;
 use crate::acm::Loop;
@@ -171,7 +172,8 @@ impl Core {
     }
 }
 
-/// Bytes between sender and receiver of a saturated carrier; 0 for a wire, where nothing bounds them.
+/// Bytes between sender and receiver of a saturated carrier; 0 for a wire, where nothing bounds
+/// them.
 pub(crate) fn bytes_in_flight(config: &LinkConfig) -> u64 {
     let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
     let time = config.delay as f64 + openings + config.jitter.most_ns();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Frames between the processes of a split link: one BBFRAME data field or burst payload in one datagram; and the requests and
-//! plans of demand assignment.
+//! Frames between the processes of a split link: one BBFRAME data field or burst payload in one
+//! datagram; and the requests and plans of demand assignment.
 //!
 //! ```text
 //! "slf1" | kind (1) | 0 (3) | session (4) | sequence number (4) | payload
 //! ```
-//! Numbers are big-endian. A sender counts its frames from 0 in a session of its own, so that a receiver can
-//! count missed frames and detect a restart of the sender. Requests and plans, like heartbeats, have neither. A request is rate, volume and whether
-//! the volume is absolute; a plan the bursts of the terminal by kind (CRA, RBDC, VBDC, FCA), the free ones and those for
-//! requests: numbers of four bytes.
+//! Numbers are big-endian. A sender counts its frames from 0 in a session of its own, so that a
+//! receiver can count missed frames and detect a restart of the sender. Requests and plans, like
+//! heartbeats, have neither. A request is rate, volume and whether the volume is absolute; a plan
+//! the bursts of the terminal by kind (CRA, RBDC, VBDC, FCA), the free ones and those for requests:
+//! numbers of four bytes.
 
 use dvb::dama::{Grant, Request};
 use thiserror::Error;

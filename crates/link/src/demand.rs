@@ -7,17 +7,19 @@ use crate::{Carrier, Change, Classes, LinkError, Loss, LossUnit, Nanos, Receptio
 use dvb::dama::{self, Access, Agreement, Arithmetic};
 use rand_pcg::Pcg64;
 
-/// Demand assignment of a [`Carrier::Return`] or [`Carrier::OpenSandReturn`], whose `slots` are then the most that the
-/// terminal may be granted in a superframe.
+/// Demand assignment of a [`Carrier::Return`] or [`Carrier::OpenSandReturn`], whose `slots` are
+/// then the most that the terminal may be granted in a superframe.
 ///
-/// A request is a burst of its own, in a slot that the carrier keeps for it, and lost with it; `OpenSAND`'s requests take no
-/// slot and no time. A plan travels on the forward link and is lost with its frames; each has the propagation delay.
-/// Superframes of the terminal begin at multiples of their duration. The gateway plans at its own superframe starts: those
-/// moments at which bursts sent at a superframe start arrive (standard), or the terminal's (`OpenSAND`, whose start of
+/// A request is a burst of its own, in a slot that the carrier keeps for it, and lost with it;
+/// `OpenSAND`'s requests take no slot and no time. A plan travels on the forward link and is lost
+/// with its frames; each has the propagation delay. Superframes of the terminal begin at multiples
+/// of their duration. The gateway plans at its own superframe starts: those moments at which bursts
+/// sent at a superframe start arrive (standard), or the terminal's (`OpenSAND`, whose start of
 /// frame is not delayed).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
-    /// FIFOs of the terminal, highest priority first; 1 to 64. Each holds what [`crate::LinkConfig::queue`] says.
+    /// FIFOs of the terminal, highest priority first; 1 to 64. Each holds what
+    /// [`crate::LinkConfig::queue`] says.
     pub fifos: Vec<Fifo>,
     /// Index of the FIFO of each DSCP.
     pub fifo_of_dscp: [u8; 64],
@@ -33,7 +35,8 @@ pub struct Demand {
     pub plans: Plans,
 }
 
-/// The forward link as far as plans are concerned. Losses are drawn anew for them; outages, windows and fades are the same.
+/// The forward link as far as plans are concerned. Losses are drawn anew for them; outages, windows
+/// and fades are the same.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plans {
     /// Its loss processes, of which those of frames count.

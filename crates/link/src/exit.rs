@@ -35,8 +35,8 @@ pub trait Exit: Send {
     /// A packet leaves at `end` without a frame: on a wire or a line, or at a handover.
     fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut Core);
 
-    /// Works off the next report of a terminal of a shared carrier that comes before `now` and not after `opening`, and
-    /// returns its time; `None`: there is none.
+    /// Works off the next report of a terminal of a shared carrier that comes before `now` and not
+    /// after `opening`, and returns its time; `None`: there is none.
     fn adapt(&mut self, _now: Nanos, _opening: Option<Nanos>, _lanes: &mut Lanes) -> Option<Nanos> {
         None
     }

@@ -20,7 +20,8 @@ pub(crate) struct Framed {
     plans: Option<Plans>,
     /// Next opening at which something may be sent.
     next: u64,
-    /// Number of openings of the grid: that of the planned superframe with demand assignment, else unlimited.
+    /// Number of openings of the grid: that of the planned superframe with demand assignment, else
+    /// unlimited.
     openings: u64,
     /// Starts of the openings where they are not those of the grid.
     starts: Vec<Nanos>,
@@ -67,8 +68,9 @@ impl Framed {
         self.plans.as_ref().and_then(Plans::heard)
     }
 
-    /// Goes over to another MODCOD, waveform or rate at the first opening from `now` on, where the grid starts anew. The
-    /// packet in fragmentation goes on in the new frames. Slots on demand stay where they were assigned.
+    /// Goes over to another MODCOD, waveform or rate at the first opening from `now` on, where the
+    /// grid starts anew. The packet in fragmentation goes on in the new frames. Slots on demand
+    /// stay where they were assigned.
     pub(crate) fn change(&mut self, carrier: &Carrier, now: Nanos) {
         self.id = carrier.waveform_id();
         self.price = price(carrier);
@@ -85,7 +87,8 @@ impl Framed {
         self.next = 0;
     }
 
-    /// Goes over to a MODCOD of a shared carrier at the first opening from `now` on, unless it is in it.
+    /// Goes over to a MODCOD of a shared carrier at the first opening from `now` on, unless it is
+    /// in it.
     pub(crate) fn tune(&mut self, carrier: &Carrier, modcod: ModCod, now: Nanos) {
         if modcod.id != self.id {
             self.change(&carrier.with_modcod(modcod), now);
@@ -146,7 +149,8 @@ impl Framed {
         Some(self.grid.span(opening))
     }
 
-    /// Sends what the next opening of the grid holds, in the MODCOD of the terminal whose turn it is.
+    /// Sends what the next opening of the grid holds, in the MODCOD of the terminal whose turn it
+    /// is.
     pub(crate) fn open(&mut self, lanes: &mut Lanes, exit: &mut impl Exit, core: &mut Core) {
         let (start, mut end) = self.span(self.next);
         let modcod = if self.owes_plan(start) {

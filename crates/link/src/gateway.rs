@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The gateway's part of the demand assignment: requests on their way to it, and a plan for every superframe.
+//! The gateway's part of the demand assignment: requests on their way to it, and a plan for every
+//! superframe.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,8 @@ pub(crate) struct Gateway {
     next_plan: Nanos,
 }
 
-/// When terminal `index` of `count` sends its first request: spread, so that requests do not come all at once.
+/// When terminal `index` of `count` sends its first request: spread, so that requests do not come
+/// all at once.
 pub(crate) fn first_request(synchro: Nanos, index: usize, count: usize) -> Nanos {
     synchro * index as u64 / count as u64
 }
@@ -50,7 +52,8 @@ impl Gateway {
         }
     }
 
-    /// The plans that count until the first one arrives that is made from time 0 on, and when each is there.
+    /// The plans that count until the first one arrives that is made from time 0 on, and when each
+    /// is there.
     pub(crate) fn early_plans(&mut self, delay: Nanos) -> Vec<(Nanos, Plan)> {
         let starts = (0..).map(|index| index * self.carrier.superframe);
         let until = self.next_plan.saturating_add(delay);

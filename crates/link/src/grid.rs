@@ -3,11 +3,13 @@
 
 use crate::{Carrier, Nanos};
 
-/// Time from a tick of `OpenSAND` to the release, propagation left out: two polls of a delay FIFO, once each ms, and
-/// processing. Both ways together are the 4 ms that measured round-trip times show.
+/// Time from a tick of `OpenSAND` to the release, propagation left out: two polls of a delay FIFO,
+/// once each ms, and processing. Both ways together are the 4 ms that measured round-trip times
+/// show.
 const OPENSAND_POLLS: Nanos = 2_000_000;
 
-/// A grid of openings: opening `k` is at `origin + k * num / den` ns, rounded down. Nothing accumulates, so nothing drifts.
+/// A grid of openings: opening `k` is at `origin + k * num / den` ns, rounded down. Nothing
+/// accumulates, so nothing drifts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     origin: Nanos,
@@ -20,8 +22,8 @@ pub(crate) struct Grid {
 impl Grid {
     /// The grid of a carrier that starts at `origin`; `None` for a wire.
     ///
-    /// Forward: PLFRAMEs back to back. Return: slot `i` of a superframe of `n` slots starts `i / n` into it.
-    /// `OpenSAND`: ticks.
+    /// Forward: PLFRAMEs back to back. Return: slot `i` of a superframe of `n` slots starts `i / n`
+    /// into it. `OpenSAND`: ticks.
     pub(crate) fn new(carrier: &Carrier, origin: Nanos) -> Option<Self> {
         match *carrier {
             Carrier::Forward {
@@ -99,7 +101,8 @@ impl Grid {
     }
 }
 
-/// How many frames an opening sends. The standards open frames one by one; `OpenSAND` opens batches.
+/// How many frames an opening sends. The standards open frames one by one; `OpenSAND` opens
+/// batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
     per_opening: u64,
@@ -159,7 +162,8 @@ mod tests {
 
     #[test]
     fn grid_does_not_drift() {
-        // 32 490 symbols at 40 Mbaud are 812.25 us: every fourth start is a whole number of microseconds.
+        // 32 490 symbols at 40 Mbaud are 812.25 us: every fourth start is a whole number of
+        // microseconds.
         let grid = Grid {
             origin: 0,
             num: 32_490_000_000_000,

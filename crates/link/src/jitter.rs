@@ -38,7 +38,8 @@ impl Jitter {
             Self::Uniform { most } => most as f64 / 2.0,
             Self::Normal { mean, sigma: 0 } => mean as f64,
             Self::Normal { mean, sigma } => {
-                // E[max(0, X)] = integral of the survival function, by the midpoint rule over mean +- 8 sigma.
+                // E[max(0, X)] = integral of the survival function, by the midpoint rule over mean
+                // +- 8 sigma.
                 let (mean, sigma) = (mean as f64, sigma as f64);
                 let steps = 4096;
                 let width = 16.0 / f64::from(steps);
@@ -51,7 +52,8 @@ impl Jitter {
         }
     }
 
-    /// Most that is added, ns; of the unbounded normal distribution four standard deviations above the mean.
+    /// Most that is added, ns; of the unbounded normal distribution four standard deviations above
+    /// the mean.
     #[must_use]
     pub fn most_ns(self) -> f64 {
         match self {

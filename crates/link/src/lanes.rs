@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The terminals that a carrier serves: what waits for each, and whose turn it is.
 //!
-//! Classes are served in strict priority over all terminals, as the gateway of `OpenSAND` does. Within a class each terminal
-//! has a queue of its own and gets airtime by its weight (start-time fair queueing: Goyal, Vin and Cheng, IEEE/ACM
-//! Transactions on Networking 5(5), 1997): a flood fills its own queue, and a robust MODCOD costs the terminal that needs
-//! it. Terminals with the same MODCOD are a group, and a frame holds packets of one group, as with `OpenSAND`'s scheduler.
+//! Classes are served in strict priority over all terminals, as the gateway of `OpenSAND` does.
+//! Within a class each terminal has a queue of its own and gets airtime by its weight (start-time
+//! fair queueing: Goyal, Vin and Cheng, IEEE/ACM Transactions on Networking 5(5), 1997): a flood
+//! fills its own queue, and a robust MODCOD costs the terminal that needs it. Terminals with the
+//! same MODCOD are a group, and a frame holds packets of one group, as with `OpenSAND`'s scheduler.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,8 @@ const UNITS: u64 = 256;
 #[derive(Debug)]
 pub struct Lanes {
     all: Vec<Lane>,
-    /// Turns of the terminals for which something waits, the next one first; by id of their MODCOD, 0 is the carrier's.
+    /// Turns of the terminals for which something waits, the next one first; by id of their MODCOD,
+    /// 0 is the carrier's.
     turns: Vec<VecDeque<Turn>>,
     /// Number of these.
     waiting: usize,
@@ -76,7 +78,8 @@ pub(crate) fn total(parts: &[Part]) -> Filled {
 }
 
 impl Lane {
-    /// A terminal for which nothing waits; `weight` is above 0, `place` its index and the number of all.
+    /// A terminal for which nothing waits; `weight` is above 0, `place` its index and the number of
+    /// all.
     pub(crate) fn new(config: &LinkConfig, weight: u32, place: (u16, u16)) -> Self {
         let queue = Fifos::new(config, config.queue, 0);
         Self {
@@ -102,7 +105,8 @@ impl Lane {
         (bytes + pending, packets + u64::from(pending > 0))
     }
 
-    /// Takes out all that waits, the packet in fragmentation first and whole, with the times since when.
+    /// Takes out all that waits, the packet in fragmentation first and whole, with the times since
+    /// when.
     pub(crate) fn take_out(&mut self, now: Nanos) -> Vec<(Nanos, Vec<u8>)> {
         let cut = self.air.as_mut().and_then(Encapsulator::take_back);
         let mut waiting: Vec<_> = cut.map(|packet| (now, packet)).into_iter().collect();
@@ -122,7 +126,8 @@ impl Lane {
         self.pending() > 0
     }
 
-    /// Loses every packet if the one in hand is not cut, as `OpenSAND` 8.2.0 does where it does not fit a frame.
+    /// Loses every packet if the one in hand is not cut, as `OpenSAND` 8.2.0 does where it does not
+    /// fit a frame.
     pub(crate) fn lose_all(&mut self, now: Nanos, ledger: &mut Ledger) {
         let Some(air) = self.air.as_mut().filter(|air| air.is_unsent()) else {
             return;
@@ -243,7 +248,8 @@ impl Lanes {
         self.all[index].note_drops(before, ledger);
     }
 
-    /// A terminal comes in at `place`, where it was before, or at a new one, its FIFOs after `queue`.
+    /// A terminal comes in at `place`, where it was before, or at a new one, its FIFOs after
+    /// `queue`.
     pub(crate) fn join(&mut self, place: Option<usize>, mut lane: Lane, queue: &mut Fifos) {
         lane.queue = lane.queue.after(queue);
         let index = place.unwrap_or(self.all.len());
@@ -282,8 +288,9 @@ impl Lanes {
         modcods.min_by_key(|modcod| modcod.es_n0_centi_db)
     }
 
-    /// Fills `room` with packets of the next terminal of a MODCOD, for as long as it is its turn.
-    /// A byte of a frame that opens at `start` costs `price` ns of airtime / [`UNITS`]. `None`: nothing waits in this MODCOD.
+    /// Fills `room` with packets of the next terminal of a MODCOD, for as long as it is its turn. A
+    /// byte of a frame that opens at `start` costs `price` ns of airtime / [`UNITS`]. `None`:
+    /// nothing waits in this MODCOD.
     pub(crate) fn serve(
         &mut self,
         modcod: Option<ModCod>,
@@ -366,7 +373,8 @@ impl Lanes {
     }
 }
 
-/// Puts what a terminal has on a carrier at its place there, or at a new one; what was there before.
+/// Puts what a terminal has on a carrier at its place there, or at a new one; what was there
+/// before.
 pub(crate) fn put<T>(all: &mut Vec<T>, place: Option<usize>, new: T) -> Option<T> {
     if let Some(index) = place {
         return Some(std::mem::replace(&mut all[index], new));

@@ -72,7 +72,8 @@ impl Leaving {
 }
 
 impl Link {
-    /// A terminal that logs on at `since` and first asks for slots at `from`; it has some when a plan has come.
+    /// A terminal that logs on at `since` and first asks for slots at `from`; it has some when a
+    /// plan has come.
     pub(crate) fn joining(
         config: LinkConfig,
         since: Nanos,
@@ -92,7 +93,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Goes on with the packets and FIFOs of the same terminal elsewhere, and the counters of its last stay here, `before`.
+    /// Goes on with the packets and FIFOs of the same terminal elsewhere, and the counters of its
+    /// last stay here, `before`.
     pub(crate) fn go_on(&mut self, leaving: Leaving, before: Option<Self>) {
         self.core.ledger = before.map(|it| it.core.ledger).unwrap_or_default();
         self.core.channel.go_on(leaving.channel);
@@ -106,7 +108,8 @@ impl Link {
 }
 
 impl<E: Exit> Transmitter<E> {
-    /// Takes out what waits for a terminal, with its FIFOs; what is not to be kept is dropped, or is returned to be flushed.
+    /// Takes out what waits for a terminal, with its FIFOs; what is not to be kept is dropped, or
+    /// is returned to be flushed.
     pub(crate) fn vacate(
         &mut self,
         lane: usize,
@@ -126,7 +129,8 @@ impl<E: Exit> Transmitter<E> {
         (queue, packets)
     }
 
-    /// Packets of a terminal wait here from now on, which waited elsewhere before; those that do not fit are dropped.
+    /// Packets of a terminal wait here from now on, which waited elsewhere before; those that do
+    /// not fit are dropped.
     pub(crate) fn take_over(&mut self, lane: usize, packets: Vec<(Nanos, Vec<u8>)>) {
         let now = self.core.now;
         for (since, packet) in packets {

@@ -27,7 +27,8 @@ pub struct Counters {
     pub packets_lost: u64,
     /// Bytes of these packets.
     pub bytes_lost: u64,
-    /// BBFRAMEs or bursts sent; at a receiver apart from its sender, those that came or were missed.
+    /// BBFRAMEs or bursts sent; at a receiver apart from its sender, those that came or were
+    /// missed.
     pub frames_sent: u64,
     /// Frames lost, contained in `frames_sent`.
     pub frames_lost: u64,

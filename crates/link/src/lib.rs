@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! One direction of an emulated satellite link as a pure state machine.
 //!
-//! No clock, socket or thread: the caller says what time it is. Packets enter with [`Link::push`] and leave with
-//! [`Stage::pop`] at the moment the air interface would deliver them. [`Sender`], [`Relay`] and [`Receiver`] are the same
-//! direction as three processes.
+//! No clock, socket or thread: the caller says what time it is. Packets enter with [`Link::push`]
+//! and leave with [`Stage::pop`] at the moment the air interface would deliver them. [`Sender`],
+//! [`Relay`] and [`Receiver`] are the same direction as three processes.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod acm;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A line at work: packets one after another at a constant rate, as Linux `tbf` without a burst behind `netem`.
+//! A line at work: packets one after another at a constant rate, as Linux `tbf` without a burst
+//! behind `netem`.
 
 use crate::core::Core;
 use crate::exit::Exit;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What takes packets and frames away: loss processes as small state machines, each with its own generator.
+//! What takes packets and frames away: loss processes as small state machines, each with its own
+//! generator.
 
 use crate::random::{Process, fraction, generator, hits};
 use crate::{LinkError, Nanos};
@@ -21,7 +22,8 @@ pub struct Loss {
 pub enum LossUnit {
     /// One IP packet, after it crossed the carrier.
     Packet,
-    /// One BBFRAME or burst with all fragments in it. On a wire, where a frame is a packet, the same as `Packet`.
+    /// One BBFRAME or burst with all fragments in it. On a wire, where a frame is a packet, the
+    /// same as `Packet`.
     Frame,
 }
 
@@ -44,7 +46,8 @@ pub enum LossModel {
         /// Start of the first burst.
         first: Nanos,
     },
-    /// Everything is lost within these spans of time: outages, or a recorded trace. In order, none overlaps the next.
+    /// Everything is lost within these spans of time: outages, or a recorded trace. In order, none
+    /// overlaps the next.
     Windows(Arc<[Range<Nanos>]>),
     /// Unit `k` is lost if entry `k` is true; after the last entry the first follows again.
     Units(Arc<[bool]>),
@@ -130,8 +133,8 @@ impl LossModel {
 }
 
 impl GilbertElliott {
-    /// Share of steps in the bad state in the long run: with `m` the fewest steps of a burst, a bad time reaches `m` with
-    /// probability (1 - r)^(m - 1), and then lasts m - 1 + 1/r on average.
+    /// Share of steps in the bad state in the long run: with `m` the fewest steps of a burst, a bad
+    /// time reaches `m` with probability (1 - r)^(m - 1), and then lasts m - 1 + 1/r on average.
     fn share_of_bad(&self) -> f64 {
         if self.p == 0.0 {
             return 0.0;
@@ -170,7 +173,8 @@ struct Running {
     burst: Range<u64>,
 }
 
-/// A chain with a shortest burst that no unit has seen for more steps than this starts anew so many steps ago.
+/// A chain with a shortest burst that no unit has seen for more steps than this starts anew so many
+/// steps ago.
 const MOST_STEPS: u64 = 1 << 20;
 
 impl Losses {
@@ -185,7 +189,8 @@ impl Losses {
         Self(losses.iter().enumerate().map(start).collect())
     }
 
-    /// Whether a packet or frame whose transmission ends at `now` is lost. All processes advance, also if one loses it.
+    /// Whether a packet or frame whose transmission ends at `now` is lost. All processes advance,
+    /// also if one loses it.
     pub(crate) fn lose(&mut self, unit: LossUnit, now: Nanos) -> bool {
         let mut lost = false;
         for running in &mut self.0 {
@@ -224,7 +229,8 @@ impl Running {
         }
     }
 
-    /// Brings the chain to `now`. Steps that no unit saw are made in one draw, with the probability of them all.
+    /// Brings the chain to `now`. Steps that no unit saw are made in one draw, with the probability
+    /// of them all.
     fn step(&mut self, chain: GilbertElliott, now: Nanos) {
         let due = chain
             .step
@@ -362,8 +368,8 @@ mod tests {
         assert!(!losses(chain(0.0, 1.0, Some(1)), 1).lose(LossUnit::Packet, Nanos::MAX));
     }
 
-    /// Petrou et al., ASMS/SPSC 2022, section III-B1: p = 0.01, q = 0.167, bursts of 10 to 43 ms, mean 16.7 ms, 2.56 % of
-    /// 30 s; 2.70 % of the packets of 10 Mbit/s over 10 minutes.
+    /// Petrou et al., ASMS/SPSC 2022, section III-B1: p = 0.01, q = 0.167, bursts of 10 to 43 ms,
+    /// mean 16.7 ms, 2.56 % of 30 s; 2.70 % of the packets of 10 Mbit/s over 10 minutes.
     fn optical() -> LossModel {
         LossModel::GilbertElliott(GilbertElliott {
             p: 0.01,

@@ -20,9 +20,11 @@ pub struct Rtt {
     pub max: Nanos,
 }
 
-/// Frames and packets over which the steady state is observed: one more or less of either is below 0.03 %.
+/// Frames and packets over which the steady state is observed: one more or less of either is below
+/// 0.03 %.
 const OBSERVED: u64 = 4096;
-/// Request periods over which a carrier with demand assignment is observed, after those that it needs to settle.
+/// Request periods over which a carrier with demand assignment is observed, after those that it
+/// needs to settle.
 const PERIODS: u64 = 16;
 /// SA frames over which random access is observed.
 const SA_FRAMES: u64 = 256;
@@ -31,12 +33,15 @@ const STEPS: u32 = 4096;
 /// First packets whose waiting is averaged where slots are asked for.
 const FIRST_PACKETS: u64 = 256;
 
-/// Payload rate in bit/s of a saturated link that carries packets of `ip_packet_bytes`, each holding `payload_bytes`.
+/// Payload rate in bit/s of a saturated link that carries packets of `ip_packet_bytes`, each
+/// holding `payload_bytes`.
 ///
-/// Found by running the model in virtual time, with the queue as full as its limit and one opening more than the next
-/// allow, and without active queue management, which leaves a saturated link saturated. Independent losses are run; of
-/// the others, too slow to be observed here, the long-run ratio is taken off. Windows of loss do not count. With demand
-/// assignment or random access the packets have DSCP 0 and the carrier is this terminal's alone. Infinite for a wire, 0 for a configuration [`Link::new`] refuses or a packet that fits neither queue nor carrier.
+/// Found by running the model in virtual time, with the queue as full as its limit and one opening
+/// more than the next allow, and without active queue management, which leaves a saturated link
+/// saturated. Independent losses are run; of the others, too slow to be observed here, the long-run
+/// ratio is taken off. Windows of loss do not count. With demand assignment or random access the
+/// packets have DSCP 0 and the carrier is this terminal's alone. Infinite for a wire, 0 for a
+/// configuration [`Link::new`] refuses or a packet that fits neither queue nor carrier.
 #[must_use]
 pub fn steady_goodput_bps(
     config: &LinkConfig,
@@ -111,7 +116,8 @@ fn memory(config: &LinkConfig) -> Option<Nanos> {
     Some(demand.memory(&config.carrier, config.delay))
 }
 
-/// Packets per second of a link whose slots are assigned on demand, the queue as full as a loop can empty it.
+/// Packets per second of a link whose slots are assigned on demand, the queue as full as a loop can
+/// empty it.
 fn saturated(link: &mut Link, memory: Nanos, packet: &[u8]) -> f64 {
     let superframe = link.config().carrier.dama().map_or(1, |it| it.superframe);
     let plenty = link.config().carrier.rate_bps().unwrap_or(0.0) / 8e9 * memory as f64;
@@ -161,11 +167,12 @@ fn alone(config: LinkConfig, ip_packet_bytes: usize) -> f64 {
     came as f64 * 1e9 / (SA_FRAMES * frame.length) as f64
 }
 
-/// Round-trip time of an echo of `ip_packet_bytes` over an idle pair of links and `wires`, the sum of the wire delays of
-/// both ways. Losses are left out, jitter is in it.
+/// Round-trip time of an echo of `ip_packet_bytes` over an idle pair of links and `wires`, the sum
+/// of the wire delays of both ways. Losses are left out, jitter is in it.
 ///
-/// The phases of the two frame grids are taken as independent and uniform. With demand assignment the echo comes to an idle
-/// terminal, whose requests have run out, at any time between two of them. Values are rounded to the nearest ns.
+/// The phases of the two frame grids are taken as independent and uniform. With demand assignment
+/// the echo comes to an idle terminal, whose requests have run out, at any time between two of
+/// them. Values are rounded to the nearest ns.
 ///
 /// # Errors
 /// One of the configurations cannot be a link, or cannot carry a packet of this length.
@@ -240,8 +247,8 @@ fn one_way(config: &LinkConfig, ip_packet_bytes: usize) -> Result<OneWay, LinkEr
     })
 }
 
-/// A packet on an idle carrier with random access: it waits for an SA frame, whose slots are uniform in it, and as many more as
-/// its bursts take. Losses are left out.
+/// A packet on an idle carrier with random access: it waits for an SA frame, whose slots are
+/// uniform in it, and as many more as its bursts take. Losses are left out.
 fn of_random_access(config: &LinkConfig, access: &RandomAccess, ip_packet_bytes: usize) -> OneWay {
     let Some(frame) = SaFrame::new(&config.carrier, access) else {
         return OneWay {

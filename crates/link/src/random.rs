@@ -27,7 +27,8 @@ pub(crate) fn generator(seed: u64, process: Process, generation: u64) -> Pcg64 {
         Process::Queue => 3 << 32,
         Process::Access => 4 << 32,
     };
-    // Odd constants keep the streams apart; the first loss process of a new link has the seed itself.
+    // Odd constants keep the streams apart; the first loss process of a new link has the seed
+    // itself.
     Pcg64::seed_from_u64(
         seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
             .wrapping_add(generation.wrapping_mul(0xbf58_476d_1ce4_e5b9)),

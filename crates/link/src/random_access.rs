@@ -11,8 +11,9 @@ use dvb::dama;
 
 /// Slotted random access of a [`Carrier::Return`], whose `slots` are then those of its superframe.
 ///
-/// A burst holds pieces of one packet. The gateway acknowledges what it decoded, and acknowledgements are not lost; what is
-/// not acknowledged in time is retransmitted, before anything else, after a backoff.
+/// A burst holds pieces of one packet. The gateway acknowledges what it decoded, and
+/// acknowledgements are not lost; what is not acknowledged in time is retransmitted, before
+/// anything else, after a backoff.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomAccess {
     /// Superframes of an SA frame, above 0.
@@ -23,7 +24,8 @@ pub struct RandomAccess {
     pub max_packets: u32,
     /// Retransmissions of a burst, after which its packet is lost.
     pub max_retries: u32,
-    /// SA frames until a burst without acknowledgement counts as lost; where that is less than it takes, what it takes.
+    /// SA frames until a burst without acknowledgement counts as lost; where that is less than it
+    /// takes, what it takes.
     pub timeout: u32,
     /// Change of the window.
     pub algorithm: Algorithm,
@@ -194,8 +196,8 @@ impl Sending {
         self.pieces.extend((0..pieces).map(|_| piece));
     }
 
-    /// Learns at the start of SA frame `number`, at `now`, what became of earlier bursts. What is lost for good goes to
-    /// `lose`. `fraction` is a random number as for [`Backoff::fail`].
+    /// Learns at the start of SA frame `number`, at `now`, what became of earlier bursts. What is
+    /// lost for good goes to `lose`. `fraction` is a random number as for [`Backoff::fail`].
     pub(crate) fn learn(
         &mut self,
         (number, now): (u64, Nanos),
@@ -229,7 +231,8 @@ impl Sending {
         self.forget();
     }
 
-    /// Packets in front that came or are lost, and of which no burst is on its way, need no number any more.
+    /// Packets in front that came or are lost, and of which no burst is on its way, need no number
+    /// any more.
     fn forget(&mut self) {
         let waited = self.lost.iter().map(|it| it.1.packet).min();
         let until = waited.unwrap_or(u64::MAX);
@@ -246,7 +249,8 @@ impl Sending {
         self.pieces.drain(..count).collect()
     }
 
-    /// A piece was decoded, and its acknowledgement comes at `at`; the packet, if it is the last one.
+    /// A piece was decoded, and its acknowledgement comes at `at`; the packet, if it is the last
+    /// one.
     pub(crate) fn decoded(&mut self, piece: Piece, at: Nanos) -> Option<Cut> {
         let place = self.acknowledged.partition_point(|&other| other <= at);
         self.acknowledged.insert(place, at);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A return carrier without assignment: its terminals send in slots that they draw, and bursts that meet are lost.
+//! A return carrier without assignment: its terminals send in slots that they draw, and bursts that
+//! meet are lost.
 
 use crate::agenda::Agenda;
 use crate::change::changed;
@@ -19,11 +20,12 @@ use crate::{Change, Nanos};
 use dvb::aloha::{Receiver, decode};
 use rand_pcg::Pcg64;
 
-/// The return link of one terminal or several on a carrier with random access ([`LinkConfig::random_access`]).
+/// The return link of one terminal or several on a carrier with random access
+/// ([`LinkConfig::random_access`]).
 ///
-/// At the start of an SA frame each terminal takes what it sends: what was lost before, then packets that wait. A packet
-/// comes out when all its bursts were decoded, with a cancelling receiver at the end of an SA frame, also before one that was
-/// sent earlier. None comes out twice.
+/// At the start of an SA frame each terminal takes what it sends: what was lost before, then
+/// packets that wait. A packet comes out when all its bursts were decoded, with a cancelling
+/// receiver at the end of an SA frame, also before one that was sent earlier. None comes out twice.
 #[derive(Debug)]
 pub struct RandomReturn {
     terminals: Vec<Station>,
@@ -155,8 +157,8 @@ impl Station {
 }
 
 impl RandomReturn {
-    /// Idle terminals at time 0. Each has the configuration of its own link; carrier but for the waveform, delay, SA frame and
-    /// receiver are the same.
+    /// Idle terminals at time 0. Each has the configuration of its own link; carrier but for the
+    /// waveform, delay, SA frame and receiver are the same.
     ///
     /// # Errors
     /// A configuration cannot be a link, or they cannot share a carrier.
@@ -222,8 +224,8 @@ impl RandomReturn {
         }
     }
 
-    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first), and returns its due time
-    /// and terminal.
+    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first),
+    /// and returns its due time and terminal.
     pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         self.advance(now);
         let (_, index) = self.due.next().filter(|&(at, _)| at <= self.now)?;
@@ -244,7 +246,8 @@ impl RandomReturn {
         due.into_iter().chain(frame).min()
     }
 
-    /// Advances to `now` and changes the link of a terminal: its delay, losses, jitter, outage, `Es/N0` or attenuation.
+    /// Advances to `now` and changes the link of a terminal: its delay, losses, jitter, outage,
+    /// `Es/N0` or attenuation.
     ///
     /// # Errors
     /// The change is not one of these, or not possible; the link stays as it was.
@@ -277,14 +280,15 @@ impl RandomReturn {
         Ok(())
     }
 
-    /// Counters of a terminal up to `now`: frames are bursts with their replicas, lost ones those of a burst that was not
-    /// decoded. There are no superframes and slots of its own.
+    /// Counters of a terminal up to `now`: frames are bursts with their replicas, lost ones those
+    /// of a burst that was not decoded. There are no superframes and slots of its own.
     pub fn counters(&mut self, now: Nanos, terminal: usize) -> Counters {
         self.advance(now);
         self.terminals[terminal].ledger.counters
     }
 
-    /// Bytes and packets that wait at a terminal, those included that are on their way and not yet decoded.
+    /// Bytes and packets that wait at a terminal, those included that are on their way and not yet
+    /// decoded.
     #[must_use]
     pub fn queue(&self, terminal: usize) -> (u64, u64) {
         let station = &self.terminals[terminal];

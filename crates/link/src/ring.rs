@@ -14,7 +14,8 @@ pub(crate) struct Ring {
 const LARGEST_RESERVE: u64 = 128 << 20;
 
 impl Ring {
-    /// Room for `bytes` in full-size packets, so that a real-time caller never waits for the ring to grow.
+    /// Room for `bytes` in full-size packets, so that a real-time caller never waits for the ring
+    /// to grow.
     pub(crate) fn for_bytes(bytes: u64) -> Self {
         let bytes = bytes.min(LARGEST_RESERVE) as usize;
         Self {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A forward carrier that several terminals share: one grid of frames, and a queue, a MODCOD and a reception for each.
+//! A forward carrier that several terminals share: one grid of frames, and a queue, a MODCOD and a
+//! reception for each.
 
 use crate::acm::Loop;
 use crate::agenda::Agenda;
@@ -27,9 +28,10 @@ pub const MOST_TERMINALS: usize = 256;
 
 /// The forward link of several terminals, as [`crate::Link`] is that of one.
 ///
-/// A frame holds packets of terminals with the same MODCOD; each terminal receives or misses its own part of it. Classes
-/// ([`LinkConfig::classes`]) are served in strict priority over all terminals, terminals within a class by airtime and
-/// weight. Plans ([`LinkConfig::signalling`]) take the most robust MODCOD of all.
+/// A frame holds packets of terminals with the same MODCOD; each terminal receives or misses its
+/// own part of it. Classes ([`LinkConfig::classes`]) are served in strict priority over all
+/// terminals, terminals within a class by airtime and weight. Plans ([`LinkConfig::signalling`])
+/// take the most robust MODCOD of all.
 #[derive(Debug)]
 pub struct SharedForward {
     sender: Transmitter<Downlinks>,
@@ -63,8 +65,9 @@ struct Downlink {
 }
 
 impl SharedForward {
-    /// Idle terminals at time 0. Each has the configuration that its link alone would have, and its weight. The carrier is
-    /// the first one's: others differ in label and MODCOD alone. Frames are lost on the way to each terminal.
+    /// Idle terminals at time 0. Each has the configuration that its link alone would have, and its
+    /// weight. The carrier is the first one's: others differ in label and MODCOD alone. Frames are
+    /// lost on the way to each terminal.
     ///
     /// # Errors
     /// A configuration cannot be a link, or they cannot share a carrier.
@@ -137,8 +140,8 @@ impl SharedForward {
         self.sender.advance(now);
     }
 
-    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first), and returns its due time
-    /// and terminal.
+    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first),
+    /// and returns its due time and terminal.
     pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         self.advance(now);
         self.sender.exit_mut().pop(now, out)
@@ -153,8 +156,8 @@ impl SharedForward {
         due.into_iter().chain(frame).min()
     }
 
-    /// Advances to `now` and changes the link of a terminal: its delay, outage, `Es/N0`, attenuation or MODCOD (`None`: by
-    /// its reports again).
+    /// Advances to `now` and changes the link of a terminal: its delay, outage, `Es/N0`,
+    /// attenuation or MODCOD (`None`: by its reports again).
     ///
     /// # Errors
     /// The change is not one of these, or not possible; the link stays as it was.
@@ -205,7 +208,8 @@ impl SharedForward {
         leaving
     }
 
-    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see [`SharedForward::check`].
+    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see
+    /// [`SharedForward::check`].
     ///
     /// # Errors
     /// It cannot share the carrier; what it took along is lost.
@@ -247,7 +251,8 @@ impl SharedForward {
         Ok(index)
     }
 
-    /// Counters of a terminal: packets offered, dropped, lost and released; frames are those that had a part for it.
+    /// Counters of a terminal: packets offered, dropped, lost and released; frames are those that
+    /// had a part for it.
     #[must_use]
     pub fn counters(&self, terminal: usize) -> Counters {
         let counters = self.sender.exit().terminals[terminal].ledger.counters;
@@ -417,7 +422,8 @@ impl Downlink {
         ledger.lose(end, packets - kept.0, bytes - kept.1);
     }
 
-    /// Probability that a frame in this MODCOD is not understood: by the profile's threshold, or the standard's.
+    /// Probability that a frame in this MODCOD is not understood: by the profile's threshold, or
+    /// the standard's.
     fn error_ratio(&self, id: u8) -> f64 {
         let Some(reception) = &self.config.reception else {
             return 0.0;
@@ -429,7 +435,8 @@ impl Downlink {
         reception.frame_error_ratio(threshold_db)
     }
 
-    /// Works off the next report; returns the MODCOD if it is another one then. Reception stays until `until` at least.
+    /// Works off the next report; returns the MODCOD if it is another one then. Reception stays
+    /// until `until` at least.
     fn adapt(&mut self, until: Nanos) -> Option<ModCod> {
         let (acm, reception) = (self.acm.as_mut()?, self.config.reception.as_ref()?);
         acm.step(reception.effective_es_n0_db(), self.channel.delay, until);

@@ -22,9 +22,10 @@ use dvb::dama::{self, Grant, Plan, Slot, slots};
 
 /// The return link of several terminals, as [`Link`] is that of one.
 ///
-/// Each terminal is a [`Link`] with a queue, a waveform and a reception of its own. What they share is the planner: their
-/// requests reach it in their own bursts, its plan names each slot of a superframe once, and is lost for each by itself.
-/// Between two plans the terminals know nothing of each other.
+/// Each terminal is a [`Link`] with a queue, a waveform and a reception of its own. What they share
+/// is the planner: their requests reach it in their own bursts, its plan names each slot of a
+/// superframe once, and is lost for each by itself. Between two plans the terminals know nothing of
+/// each other.
 #[derive(Debug)]
 pub struct SharedReturn {
     terminals: Vec<Link>,
@@ -48,9 +49,9 @@ pub struct SharedReturn {
 }
 
 impl SharedReturn {
-    /// Idle terminals at time 0, all logged on. Each has the configuration that its link alone would have, with demand
-    /// assignment and without other terminals; carrier but for the waveform, delay, request period and free capacity are the
-    /// same.
+    /// Idle terminals at time 0, all logged on. Each has the configuration that its link alone
+    /// would have, with demand assignment and without other terminals; carrier but for the
+    /// waveform, delay, request period and free capacity are the same.
     ///
     /// # Errors
     /// A configuration cannot be a link, or they cannot share a carrier.
@@ -132,8 +133,8 @@ impl SharedReturn {
         }
     }
 
-    /// Advances to `now`, moves a packet due at or before `now` to `out` (cleared first), and returns its due time and
-    /// terminal. Packets of one terminal come in their order.
+    /// Advances to `now`, moves a packet due at or before `now` to `out` (cleared first), and
+    /// returns its due time and terminal. Packets of one terminal come in their order.
     pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         self.advance(now);
         while let Some((_, index)) = self.due.next().filter(|&(at, _)| at <= self.now) {
@@ -154,7 +155,8 @@ impl SharedReturn {
         self.due.next().map(|(at, _)| at)
     }
 
-    /// Advances to `now` and changes the link of a terminal: its outage, `Es/N0` or attenuation, or those of its plans.
+    /// Advances to `now` and changes the link of a terminal: its outage, `Es/N0` or attenuation, or
+    /// those of its plans.
     ///
     /// # Errors
     /// The change is not one of these, or not possible; the link stays as it was.
@@ -191,7 +193,8 @@ impl SharedReturn {
         }
     }
 
-    /// Advances to `now` and takes a terminal off the carrier, with what is in flight from it. Plans do not name it any more.
+    /// Advances to `now` and takes a terminal off the carrier, with what is in flight from it.
+    /// Plans do not name it any more.
     pub fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Leaving {
         self.count(now);
         let link = &mut self.terminals[terminal];
@@ -215,8 +218,9 @@ impl SharedReturn {
         leaving
     }
 
-    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see [`SharedReturn::check`]. It is
-    /// logged on: the next plan has slots for it, and one of these for its first request.
+    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see
+    /// [`SharedReturn::check`]. It is logged on: the next plan has slots for it, and one of these
+    /// for its first request.
     ///
     /// # Errors
     /// It cannot share the carrier; what it took along is lost.
@@ -250,7 +254,8 @@ impl SharedReturn {
         Ok(index)
     }
 
-    /// Superframes of the carrier up to `now`, with what was free in them, as the first terminal on it counts them.
+    /// Superframes of the carrier up to `now`, with what was free in them, as the first terminal on
+    /// it counts them.
     pub fn superframes(&mut self, now: Nanos) -> Counters {
         self.advance(now);
         let mut sum = self.counted;
@@ -330,7 +335,8 @@ impl SharedReturn {
         self.deliver(Some(at), at.saturating_add(self.delay), &plan);
     }
 
-    /// A plan that was made at `made` takes effect at `at`; one that was made before all can be lost by none.
+    /// A plan that was made at `made` takes effect at `at`; one that was made before all can be
+    /// lost by none.
     fn deliver(&mut self, made: Option<Nanos>, at: Nanos, plan: &Plan) {
         let mut grants = vec![Grant::default(); self.terminals.len()];
         for (&id, &grant) in &plan.grants {

@@ -14,12 +14,14 @@ use dvb::sdu::SIGNALLING;
 const GSE_HEADER: usize = 4;
 /// Most slots of one table: a PDU is not cut.
 const MOST_SLOTS: usize = 4000;
-/// The number in a slot that no terminal has. Terminal N has the number N; those above 255 are not named.
+/// The number in a slot that no terminal has. Terminal N has the number N; those above 255 are not
+/// named.
 const NOBODY: u8 = 0;
 /// Plans that wait for a frame at most: a newer one replaces those before it.
 const MOST_WAITING: usize = 8;
 
-/// Time from a plan to the first frame that can have it. An emulator's thread has worked the plan off by then.
+/// Time from a plan to the first frame that can have it. An emulator's thread has worked the plan
+/// off by then.
 const PLANNING: Nanos = 1_000_000;
 
 /// A plan for every superframe, of all slots of the return carrier.
@@ -34,8 +36,8 @@ pub struct Signalling {
 }
 
 impl Signalling {
-    /// Of a return link with demand assignment: `period` is its superframe, above 0, `delay` the propagation delay, from which
-    /// the gateway's superframes count.
+    /// Of a return link with demand assignment: `period` is its superframe, above 0, `delay` the
+    /// propagation delay, from which the gateway's superframes count.
     #[must_use]
     pub const fn of_return(period: Nanos, slots: u32, delay: Nanos) -> Self {
         Self {
@@ -46,10 +48,11 @@ impl Signalling {
     }
 }
 
-/// What the plans of a return link say, on the way to the frames of a forward link: the planner writes, the frames read.
+/// What the plans of a return link say, on the way to the frames of a forward link: the planner
+/// writes, the frames read.
 ///
-/// Each link works for itself, also without the other one; frames then name nobody. A frame has the newest plan that was
-/// made before it opened.
+/// Each link works for itself, also without the other one; frames then name nobody. A frame has the
+/// newest plan that was made before it opened.
 #[derive(Clone, Debug, Default)]
 pub struct Assignments(Arc<Mutex<VecDeque<Assigned>>>);
 
@@ -87,9 +90,10 @@ impl Assignments {
     }
 }
 
-/// Numbers of the terminals in the slots of a superframe of a carrier: a burst has the slot in which it starts, for no two
-/// start within the duration of a burst. `bursts`, in order of their starts, name their terminals by index; those without a
-/// start of their own, by index and number, are in the slots that are left.
+/// Numbers of the terminals in the slots of a superframe of a carrier: a burst has the slot in
+/// which it starts, for no two start within the duration of a burst. `bursts`, in order of their
+/// starts, name their terminals by index; those without a start of their own, by index and number,
+/// are in the slots that are left.
 pub(crate) fn numbers(
     carrier: &dama::Carrier,
     bursts: impl Iterator<Item = Slot>,
@@ -101,7 +105,8 @@ pub(crate) fn numbers(
     for burst in bursts {
         let slot = u128::from(burst.start) * u128::from(carrier.symbol_rate)
             / (u128::from(carrier.waveform.symbols) * 1_000_000_000);
-        // Starts in whole ns: one right behind another burst may be in the slot of that one by less than a microsecond.
+        // Starts in whole ns: one right behind another burst may be in the slot of that one by less
+        // than a microsecond.
         let slot = (slot as usize).max(next).min(named.len().saturating_sub(1));
         if let Some(named) = named.get_mut(slot) {
             *named = number(burst.terminal);
@@ -164,7 +169,8 @@ impl Plans {
         self.heard.clone()
     }
 
-    /// Fills the front of a frame that opens at `start` and returns the bytes used. The rest has room for packets, or is zero.
+    /// Fills the front of a frame that opens at `start` and returns the bytes used. The rest has
+    /// room for packets, or is zero.
     pub(crate) fn put(&mut self, start: Nanos, frame: &mut [u8]) -> usize {
         let since = start.checked_sub(self.signalling.first);
         let begun = since.map_or(0, |since| since / self.signalling.period + 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The roles of a direction whose ends are processes of their own, joined by [`Datagram`]s: the sender's frames leave at
-//! their end, the satellite passes them on, the receiver has losses of packets, delay and jitter.
+//! The roles of a direction whose ends are processes of their own, joined by [`Datagram`]s: the
+//! sender's frames leave at their end, the satellite passes them on, the receiver has losses of
+//! packets, delay and jitter.
 
 use crate::air::Decapsulator;
 use crate::assign::{Assigning, Stations, Step};
@@ -15,7 +16,8 @@ use crate::transmitter::Transmitter;
 use crate::{Carrier, Nanos};
 use dvb::dama::Request;
 
-/// Packets in, datagrams out: queue, frames, and losses of frames, outages and reception among them.
+/// Packets in, datagrams out: queue, frames, and losses of frames, outages and reception among
+/// them.
 pub type Sender = Transmitter<Numbered>;
 
 /// Numbers the frames of a [`Sender`] and sends them off.
@@ -167,7 +169,8 @@ impl Receiver {
     fn missed(&mut self, session: u32, sequence: u32) -> Option<u32> {
         let missed = match self.expected {
             Some((known, next)) if known == session => sequence.wrapping_sub(next),
-            // The sender has started anew: what was open will never be complete, and what went before is unknown.
+            // The sender has started anew: what was open will never be complete, and what went
+            // before is unknown.
             Some(_) => {
                 self.decapsulator.miss();
                 0

@@ -13,8 +13,8 @@ use crate::queue::FifoState;
 pub enum Accepted {
     /// Waits for the carrier.
     Queued,
-    /// The queue was full or chose to drop it early, or the carrier cannot carry the packet: not IP, empty, or too long for
-    /// GSE or RLE. Also a malformed datagram.
+    /// The queue was full or chose to drop it early, or the carrier cannot carry the packet: not
+    /// IP, empty, or too long for GSE or RLE. Also a malformed datagram.
     Dropped,
 }
 
@@ -27,14 +27,16 @@ pub trait Stage: Send {
     /// The same, to be changed.
     fn core_mut(&mut self) -> &mut Core;
 
-    /// Works off what happens before `now`. All that takes a time does this itself; useful before reading the counters.
+    /// Works off what happens before `now`. All that takes a time does this itself; useful before
+    /// reading the counters.
     fn advance(&mut self, now: Nanos);
 
-    /// Advances to `now` and offers one packet, or a datagram where the stage takes those. What is neither is ignored.
+    /// Advances to `now` and offers one packet, or a datagram where the stage takes those. What is
+    /// neither is ignored.
     fn offer(&mut self, now: Nanos, bytes: &[u8]);
 
-    /// Advances to `now`, moves the oldest packet or datagram due at or before `now` to `out` (cleared first) and returns
-    /// its due time.
+    /// Advances to `now`, moves the oldest packet or datagram due at or before `now` to `out`
+    /// (cleared first) and returns its due time.
     fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
         self.advance(now);
         let core = self.core_mut();
@@ -54,13 +56,14 @@ pub trait Stage: Send {
 
     /// Next moment at which `pop` may have something, `None` while idle.
     ///
-    /// It never passes over a release; a `pop` at that moment may still be in vain, for a frame can be lost or hold only
-    /// part of a packet, and jitter comes on top.
+    /// It never passes over a release; a `pop` at that moment may still be in vain, for a frame can
+    /// be lost or hold only part of a packet, and jitter comes on top.
     fn next_event(&self) -> Option<Nanos> {
         self.core().channel.next_due()
     }
 
-    /// Moves the oldest plan for the terminal in another process to `out` (cleared first), as a datagram; false: none.
+    /// Moves the oldest plan for the terminal in another process to `out` (cleared first), as a
+    /// datagram; false: none.
     fn take_plan(&mut self, out: &mut Vec<u8>) -> bool {
         out.clear();
         false
@@ -76,7 +79,8 @@ pub trait Stage: Send {
         (0, 0)
     }
 
-    /// State of the FIFOs, highest priority first; the times of waiting are those since the last call. None without a queue.
+    /// State of the FIFOs, highest priority first; the times of waiting are those since the last
+    /// call. None without a queue.
     fn fifos(&mut self) -> Vec<FifoState> {
         Vec::new()
     }

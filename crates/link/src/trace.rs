@@ -18,11 +18,13 @@ enum Line {
     Window(Range<Nanos>),
 }
 
-/// Reads a loss trace. Each line is either `0` or `1` (one unit: kept or lost; the trace repeats), or `START END` in
-/// seconds (everything sent from START until before END is lost). Blank lines and lines that begin with `#` are skipped.
+/// Reads a loss trace. Each line is either `0` or `1` (one unit: kept or lost; the trace repeats),
+/// or `START END` in seconds (everything sent from START until before END is lost). Blank lines and
+/// lines that begin with `#` are skipped.
 ///
 /// # Errors
-/// All faults: lines that are neither, both kinds in one trace, windows out of order, no line at all.
+/// All faults: lines that are neither, both kinds in one trace, windows out of order, no line at
+/// all.
 pub fn parse_trace(text: &str) -> Result<LossModel, TraceError> {
     let mut faults = Vec::new();
     let (mut units, mut windows) = (Vec::new(), Vec::<Range<Nanos>>::new());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The sending side of a direction: queue, frames, losses of frames. [`Link`] has the receiving side, too.
+//! The sending side of a direction: queue, frames, losses of frames. [`Link`] has the receiving
+//! side, too.
 
 use crate::acm::Loop;
 use crate::air::{Decapsulator, Encapsulator};
@@ -22,9 +23,9 @@ use dvb::sdu::Filled;
 
 /// The sending side of a direction, and its exit.
 ///
-/// Frames open at fixed times whether the caller is punctual or not: a call first works off all that should have happened
-/// before its `now`. A packet pushed at `now` can enter a frame that opens at `now` or later. A `now` before an earlier
-/// one is taken as the earlier one.
+/// Frames open at fixed times whether the caller is punctual or not: a call first works off all
+/// that should have happened before its `now`. A packet pushed at `now` can enter a frame that
+/// opens at `now` or later. A `now` before an earlier one is taken as the earlier one.
 #[derive(Debug)]
 pub struct Transmitter<E> {
     pub(crate) core: Core,
@@ -174,7 +175,8 @@ impl<E: Exit> Transmitter<E> {
         }
     }
 
-    /// Start and end of the next frame with something to send; `None` while there is none, or no slot for it.
+    /// Start and end of the next frame with something to send; `None` while there is none, or no
+    /// slot for it.
     pub(crate) fn opening(&self) -> Option<(Nanos, Nanos)> {
         let framed = self.framed.as_ref()?;
         if self.is_idle() {
@@ -216,7 +218,8 @@ impl<E: Exit> Transmitter<E> {
         }
     }
 
-    /// Works off the next event of the demand assignment if it comes before now and not after `opening`.
+    /// Works off the next event of the demand assignment if it comes before now and not after
+    /// `opening`.
     fn assign(&mut self, opening: Option<Nanos>) -> bool {
         let Some(assigning) = &mut self.core.assigning else {
             return false;
@@ -276,7 +279,8 @@ impl<E: Exit> Transmitter<E> {
         if self.is_idle() {
             return None;
         }
-        // Superframes and reports are worked off after their moment: with a delay of 0 at the next one.
+        // Superframes and reports are worked off after their moment: with a delay of 0 at the next
+        // one.
         let delay = self.delay();
         if let Some(line) = &self.line {
             return Some(line.free().saturating_add(delay));
@@ -349,7 +353,8 @@ impl<E: Exit> Transmitter<E> {
         }
     }
 
-    /// The plans in its frames are those of a return link from now on; nothing without [`LinkConfig::signalling`].
+    /// The plans in its frames are those of a return link from now on; nothing without
+    /// [`LinkConfig::signalling`].
     pub fn hear(&mut self, assignments: &Assignments) {
         if let Some(framed) = &mut self.framed {
             framed.hear(assignments.clone());
@@ -363,8 +368,8 @@ impl<E: Exit> Transmitter<E> {
         }
     }
 
-    /// Keeps every event from now on, until [`Link::take_events`] fetches them. Memory grows with them: for tests and
-    /// analysis, not for the real-time loop.
+    /// Keeps every event from now on, until [`Link::take_events`] fetches them. Memory grows with
+    /// them: for tests and analysis, not for the real-time loop.
     pub fn record_events(&mut self) {
         self.core.ledger.log.get_or_insert_default();
     }

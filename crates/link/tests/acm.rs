@@ -45,10 +45,12 @@ fn modcod(link: &Link) -> u8 {
 
 #[test]
 fn a_report_acts_one_round_trip_and_a_superframe_after_the_measurement() {
-    // 16.0 dB: 32APSK 8/9 (15.69 dB), and 10 dB less: QPSK 5/6 (5.18 dB) or rather 8PSK 3/5 (5.50 dB).
+    // 16.0 dB: 32APSK 8/9 (15.69 dB), and 10 dB less: QPSK 5/6 (5.18 dB) or rather 8PSK 3/5 (5.50
+    // dB).
     let mut link = Link::new(adaptive(forward(10_000_000, 27), 16.0, acm(0.0))).unwrap();
     link.set(S + 1, &Change::Attenuation(10.0)).unwrap();
-    // Measured at 2 s, seen at 2.25 s, sent with the 85th superframe at 2.2525 s, known 0.25 s later.
+    // Measured at 2 s, seen at 2.25 s, sent with the 85th superframe at 2.2525 s, known 0.25 s
+    // later.
     let acts = 85 * 26_500_000 + GEO;
     link.advance(acts);
     assert_eq!(modcod(&link), 27);
@@ -102,7 +104,8 @@ fn an_idle_link_adapts_and_a_far_future_takes_no_time() {
 
 #[test]
 fn the_next_event_is_never_after_a_release() {
-    // Frames get shorter while packets wait: QPSK 1/4 at 1 Mbaud lasts 32 ms, what comes after it less.
+    // Frames get shorter while packets wait: QPSK 1/4 at 1 Mbaud lasts 32 ms, what comes after it
+    // less.
     let mut link = Link::new(adaptive(forward(1_000_000, 1), -3.0, acm(0.0))).unwrap();
     link.set(100 * MS, &Change::Attenuation(-20.0)).unwrap();
     let (mut now, mut out) = (0, Vec::new());
@@ -321,7 +324,8 @@ fn a_fade_faster_than_the_margin_loses_frames_until_the_loop_has_followed() {
     assert!(seconds[20].frames[28] > 0);
 }
 
-/// Compares with a file of this folder. Made by the tests: `GOLDEN=1 cargo test -p satlab-link` rewrites it.
+/// Compares with a file of this folder. Made by the tests: `GOLDEN=1 cargo test -p satlab-link`
+/// rewrites it.
 fn golden(name: &str, got: &str) {
     let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("GOLDEN").is_some() {
@@ -365,8 +369,8 @@ fn returning(es_n0_db: f64) -> LinkConfig {
 fn the_waveform_follows_the_gateway_s_c_n_with_a_plan() {
     let mut link = Link::new(returning(17.0)).unwrap();
     link.set(S + 1, &Change::Attenuation(10.0)).unwrap();
-    // Measured at 2 s, received at 2.25 s, sent with the plan of the gateway's next superframe, and in force after
-    // the propagation and the wait for the terminal's superframe.
+    // Measured at 2 s, received at 2.25 s, sent with the plan of the gateway's next superframe, and
+    // in force after the propagation and the wait for the terminal's superframe.
     let seen = 2 * S + GEO;
     let phase = GEO % SUPERFRAME;
     let sent = (seen - phase).div_ceil(SUPERFRAME) * SUPERFRAME + phase;
@@ -374,7 +378,8 @@ fn the_waveform_follows_the_gateway_s_c_n_with_a_plan() {
     link.advance(acts);
     assert_eq!(link.config().carrier.waveform_id(), 12);
     link.advance(acts + 1);
-    // 7 dB: QPSK 5/6 needs 6.68 dB, 8PSK 2/3 8.08 dB. 10 Mbit/s are 33125 bytes a superframe, of 108 bytes a burst.
+    // 7 dB: QPSK 5/6 needs 6.68 dB, 8PSK 2/3 8.08 dB. 10 Mbit/s are 33125 bytes a superframe, of
+    // 108 bytes a burst.
     let Carrier::Return {
         waveform, slots, ..
     } = link.config().carrier

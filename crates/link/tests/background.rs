@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Another terminal on the carrier: it sends what its load brings, and is idle again when that has left.
+//! Another terminal on the carrier: it sends what its load brings, and is idle again when that has
+//! left.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +19,8 @@ const VOLUME: Agreement = Agreement {
     duration: 23,
 };
 
-/// A carrier whose own terminal is silent, and another one with this load, kbit/s, from 1 s to 11 s.
+/// A carrier whose own terminal is silent, and another one with this load, kbit/s, from 1 s to 11
+/// s.
 fn shared(kbps: u32) -> Link {
     let carrier = Carrier::Return {
         symbol_rate: 16_000_000,

@@ -9,8 +9,9 @@ use dvb::modcod::{FrameSize, MODCODS, ModCod};
 use link::{Carrier, LinkConfig, LossUnit, Queue, steady_goodput_bps};
 use std::fmt::Write as _;
 
-/// Packets that an endless row of them brings through `frames` data fields, by header arithmetic alone: 10 bytes if
-/// complete; else 13 on the first fragment, 3 on a middle one, 7 on the last one; no GSE packet above 2 + 4095 bytes.
+/// Packets that an endless row of them brings through `frames` data fields, by header arithmetic
+/// alone: 10 bytes if complete; else 13 on the first fragment, 3 on a middle one, 7 on the last
+/// one; no GSE packet above 2 + 4095 bytes.
 fn gse_packets(field: usize, packet: usize, frames: usize) -> usize {
     let (mut done, mut rest) = (0, 0);
     for _ in 0..frames {
@@ -128,8 +129,8 @@ fn goodput_of_a_wire_is_unlimited_and_of_an_impossible_link_0() {
     assert!(steady_goodput_bps(&tiny, 1500, 1460) == 0.0);
 }
 
-/// UDP payload rate in kbit/s of 1500-byte packets with 1472 bytes of payload, over loss and queue. Made by this test:
-/// `GOLDEN=1 cargo test -p satlab-link capacity` rewrites the file.
+/// UDP payload rate in kbit/s of 1500-byte packets with 1472 bytes of payload, over loss and queue.
+/// Made by this test: `GOLDEN=1 cargo test -p satlab-link capacity` rewrites the file.
 #[test]
 fn golden_goodput_over_loss_and_queue() {
     let mut table = String::from("carrier            queue  unit    loss      kbit/s\n");

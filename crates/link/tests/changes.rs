@@ -101,7 +101,8 @@ fn carrier_changes_at_the_next_frame_and_the_grid_starts_anew_there() {
     link.set(100_000, &Change::Carrier(forward(40_000_000, 28)))
         .unwrap();
     link.push(2 * MS, &packet(1, 1500));
-    // 32APSK 9/10: 13 050 symbols, 326.25 us; frames at 812.25, 1138.5, 1464.75, 1791 and 2117.25 us.
+    // 32APSK 9/10: 13 050 symbols, 326.25 us; frames at 812.25, 1138.5, 1464.75, 1791 and 2117.25
+    // us.
     assert_eq!(
         dues(&drain(&mut link, Nanos::MAX)),
         [GEO + 1_138_500, GEO + 2_443_500]

@@ -120,8 +120,8 @@ fn stream(config: LinkConfig, bytes: usize, every: Nanos) -> Counters {
     after
 }
 
-/// The golden table of issue 3: acknowledgements of 52 bytes for 20 Mbit/s of 1500-byte packets, of every second, fourth,
-/// tenth and hundredth packet; free bursts per superframe of 791.
+/// The golden table of issue 3: acknowledgements of 52 bytes for 20 Mbit/s of 1500-byte packets, of
+/// every second, fourth, tenth and hundredth packet; free bursts per superframe of 791.
 #[test]
 fn fewer_acknowledgements_leave_more_slots_free() {
     let golden = [
@@ -174,7 +174,8 @@ fn others_take_their_slots() {
         }],
     };
     shared.demand.as_mut().unwrap().others = vec![other];
-    // Alone 40 Mbit/s are 683 bursts while a request lives, 23 of 37.7 superframes; requests of two overlap in part.
+    // Alone 40 Mbit/s are 683 bursts while a request lives, 23 of 37.7 superframes; requests of two
+    // overlap in part.
     let alone = stream(config(&[Access::Rbdc], RBDC, 250), 1250, MS / 4);
     let seen = stream(shared, 1250, MS / 4);
     let per = |seen: &Counters| seen.slots_assigned as f64 / seen.superframes as f64;

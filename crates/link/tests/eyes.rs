@@ -41,7 +41,8 @@ fn an_independent_receiver_reads_every_bbframe_of_the_forward_link() {
     }
 }
 
-/// What plans say: the number of the terminal of each slot, by superframe. A plan can come in several tables.
+/// What plans say: the number of the terminal of each slot, by superframe. A plan can come in
+/// several tables.
 fn plans(tables: &[Vec<u8>]) -> BTreeMap<u64, Vec<u8>> {
     let mut plans = BTreeMap::new();
     for table in tables {

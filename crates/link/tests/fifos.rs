@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Figures of the FIFOs in front of a carrier: what waits, left and was dropped, and how long packets waited.
+//! Figures of the FIFOs in front of a carrier: what waits, left and was dropped, and how long
+//! packets waited.
 #![allow(clippy::unwrap_used)] // A test that cannot go on ends with a panic.
 
 use crate::common;
@@ -84,7 +85,8 @@ fn p296_classes_have_figures_of_their_own() {
         ..line()
     })
     .unwrap();
-    // The first leaves at once, forty wait in each FIFO, nine do not fit; the urgent ones leave next, 1 to 40 ms after they came.
+    // The first leaves at once, forty wait in each FIFO, nine do not fit; the urgent ones leave
+    // next, 1 to 40 ms after they came.
     for _ in 0..50 {
         link.push(0, &packet(0, 1500));
     }
@@ -174,8 +176,8 @@ fn disciplines() -> impl Strategy<Value = Aqm> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever comes: each packet left, was dropped or waits, in a queue that was replaced, too; and each that left has
-    /// a time, no longer than the link has run.
+    /// Whatever comes: each packet left, was dropped or waits, in a queue that was replaced, too;
+    /// and each that left has a time, no longer than the link has run.
     #[test]
     fn p296_no_packet_is_without_a_figure(
         aqm in disciplines(),

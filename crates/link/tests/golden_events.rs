@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Every event of fixed runs of one terminal, as a digest: a change of the model that moves one of them shows here.
+//! Every event of fixed runs of one terminal, as a digest: a change of the model that moves one of
+//! them shows here.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
 use crate::common;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The timing of `OpenSAND` 8.2 in virtual time, against its own arithmetic and what was measured on it.
+//! The timing of `OpenSAND` 8.2 in virtual time, against its own arithmetic and what was measured
+//! on it.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
 use crate::common;
@@ -71,7 +72,8 @@ fn forward_goodput_is_the_ceiling_of_opensand() {
     let carrier = opensand_forward();
     assert!((carrier.rate_bps().unwrap() - 19.541e6).abs() < 1e3);
     let udp = steady_goodput_bps(&config(carrier), 1500, 1472);
-    // One cut of 13 + 7 bytes a frame, 10 bytes for what is whole, 14 of Ethernet on all: 1524 n + 10 = 1995.
+    // One cut of 13 + 7 bytes a frame, 10 bytes for what is whole, 14 of Ethernet on all: 1524 n +
+    // 10 = 1995.
     let packets_per_frame = (1995.0 - 10.0) / 1524.0;
     let expected = packets_per_frame * 1472.0 * 8.0 * 40e6 / 32_669.0;
     assert!(
@@ -98,7 +100,8 @@ fn defective(symbol_rate: u64, modcod: u8, defects: bool) -> LinkConfig {
     LinkConfig::new(carrier, GEO, queue, 1)
 }
 
-/// Mbit/s of UDP payload that come out, and the ratio of packets lost, of `mbps` offered in datagrams of 1472 bytes for 20 s.
+/// Mbit/s of UDP payload that come out, and the ratio of packets lost, of `mbps` offered in
+/// datagrams of 1472 bytes for 20 s.
 fn udp(config: &LinkConfig, mbps: f64) -> (f64, f64) {
     let distance = 1472.0 * 8.0 * 1e3 / mbps;
     let count = (20e9 / distance) as u64;
@@ -110,8 +113,8 @@ fn udp(config: &LinkConfig, mbps: f64) -> (f64, f64) {
     (out as f64 * 1472.0 * 8.0 / 20e6, lost as f64 / count as f64)
 }
 
-/// Measured in comparison with 8.2.0: 25.67 Mbit/s with MODCOD 26 at 10 Mbaud, offered as in calibration; 16.9 to 18.1 of 20 Mbit/s with
-/// QPSK 1/4 at 40 Mbaud.
+/// Measured in comparison with 8.2.0: 25.67 Mbit/s with MODCOD 26 at 10 Mbaud, offered as in
+/// calibration; 16.9 to 18.1 of 20 Mbit/s with QPSK 1/4 at 40 Mbaud.
 #[test]
 fn defects_lose_what_opensand_lost() {
     let (acm, _) = udp(&defective(10_000_000, 26, true), 44.5 * 1.1);

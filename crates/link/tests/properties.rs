@@ -245,7 +245,8 @@ fn frame_losses_hold_the_ratio_and_take_every_packet_they_touch() {
     let counters = link.counters();
     let frames = counters.frames_sent as f64;
     assert!((counters.frames_lost as f64 - frames * 0.1).abs() < 3.0 * (frames * 0.09).sqrt());
-    // 4016 bytes are 2.64 packets with their headers, so a frame touches 3.64; a tenth shares one with a lost neighbour.
+    // 4016 bytes are 2.64 packets with their headers, so a frame touches 3.64; a tenth shares one
+    // with a lost neighbour.
     let per_frame = counters.packets_lost as f64 / counters.frames_lost as f64;
     assert!(
         (per_frame - 3.54).abs() < 0.1,

@@ -113,8 +113,9 @@ proptest! {
     }
 }
 
-/// Runs a sender that slows down by a twentieth per drop or mark, at most once in 200 ms, for 60 s at QPSK 1/2, 10 Mbaud.
-/// Returns mean waiting time in ms, drops, marks, and the share of the carrier that was used.
+/// Runs a sender that slows down by a twentieth per drop or mark, at most once in 200 ms, for 60 s
+/// at QPSK 1/2, 10 Mbaud. Returns mean waiting time in ms, drops, marks, and the share of the
+/// carrier that was used.
 fn standing(queue: Queue, ecn: u8) -> (f64, u64, u64, f64) {
     let mut link = Link::new(LinkConfig {
         queue,
@@ -178,7 +179,8 @@ fn active_management_keeps_a_standing_queue_near_its_target() {
             "{aqm:?}: {waited} ms, {dropped}"
         );
         assert!(used > 0.85, "{aqm:?}: {used}");
-        // ECN-capable packets are marked, and none is dropped; PIE drops them too where it would hit more than a tenth.
+        // ECN-capable packets are marked, and none is dropped; PIE drops them too where it would
+        // hit more than a tenth.
         let (waited, dropped, marked, _) = standing(queue(aqm, true), 2);
         assert!(
             waited < most && marked > 0,

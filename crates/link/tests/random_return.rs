@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Random access: throughput of the receivers, and a carrier that terminals share without assignment.
+//! Random access: throughput of the receivers, and a carrier that terminals share without
+//! assignment.
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
 
 use std::collections::BTreeSet;
@@ -106,7 +107,8 @@ fn p324_two_replicas_with_cancelling_carry_more_than_slotted_aloha() {
         assert!(cancelling > aloha + 0.03, "{load}: {cancelling}, {aloha}");
         assert!(cancelling > diversity, "{load}: {cancelling}, {diversity}");
     }
-    // Casini et al.: almost all of a load of 0.3, and a peak of about 0.55; frames of 100 slots have a little less.
+    // Casini et al.: almost all of a load of 0.3, and a peak of about 0.55; frames of 100 slots
+    // have a little less.
     assert!(throughput(0.3, 2, Receiver::Cancelling) > 0.29);
     let peak = (40..80)
         .step_by(5)
@@ -322,7 +324,8 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Every packet comes once, is dropped or lost, and none waits in the end; the same seeds have the same events.
+    /// Every packet comes once, is dropped or lost, and none waits in the end; the same seeds have
+    /// the same events.
     #[test]
     fn p326_every_packet_is_accounted_for_and_none_comes_twice(
         access in settings(),

@@ -167,7 +167,8 @@ fn p183_weights_divide_a_class() {
 
 #[test]
 fn p183_a_class_is_served_before_the_next_over_all_terminals() {
-    // 4 Mbit/s of EF to terminal 1 with a flood in best effort to both: none waits longer than two frames.
+    // 4 Mbit/s of EF to terminal 1 with a flood in best effort to both: none waits longer than two
+    // frames.
     let mut shared = equal((0..2).map(|index| terminal(index, 4)).collect());
     let frame = frame_of(4);
     let mut sent = Vec::new();
@@ -330,7 +331,8 @@ fn terminals_that_cannot_share_a_carrier_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is offered comes out once, in the order of its terminal, or is counted as dropped or lost.
+    /// Whatever is offered comes out once, in the order of its terminal, or is counted as dropped
+    /// or lost.
     #[test]
     fn p182_every_packet_is_accounted_for(
         levels in proptest::collection::vec((-5.0..20.0_f64, 1..=10_u32), 1..20),

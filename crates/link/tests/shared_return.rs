@@ -134,7 +134,8 @@ fn p185_the_capacity_of_an_idle_terminal_goes_to_the_others() {
     let before = received(&mut shared, 4, (4 * S, 8 * S), |shared, now| {
         saturate(shared, 0..4, now);
     });
-    // Terminal 0 ends. Its queue, a request period, the way there and back, and two superframes later it has nothing.
+    // Terminal 0 ends. Its queue, a request period, the way there and back, and two superframes
+    // later it has nothing.
     let silence = 8 * S;
     let mut now = silence;
     while shared.queue(0).1 > 0 {

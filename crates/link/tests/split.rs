@@ -77,8 +77,8 @@ fn packet(length: usize, mark: u8) -> Vec<u8> {
     packet
 }
 
-/// Forwards everything that is due up to `until` and returns the packets that left, with their due times. Datagrams for
-/// which `drops` returns true are lost between sender and satellite.
+/// Forwards everything that is due up to `until` and returns the packets that left, with their due
+/// times. Datagrams for which `drops` returns true are lost between sender and satellite.
 fn run(split: &mut Split, until: Nanos, mut drops: impl FnMut() -> bool) -> Vec<(Nanos, Vec<u8>)> {
     let (mut out, mut datagram) = (Vec::new(), Vec::new());
     let Split {
@@ -299,7 +299,8 @@ fn slots_on_demand_come_to_a_terminal_in_another_process() {
 
 #[test]
 fn plans_that_come_now_early_and_now_late_miss_no_superframe() {
-    // Both ways are twenty superframes: plans arrive when those of the terminal start, a millisecond before or after.
+    // Both ways are twenty superframes: plans arrive when those of the terminal start, a
+    // millisecond before or after.
     let mut config = on_demand();
     config.delay = 265 * MS;
     let Split {

@@ -22,7 +22,8 @@ fn forward_frames_open_on_the_grid_and_release_at_their_end() {
         &config,
         &[(0, 100), (1, 100), (812_250, 100), (1_000_000_000, 100)],
     );
-    // At 0: the frame that opens at 0. At 1 ns: the next, as does the packet that comes at the moment it opens.
+    // At 0: the frame that opens at 0. At 1 ns: the next, as does the packet that comes at the
+    // moment it opens.
     assert_eq!(
         dues(&released),
         [812_250, 1_624_500, 1_624_500, 1_001_504_250]
@@ -32,7 +33,8 @@ fn forward_frames_open_on_the_grid_and_release_at_their_end() {
 
 #[test]
 fn forward_packet_that_needs_several_frames() {
-    // 1991 bytes of data field: 1500 bytes fit, the next packet is cut after 1991 - 1510 - 13 bytes.
+    // 1991 bytes of data field: 1500 bytes fit, the next packet is cut after 1991 - 1510 - 13
+    // bytes.
     let config = config(forward(40_000_000, 1));
     let (released, link) = run(&config, &[(5, 1500), (5, 1500), (5, 4000)]);
     // 3000 bytes in two frames, the last 4000 in 958 and 1988 and the rest.
@@ -230,7 +232,8 @@ fn echo_rtt_is_the_frame_arithmetic() {
         config(forward(40_000_000, 1)),
         config(back(2_000_000, 3, 4)),
     );
-    // 30 bytes: one frame of 812.25 us and one burst of 268 us; waits up to a frame and up to 6.625 ms.
+    // 30 bytes: one frame of 812.25 us and one burst of 268 us; waits up to a frame and up to 6.625
+    // ms.
     let rtt = echo_rtt(&there, &here, 20_000_000, 30).unwrap();
     let least = 2 * GEO + 20_000_000 + 812_250 + 268_000;
     let wait = 812_250 + 6_625_000;

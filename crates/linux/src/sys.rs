@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Signals as a descriptor (signalfd(2)), CPU time (getrusage(2)), `errno`. The only module with `unsafe`.
+//! Signals as a descriptor (signalfd(2)), CPU time (getrusage(2)), `errno`. The only module with
+//! `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -37,8 +38,8 @@ impl Signals {
     /// # Errors
     /// No descriptor is left.
     pub fn block(others: &[libc::c_int]) -> io::Result<Self> {
-        // SAFETY: sigset_t is plain data that sigemptyset() initialises; all pointers live through the calls, and the
-        // descriptor is new.
+        // SAFETY: sigset_t is plain data that sigemptyset() initialises; all pointers live through
+        // the calls, and the descriptor is new.
         unsafe {
             let mut ending: libc::sigset_t = MaybeUninit::zeroed().assume_init();
             libc::sigemptyset(&raw mut ending);

@@ -6,7 +6,8 @@ use dvb::dama::Agreement;
 use crate::document::Place;
 use crate::fault::Faults;
 
-/// What the terminal may ask for, and how requests are handled (`access/dama`, `network/fca`, `timers/synchro`).
+/// What the terminal may ask for, and how requests are handled (`access/dama`, `network/fca`,
+/// `timers/synchro`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dama {
     /// Constant rate, kbit/s.
@@ -160,11 +161,12 @@ pub(crate) fn encapsulation(root: &Place<'_>) -> Encapsulation {
     root.get("encap").and_then(read).unwrap_or_default()
 }
 
-/// Largest Ethernet frame of a LAN with an MTU of 1500 and a tag, bytes: what a reassembly buffer has to hold.
+/// Largest Ethernet frame of a LAN with an MTU of 1500 and a tag, bytes: what a reassembly buffer
+/// has to hold.
 const LARGEST_FRAME: u16 = 1518;
 
-/// Reports a GSE reassembly buffer that is too short. `OpenSAND`'s own profiles have 8 bytes; 8.2.0 then loses every packet
-/// (its log: `DecapErrorSizePduBuffer`).
+/// Reports a GSE reassembly buffer that is too short. `OpenSAND`'s own profiles have 8 bytes; 8.2.0
+/// then loses every packet (its log: `DecapErrorSizePduBuffer`).
 pub(crate) fn check_buffer(root: &Place<'_>, faults: &mut Faults) {
     let path = "encap/gse/decap_buffer_len";
     let Some(bytes) = root.value::<u16>(path).filter(|&it| it < LARGEST_FRAME) else {

@@ -6,7 +6,8 @@ use dvb::opensand::bbframe_symbols;
 use crate::profile::Profile;
 use crate::qos;
 
-/// Differences that matter when figures are compared, and what `OpenSAND` takes otherwise than one may expect.
+/// Differences that matter when figures are compared, and what `OpenSAND` takes otherwise than one
+/// may expect.
 pub(crate) fn advice(profile: &Profile) -> Vec<String> {
     let mut advice = vec![queues(profile).to_owned()];
     let settings = &profile.settings;

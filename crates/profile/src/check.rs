@@ -20,7 +20,8 @@ const EARLIER_RELEASE: &str = "element of OpenSAND 7.x or earlier, which 8.2 doe
 /// Start of the message for an `OpenSAND` feature that satlink does not support.
 pub(crate) const UNSUPPORTED: &str = "not supported by satlink 0.1";
 
-/// Checks `model[@version="1.0.0"]/root` and everything below it. Returns the place of `root` if there is one.
+/// Checks `model[@version="1.0.0"]/root` and everything below it. Returns the place of `root` if
+/// there is one.
 pub(crate) fn check_file<'a>(
     source: &'a Source,
     document: &'a roxmltree::Document<'a>,
@@ -340,7 +341,8 @@ fn refusal(leaf: Type, text: &str) -> Option<(Severity, String)> {
     }
 }
 
-/// Why `text` is not an integer of this range. `OpenSAND` reads the leading digits, and wraps negative numbers.
+/// Why `text` is not an integer of this range. `OpenSAND` reads the leading digits, and wraps
+/// negative numbers.
 fn integer(text: &str, min: u64, max: u64) -> Option<(Severity, String)> {
     let range = min..=max;
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -401,8 +403,8 @@ pub(crate) fn wave_forms(text: &str) -> Option<Vec<u8>> {
     Some(ids)
 }
 
-/// The ids of a `wave_form` text as far as they can be read: blanks are skipped, a falling range is read upwards, of groups
-/// (VCM) all ids count.
+/// The ids of a `wave_form` text as far as they can be read: blanks are skipped, a falling range is
+/// read upwards, of groups (VCM) all ids count.
 pub(crate) fn lenient_ids(text: &str) -> Vec<u8> {
     let mut ids = Vec::new();
     for part in text.split([';', ',']) {

@@ -31,7 +31,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Reads `dir/name`; refuses anything but a regular file, and one that is too large, not UTF-8 or nested too deeply.
+    /// Reads `dir/name`; refuses anything but a regular file, and one that is too large, not UTF-8
+    /// or nested too deeply.
     pub fn read(dir: &Path, name: &str, faults: &mut Faults) -> Option<Self> {
         let path = dir.join(name);
         let file = path.display().to_string();
@@ -272,7 +273,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The element at `path` (names joined by `/`) below this one, if it is there; of two the last, as in `OpenSAND`.
+    /// The element at `path` (names joined by `/`) below this one, if it is there; of two the last,
+    /// as in `OpenSAND`.
     pub fn get(&self, path: &str) -> Option<Place<'a>> {
         let mut node = self.node;
         for name in path.split('/') {
@@ -339,8 +341,8 @@ impl<'a> Place<'a> {
         self.get(path)?.text()
     }
 
-    /// The value of the leaf at `path`, read as leniently as `OpenSAND` does. `None` when it is missing or malformed.
-    /// The element table reports both, and what is read leniently.
+    /// The value of the leaf at `path`, read as leniently as `OpenSAND` does. `None` when it is
+    /// missing or malformed. The element table reports both, and what is read leniently.
     pub fn value<T: FromStr>(&self, path: &str) -> Option<T> {
         let text = self.text_at(path)?.trim();
         let lenient = || lenient_integer(text)?.to_string().parse().ok();
@@ -402,7 +404,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The integer that `OpenSAND` reads: the leading digits of a text; negative numbers wrap, here in 16 bits.
+/// The integer that `OpenSAND` reads: the leading digits of a text; negative numbers wrap, here in
+/// 16 bits.
 pub(crate) fn lenient_integer(text: &str) -> Option<u64> {
     let (negative, digits) = text
         .strip_prefix('-')

@@ -62,7 +62,8 @@ pub(crate) const TERMINAL: Role = Role {
     list: "infrastructure/terminals",
 };
 
-/// Checks each file and the files against each other; returns the entities if all three are readable.
+/// Checks each file and the files against each other; returns the entities if all three are
+/// readable.
 pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<Entities> {
     let present: Vec<_> = [&files.sat, &files.gw, &files.st]
         .into_iter()
@@ -98,8 +99,9 @@ pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<
     })
 }
 
-/// The items of a list that are entities. An item without address under the id of an entity that stands before it, of any
-/// list, is a further MAC address behind that entity: packets to it go there.
+/// The items of a list that are entities. An item without address under the id of an entity that
+/// stands before it, of any list, is a further MAC address behind that entity: packets to it go
+/// there.
 pub(crate) fn entity_items<'a>(root: &Place<'a>, role: &Role) -> Vec<Place<'a>> {
     let mut seen = Vec::new();
     let mut found = Vec::new();
@@ -144,14 +146,16 @@ fn host(section: &Place<'_>) -> Option<Host> {
     })
 }
 
-/// The unspecified address in place of a malformed one, which lenient loading accepts as `OpenSAND` does.
+/// The unspecified address in place of a malformed one, which lenient loading accepts as `OpenSAND`
+/// does.
 pub(crate) fn address(section: &Place<'_>) -> Ipv4Addr {
     section
         .value("emu_address")
         .unwrap_or(Ipv4Addr::UNSPECIFIED)
 }
 
-/// The file is about the entity that its name says, and its own section agrees with the platform's list.
+/// The file is about the entity that its name says, and its own section agrees with the platform's
+/// list.
 fn check_own_entity(root: &Place<'_>, role: &Role, faults: &mut Faults) {
     if let Some(kind) = root.get("entity/entity_type") {
         let known = ["Satellite", "Gateway", "Terminal"];

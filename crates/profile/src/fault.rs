@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Faults of a profile: each names file, line, element, reason and remedy; all are reported together.
+//! Faults of a profile: each names file, line, element, reason and remedy; all are reported
+//! together.
 
 use std::fmt;
 
@@ -25,7 +26,8 @@ pub struct Fault {
     pub file: String,
     /// Line of the element, from 1; 0 when the file as a whole is meant.
     pub line: u32,
-    /// Path of the element below `model/root`, e.g. `access/dama/cra`; list items carry their index from 1.
+    /// Path of the element below `model/root`, e.g. `access/dama/cra`; list items carry their index
+    /// from 1.
     pub element: String,
     /// What is wrong.
     pub reason: String,

@@ -54,7 +54,8 @@ pub(crate) fn check_further(further: &[(u8, Place<'_>)], entities: &Entities, fa
     }
 }
 
-/// Every gateway of the platform, the one of `profile_gw.xml` first; `own` is the profile of those without one.
+/// Every gateway of the platform, the one of `profile_gw.xml` first; `own` is the profile of those
+/// without one.
 pub(crate) fn gateways(
     entities: &Entities,
     own: &GwProfile,

@@ -10,9 +10,9 @@ use crate::fault::{Fault, Faults, Severity};
 use crate::schema::BROADCAST_ID;
 use crate::spots::membership;
 
-/// The files of a profile in one folder. A transparent satellite has no profile of its own. Further terminals of the
-/// platform may have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have that of `profile_st.xml`.
-/// So may the gateways of other spots: `profile_gw<id>.xml`.
+/// The files of a profile in one folder. A transparent satellite has no profile of its own. Further
+/// terminals of the platform may have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without
+/// it they have that of `profile_st.xml`. So may the gateways of other spots: `profile_gw<id>.xml`.
 /// A profile may also have a folder for each entity, as `OpenSAND`'s own tools write it.
 pub const FILES: [&str; 6] = [
     "infrastructure_sat.xml",
@@ -25,7 +25,8 @@ pub const FILES: [&str; 6] = [
 
 /// Configurations of `OpenSAND` 5.x and earlier, none of which 8.2 loads.
 const FILES_OF_5: [&str; 2] = ["core_global.conf", "core.conf"];
-/// Most folders of entities that are looked at: ids are below 31, and a gateway may be two entities.
+/// Most folders of entities that are looked at: ids are below 31, and a gateway may be two
+/// entities.
 const MOST_ENTITIES: usize = 64;
 
 /// The files of a profile, relative to its folder.
@@ -39,8 +40,9 @@ pub(crate) struct Layout {
     pub further_gateways: Vec<(u8, String)>,
 }
 
-/// Finds the files: those of [`FILES`]; or a folder with `infrastructure.xml` and `profile.xml` for each entity, in the
-/// folder itself or in `entities`, with `topology.xml` next to them or in one of them.
+/// Finds the files: those of [`FILES`]; or a folder with `infrastructure.xml` and `profile.xml` for
+/// each entity, in the folder itself or in `entities`, with `topology.xml` next to them or in one
+/// of them.
 pub(crate) fn find(dir: &Path, faults: &mut Faults) -> Layout {
     if let Some(old) = FILES_OF_5.iter().find(|name| is_there(dir, name)) {
         faults.push(Fault {
@@ -133,8 +135,8 @@ fn of_entities(dir: &Path, entities: &[Entity], faults: &mut Faults) -> Layout {
     }
 }
 
-/// The gateways that a topology assigns terminals to, by terminal; what cannot be read is reported when it is loaded. The file is
-/// read once, and each id looked up once, however often it occurs.
+/// The gateways that a topology assigns terminals to, by terminal; what cannot be read is reported
+/// when it is loaded. The file is read once, and each id looked up once, however often it occurs.
 pub(crate) fn gateways_of(dir: &Path, topology: &str, terminals: &[u8]) -> BTreeMap<u8, u8> {
     let mut ignored = Faults::default();
     let mut found = || {

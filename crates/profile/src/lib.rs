@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A folder of `OpenSAND` 8.2 XML becomes a checked [`Profile`], or the list of everything that is wrong with it.
+//! A folder of `OpenSAND` 8.2 XML becomes a checked [`Profile`], or the list of everything that is
+//! wrong with it.
 //!
-//! [`read`] takes what `OpenSAND` means, as plain data: delay, attenuation and `Es/N0` are functions of time. [`load`] takes what
-//! satlink carries: what is well written beyond that is refused by name, see [`supported`].
+//! [`read`] takes what `OpenSAND` means, as plain data: delay, attenuation and `Es/N0` are
+//! functions of time. [`load`] takes what satlink carries: what is well written beyond that is
+//! refused by name, see [`supported`].
 //!
-//! Strict: unknown, missing, repeated, misplaced or contradictory elements are faults, each with file, line, element path
-//! and remedy. [`Mode::Lenient`] accepts what the loader of `OpenSAND` 8.2.0 accepts, with a warning. The parser knows neither DTD nor
-//! entities, and size and depth are capped before it starts.
+//! Strict: unknown, missing, repeated, misplaced or contradictory elements are faults, each with
+//! file, line, element path and remedy. [`Mode::Lenient`] accepts what the loader of `OpenSAND`
+//! 8.2.0 accepts, with a warning. The parser knows neither DTD nor entities, and size and depth are
+//! capped before it starts.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod access;

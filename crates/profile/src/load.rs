@@ -49,7 +49,8 @@ impl Mode {
     }
 }
 
-/// Loads the profile in `dir` if satlink carries all of it: [`read`], strict, and [`crate::supported`].
+/// Loads the profile in `dir` if satlink carries all of it: [`read`], strict, and
+/// [`crate::supported`].
 ///
 /// # Errors
 /// Every fault of all six files, ordered by file and line.
@@ -111,7 +112,8 @@ fn accept(dir: &Path, counts: impl Fn(Severity) -> bool) -> Result<Profile, Faul
     }
 }
 
-/// Checks one file of a profile by itself: which one it is follows from its elements. References to other files are not.
+/// Checks one file of a profile by itself: which one it is follows from its elements. References to
+/// other files are not.
 ///
 /// # Errors
 /// Every fault that counts in this mode, and everything that satlink does not carry.
@@ -254,7 +256,8 @@ impl<'a> Roots<'a> {
     }
 }
 
-/// The element table guards every value that `assemble` reads; this says so instead of passing silently, should it not.
+/// The element table guards every value that `assemble` reads; this says so instead of passing
+/// silently, should it not.
 fn incomplete(dir: &Path) -> Fault {
     Fault {
         file: dir.display().to_string(),

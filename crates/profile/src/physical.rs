@@ -48,7 +48,8 @@ impl Delay {
     }
 }
 
-/// What is taken off the `Es/N0` of clear sky. A step is one `acm_refresh` of the topology; the first one is step 1.
+/// What is taken off the `Es/N0` of clear sky. A step is one `acm_refresh` of the topology; the
+/// first one is step 1.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Attenuation {
     /// Always the same.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the entities of `OpenSAND` need of their machines: the part of a profile that a lab reads when `OpenSAND` itself carries
-//! the frames and judges the rest.
+//! What the entities of `OpenSAND` need of their machines: the part of a profile that a lab reads
+//! when `OpenSAND` itself carries the frames and judges the rest.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -27,11 +27,13 @@ pub struct Station {
     pub mac_address: Option<String>,
     /// Folder of the entity's own logs and probes; `None`: it keeps none.
     pub path_local: Option<String>,
-    /// Its infrastructure file, relative to the folder of the profile. That of a further terminal may be another one's.
+    /// Its infrastructure file, relative to the folder of the profile. That of a further terminal
+    /// may be another one's.
     pub infrastructure: String,
     /// Its profile file; `None`: it has none, as a transparent satellite.
     pub profile: Option<String>,
-    /// Id of a further terminal's gateway where that is another than the first terminal's; as far as the topology says.
+    /// Id of a further terminal's gateway where that is another than the first terminal's; as far
+    /// as the topology says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<u8>,
 }
@@ -53,8 +55,8 @@ pub struct Platform {
     pub further_gws: Vec<Station>,
 }
 
-/// Reads the machines of the profile in `dir`. Profiles are not looked at, of the topology only whose gateway is whose, and of
-/// the infrastructure files only what a machine needs.
+/// Reads the machines of the profile in `dir`. Profiles are not looked at, of the topology only
+/// whose gateway is whose, and of the infrastructure files only what a machine needs.
 ///
 /// # Errors
 /// What is missing of it, with file, line and element.
@@ -141,7 +143,8 @@ fn station(root: &Place<'_>, role: &Role, faults: &mut Faults) -> Option<Station
     })
 }
 
-/// The other entities of the list, with the TAP of `own` and its files where they have none of their own (`profiles`, by id).
+/// The other entities of the list, with the TAP of `own` and its files where they have none of
+/// their own (`profiles`, by id).
 fn further(
     root: &Place<'_>,
     role: &Role,

@@ -15,7 +15,8 @@ use crate::terminal::{StProfile, Terminal};
 /// A satellite link as a profile folder describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// SHA-256 over names and contents of the files and over the points of delay and attenuation files, hexadecimal.
+    /// SHA-256 over names and contents of the files and over the points of delay and attenuation
+    /// files, hexadecimal.
     pub sha256: String,
     /// Terminal.
     pub st: Host,
@@ -23,7 +24,8 @@ pub struct Profile {
     pub gw: Host,
     /// Id of the satellite.
     pub sat_id: u8,
-    /// One-way propagation delay at the start, ns: every packet passes the delay of both ground entities.
+    /// One-way propagation delay at the start, ns: every packet passes the delay of both ground
+    /// entities.
     pub one_way_delay_ns: u64,
     /// Carrier from GW to ST.
     pub forward: Forward,
@@ -60,8 +62,9 @@ impl Profile {
         own.filter(|_| self.return_link.is_random)
     }
 
-    /// Whether the return link of the ST has more than a constant rate and one queue: capacity requests or traffic classes.
-    /// An SCPC carrier has no slots that could be asked for, and those of one with random access are not.
+    /// Whether the return link of the ST has more than a constant rate and one queue: capacity
+    /// requests or traffic classes. An SCPC carrier has no slots that could be asked for, and those
+    /// of one with random access are not.
     #[must_use]
     pub const fn is_on_demand(&self) -> bool {
         self.return_link.scpc.is_none()
@@ -69,10 +72,11 @@ impl Profile {
             && (self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged)
     }
 
-    /// The same platform with another terminal in place of the ST, and its spot's gateway in place of the GW; `None`: there is
-    /// no such terminal.
+    /// The same platform with another terminal in place of the ST, and its spot's gateway in place
+    /// of the GW; `None`: there is no such terminal.
     ///
-    /// Its MODCOD and waveform are the most efficient that its own `Es/N0` reaches, the most robust where it reaches none.
+    /// Its MODCOD and waveform are the most efficient that its own `Es/N0` reaches, the most robust
+    /// where it reaches none.
     #[must_use]
     pub fn of(&self, id: u8) -> Option<Self> {
         if id == self.st.id {
@@ -104,8 +108,9 @@ impl Profile {
         Some(profile)
     }
 
-    /// As [`Profile::of`], with another gateway in place of that of the terminal's spot: it is on the carriers of its group there.
-    /// `None`: there is no such terminal, or none of its group in the spot of this gateway.
+    /// As [`Profile::of`], with another gateway in place of that of the terminal's spot: it is on
+    /// the carriers of its group there. `None`: there is no such terminal, or none of its group in
+    /// the spot of this gateway.
     #[must_use]
     pub fn at(&self, id: u8, gateway_id: u8) -> Option<Self> {
         let own = self.of(id)?;
@@ -148,7 +153,8 @@ impl Profile {
         self.terminals.iter().filter(|it| it.id != self.st.id)
     }
 
-    /// The terminals of the ST's spot but for the ST, whatever their group, in the order of the platform.
+    /// The terminals of the ST's spot but for the ST, whatever their group, in the order of the
+    /// platform.
     pub fn of_spot(&self) -> impl Iterator<Item = &Terminal> {
         let own = self.terminals.iter().find(|it| it.id == self.st.id);
         let gateway_id = own.map(|own| own.gateway_id);
@@ -175,7 +181,8 @@ impl Profile {
         self.gw_physical.delay.at(now) + self.st_profile.physical.delay.at(now)
     }
 
-    /// `Es/N0` from GW to ST in dB at a step of attenuation; steps last `acm_refresh_ms`, the first is step 1.
+    /// `Es/N0` from GW to ST in dB at a step of attenuation; steps last `acm_refresh_ms`, the first
+    /// is step 1.
     #[must_use]
     pub fn forward_es_n0_db(&self, step: u64) -> f64 {
         let (up, down) = (&self.gw_physical.uplink, &self.st_profile.physical.downlink);
@@ -190,7 +197,8 @@ impl Profile {
     }
 }
 
-/// The elements of a profile that satlink 0.1 does not support, with file, line and element. Empty: it runs as written.
+/// The elements of a profile that satlink 0.1 does not support, with file, line and element. Empty:
+/// it runs as written.
 #[must_use]
 pub fn supported(profile: &Profile) -> Faults {
     profile.unsupported.clone()

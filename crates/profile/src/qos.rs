@@ -76,7 +76,8 @@ pub struct Qos {
 }
 
 impl Qos {
-    /// The FIFO of a priority code point, as an index into `fifos`: that of its class, else of the default class.
+    /// The FIFO of a priority code point, as an index into `fifos`: that of its class, else of the
+    /// default class.
     #[must_use]
     pub fn fifo_of_pcp(&self, pcp: u8) -> Option<usize> {
         let named = |pcp: u8| {
@@ -86,8 +87,8 @@ impl Qos {
         named(pcp).or_else(|| named(self.default_pcp))
     }
 
-    /// The FIFO of each DSCP, as an index into `fifos`: tags carry the code point of [`pcp_of_dscp`], and without them all
-    /// traffic has the default one.
+    /// The FIFO of each DSCP, as an index into `fifos`: tags carry the code point of
+    /// [`pcp_of_dscp`], and without them all traffic has the default one.
     #[must_use]
     pub fn fifo_of_dscp(&self) -> [u8; 64] {
         let mut fifos = [0; 64];
@@ -104,8 +105,8 @@ impl Qos {
     }
 }
 
-/// Priority code point of a DSCP when nothing else is agreed: its class selector (RFC 2474 clause 4.2.2), so that EF
-/// becomes 5 (VO), AF41 4 (VI) and the default 0 (BE).
+/// Priority code point of a DSCP when nothing else is agreed: its class selector (RFC 2474 clause
+/// 4.2.2), so that EF becomes 5 (VO), AF41 4 (VI) and the default 0 (BE).
 #[must_use]
 pub const fn pcp_of_dscp(dscp: u8) -> u8 {
     (dscp & 0x3f) >> 3

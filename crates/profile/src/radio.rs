@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Carriers, `Es/N0` and granted slots: from topology and physical layer to the figures of the air interface.
+//! Carriers, `Es/N0` and granted slots: from topology and physical layer to the figures of the air
+//! interface.
 
 use dvb::dama::{Arithmetic, Carrier};
 use dvb::modcod::{FrameSize, ModCod};
@@ -18,11 +19,13 @@ pub struct Forward {
     pub symbol_rate: u64,
     /// The most efficient MODCOD that the carrier allows and the `Es/N0` reaches.
     pub modcod: ModCod,
-    /// All MODCODs that the carrier allows, by id, with the thresholds of the profile's table: one is CCM, several are ACM.
+    /// All MODCODs that the carrier allows, by id, with the thresholds of the profile's table: one
+    /// is CCM, several are ACM.
     pub modcods: Vec<ModCod>,
     /// `Es/N0` over both legs without attenuation that changes, dB.
     pub es_n0_db: f64,
-    /// Time between two runs of `OpenSAND`'s forward scheduler, ns; 0 for an SCPC carrier, which does not have its timing.
+    /// Time between two runs of `OpenSAND`'s forward scheduler, ns; 0 for an SCPC carrier, which
+    /// does not have its timing.
     pub tick_ns: u64,
 }
 
@@ -45,7 +48,8 @@ pub struct Return {
     pub slots: u32,
     /// Slots are drawn, not assigned.
     pub is_random: bool,
-    /// An SCPC carrier: DVB-S2 frames of one terminal in place of bursts. Waveforms, constant rate and slots are not used then.
+    /// An SCPC carrier: DVB-S2 frames of one terminal in place of bursts. Waveforms, constant rate
+    /// and slots are not used then.
     pub scpc: Option<Forward>,
 }
 
@@ -148,14 +152,16 @@ pub(crate) struct Ends<'a> {
     pub st: &'a Physical,
 }
 
-/// `Es/N0` without attenuation that changes, dB, of the forward and the return link between gateway and terminal.
+/// `Es/N0` without attenuation that changes, dB, of the forward and the return link between gateway
+/// and terminal.
 pub(crate) fn steady_es_n0_db([gw, st]: [&Physical; 2]) -> (f64, f64) {
     // The sender's uplink and the receiver's downlink.
     let of = |up: &Leg, down: &Leg| combined_es_n0_db(up.steady_es_n0_db(), down.steady_es_n0_db());
     (of(&gw.uplink, &st.downlink), of(&st.uplink, &gw.downlink))
 }
 
-/// The allowed id with the highest efficiency whose threshold of the file plus margin is within the `Es/N0`.
+/// The allowed id with the highest efficiency whose threshold of the file plus margin is within the
+/// `Es/N0`.
 fn best_id(
     carrier: &Place<'_>,
     rows: &[Place<'_>],
@@ -269,8 +275,8 @@ fn waveforms(rows: &[Place<'_>], carrier: &Place<'_>) -> Vec<Waveform> {
     ids.filter_map(of_id).collect()
 }
 
-/// The carriers of a terminal's group, tuned to its own `Es/N0` as [`crate::Profile::of`] has it; `None`: its spot has none
-/// that can be read.
+/// The carriers of a terminal's group, tuned to its own `Es/N0` as [`crate::Profile::of`] has it;
+/// `None`: its spot has none that can be read.
 pub(crate) fn of_terminal(
     topology: &Place<'_>,
     terminal_id: u8,

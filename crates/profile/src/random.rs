@@ -9,7 +9,8 @@ use crate::fault::Faults;
 use crate::radio::own_carrier;
 use crate::spots::is_random;
 
-/// Random access as one terminal has it (`access/random_access` of both sides, `schedulers/crdsa_frame`).
+/// Random access as one terminal has it (`access/random_access` of both sides,
+/// `schedulers/crdsa_frame`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RandomAccess {
     /// Superframes of an SA frame, above 0.
@@ -88,7 +89,8 @@ pub(crate) fn read(
     })
 }
 
-/// FIFOs of a terminal have random access where its return carrier has it, all of them, and nowhere else.
+/// FIFOs of a terminal have random access where its return carrier has it, all of them, and nowhere
+/// else.
 pub(crate) fn check_fifos(topology: &Place<'_>, st: &Place<'_>, id: u8, faults: &mut Faults) {
     let Some((_, carrier)) = own_carrier(topology, Some(id), "return_band") else {
         return;

@@ -21,8 +21,8 @@ pub(crate) fn check(
     check_sharing(topology, entities, faults);
 }
 
-/// What the profile of a terminal switches on is what its return carrier has: demand assignment, random access or SCPC, one of
-/// them.
+/// What the profile of a terminal switches on is what its return carrier has: demand assignment,
+/// random access or SCPC, one of them.
 pub(crate) fn check_access(topology: &Place<'_>, st: &Place<'_>, id: u8, faults: &mut Faults) {
     let Some(settings) = st.get("access/settings") else {
         return;

@@ -9,8 +9,8 @@ const MOST_FAULTS: usize = 20;
 
 /// A value over time: points that are joined by straight lines.
 ///
-/// One `STEP VALUE` pair a line; empty lines and lines that start with `#` are skipped, the order of lines does not matter,
-/// and of a step that occurs twice the last counts.
+/// One `STEP VALUE` pair a line; empty lines and lines that start with `#` are skipped, the order
+/// of lines does not matter, and of a step that occurs twice the last counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     points: Vec<(u64, f64)>,
@@ -54,8 +54,9 @@ impl Series {
         }
     }
 
-    /// The value of a step; the first one is step 1. Before the first point: its value. After the last: with loop the
-    /// count goes on from step 0, else the last value is held. 0 without points.
+    /// The value of a step; the first one is step 1. Before the first point: its value. After the
+    /// last: with loop the count goes on from step 0, else the last value is held. 0 without
+    /// points.
     #[must_use]
     pub fn at(&self, step: u64) -> f64 {
         let Some(&(last, last_value)) = self.points.last() else {

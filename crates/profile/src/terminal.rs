@@ -46,7 +46,8 @@ pub struct Terminal {
     pub group: String,
     /// Its own profile, or the one of `profile_st.xml`.
     pub profile: StProfile,
-    /// The carriers of its group, tuned to its own `Es/N0`; `None`: its spot has none that can be read.
+    /// The carriers of its group, tuned to its own `Es/N0`; `None`: its spot has none that can be
+    /// read.
     pub carriers: Option<(Forward, Return)>,
 }
 
@@ -82,7 +83,8 @@ pub(crate) fn read(
     })
 }
 
-/// A `profile_st<id>.xml` is about another terminal of the platform, in the group that it is assigned to.
+/// A `profile_st<id>.xml` is about another terminal of the platform, in the group that it is
+/// assigned to.
 pub(crate) fn check_further(
     further: &[(u8, Place<'_>)],
     topology: &Place<'_>,
@@ -104,7 +106,8 @@ pub(crate) fn check_further(
     }
 }
 
-/// Every terminal of the platform with its spot and group; `own` is the profile of those without one.
+/// Every terminal of the platform with its spot and group; `own` is the profile of those without
+/// one.
 pub(crate) fn terminals(
     topology: &Place<'_>,
     entities: &Entities,
@@ -134,8 +137,8 @@ pub(crate) fn terminals(
     entities.terminals.iter().map(terminal).collect()
 }
 
-/// The constant rates of the terminals of each carrier are within what it holds, counted in the waveform of the ST, and of
-/// another group in that of its first terminal.
+/// The constant rates of the terminals of each carrier are within what it holds, counted in the
+/// waveform of the ST, and of another group in that of its first terminal.
 pub(crate) fn check_sums(
     st: &Place<'_>,
     terminals: &[Terminal],

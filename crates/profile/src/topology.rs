@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Checks of `topology.xml`: tables, carriers, spots and assignments agree with the standards and with the entities.
+//! Checks of `topology.xml`: tables, carriers, spots and assignments agree with the standards and
+//! with the entities.
 
 use std::collections::HashMap;
 
@@ -133,7 +134,8 @@ fn written_row(row: &Place<'_>) -> Option<String> {
     })
 }
 
-/// Every id that a carrier allows is in the table, and return ids have the scheduler's burst length.
+/// Every id that a carrier allows is in the table, and return ids have the scheduler's burst
+/// length.
 fn check_carrier_ids(topology: &Place<'_>, spot: &Place<'_>, faults: &mut Faults) {
     let burst = topology
         .get("advanced_settings/schedulers/burst_length")
@@ -225,7 +227,8 @@ fn check_listed(place: &Place<'_>, name: &str, what: &str, ids: &[u8], faults: &
     }
 }
 
-/// Terminals are assigned once, to gateways that have a spot; the ST's is the one that this profile describes.
+/// Terminals are assigned once, to gateways that have a spot; the ST's is the one that this profile
+/// describes.
 fn check_assignment(
     topology: &Place<'_>,
     spots: &[Place<'_>],

@@ -117,7 +117,8 @@ fn test_t05_cut_files_never_panic() {
     refused(|path| fs::write(path, [0xff, 0xfe, b'<']).unwrap());
 }
 
-/// Replays the kept inputs of a fuzz target as the file `name` of the GEO profile; returns how many were refused and accepted.
+/// Replays the kept inputs of a fuzz target as the file `name` of the GEO profile; returns how many
+/// were refused and accepted.
 fn replay(target: &str, name: &str) -> [usize; 2] {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let dir = TempDir::new().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Profiles as `OpenSAND`'s own tools write them: each layout of files, and each leaf that their files leave out. The files
-//! are written here, from the shipped GEO profile.
+//! Profiles as `OpenSAND`'s own tools write them: each layout of files, and each leaf that their
+//! files leave out. The files are written here, from the shipped GEO profile.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,8 @@ use common::{Edit, edited, shipped};
 use profile::{FILES, Faults, Mode, check_single, load, platform};
 use tempfile::TempDir;
 
-/// Where each of [`FILES`] is: a folder for each entity, as the command line tool and the deployment tool write them.
+/// Where each of [`FILES`] is: a folder for each entity, as the command line tool and the
+/// deployment tool write them.
 const LAYOUTS: [[&str; 6]; 3] = [
     [
         "sat/infrastructure.xml",
@@ -278,7 +279,8 @@ fn a_single_file_is_checked_by_what_it_is() {
     assert!(faults.contains("is none of OpenSAND's files"), "{faults}");
 }
 
-/// 8 bytes is what `OpenSAND` writes itself; with it 8.2.0 drops every forward packet (`DecapErrorSizePduBuffer`).
+/// 8 bytes is what `OpenSAND` writes itself; with it 8.2.0 drops every forward packet
+/// (`DecapErrorSizePduBuffer`).
 #[test]
 fn a_reassembly_buffer_without_room_for_a_packet_is_named() {
     let small = |name| (name, "<decap_buffer_len>5000<", "<decap_buffer_len>8<");
@@ -319,8 +321,8 @@ fn machines_are_read_of_what_satlink_does_not_carry() {
     );
 }
 
-/// Several gateways and spots as the deployment tool lays them out: a folder for each entity. The first terminal's gateway is not
-/// the one with the lowest id.
+/// Several gateways and spots as the deployment tool lays them out: a folder for each entity. The
+/// first terminal's gateway is not the one with the lowest id.
 #[test]
 fn p343_folders_of_several_gateways_are_read_with_the_spots_of_their_terminals() {
     let spots = shipped("geo-spots");

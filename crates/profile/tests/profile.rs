@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Shipped profiles load with the expected figures; planted faults are found, named and all reported.
+//! Shipped profiles load with the expected figures; planted faults are found, named and all
+//! reported.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +22,8 @@ fn load_edited(edits: &[Edit]) -> Result<Profile, Faults> {
 
 #[test]
 fn shipped_profiles_have_the_figures_of_seed_paper() {
-    // Kosek et al., IFIP Networking 2022, section III: 50/20 MHz, roll-off 0.25, QPSK 1/4, clear sky 20 dB.
+    // Kosek et al., IFIP Networking 2022, section III: 50/20 MHz, roll-off 0.25, QPSK 1/4, clear
+    // sky 20 dB.
     for (name, delay_ms) in [("geo", 250), ("leo", 16)] {
         let profile = load(&shipped(name)).unwrap_or_else(|faults| panic!("{faults}"));
         assert_eq!(profile.one_way_delay_ns, delay_ms * 1_000_000);
@@ -98,7 +100,8 @@ fn best_modcod_is_the_most_efficient_one_that_fits() {
         )]),
         27
     );
-    // 13.2 dB reaches id 23 (16APSK 9/10, 13.13 dB) and id 24 (32APSK 3/4, 12.73 dB, more efficient).
+    // 13.2 dB reaches id 23 (16APSK 9/10, 13.13 dB) and id 24 (32APSK 3/4, 12.73 dB, more
+    // efficient).
     assert_eq!(
         wide(&[(
             "topology.xml",

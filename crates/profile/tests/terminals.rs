@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Several spots, carriers and terminals: which carrier is whose, and what its terminals may take of it.
+//! Several spots, carriers and terminals: which carrier is whose, and what its terminals may take
+//! of it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `OpenSAND` features that satlink does not support are read as plain data and reported; lenient loading warns.
+//! `OpenSAND` features that satlink does not support are read as plain data and reported; lenient
+//! loading warns.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -236,7 +237,8 @@ fn advice_names_what_opensand_makes_of_it() {
 }
 
 #[rustfmt::skip]
-/// Errors that the loader of `OpenSAND` 8.2.0 accepts: edit, and the element that the warning names.
+/// Errors that the loader of `OpenSAND` 8.2.0 accepts: edit, and the element that the warning
+/// names.
 const TAKEN: &[(Edit, &str)] = &[
     (("profile_st.xml", "<cra>10000<", "<cra>10000.7<"), "access/dama/cra"),
     (("profile_st.xml", "<cra>10000<", "<cra>10000kbps<"), "access/dama/cra"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Careful Resume of an endpoint's connections: what is known of paths goes into each and comes back from it.
+//! Careful Resume of an endpoint's connections: what is known of paths goes into each and comes
+//! back from it.
 
 use std::time::Instant;
 
@@ -28,8 +29,8 @@ pub struct Resumed {
 }
 
 impl KnownPaths {
-    /// Reads the text of a state file; an empty one knows nothing. `epoch` is one moment on both clocks: monotonic, and
-    /// Unix time in s.
+    /// Reads the text of a state file; an empty one knows nothing. `epoch` is one moment on both
+    /// clocks: monotonic, and Unix time in s.
     ///
     /// # Errors
     /// All faults of the text, one per line: nothing of a wrong file is used.
@@ -76,8 +77,8 @@ impl KnownPaths {
         self.release(now, &mut resumed);
     }
 
-    /// What a connection learned replaces what was known; nothing of a path that disappointed it is kept. The connection
-    /// may go on: what it had is for others from now on.
+    /// What a connection learned replaces what was known; nothing of a path that disappointed it is
+    /// kept. The connection may go on: what it had is for others from now on.
     pub fn release(&mut self, now: Instant, resumed: &mut Resumed) {
         resumed.note();
         let (key, saved) = (resumed.key, resumed.saved.take());
@@ -98,7 +99,8 @@ impl KnownPaths {
 }
 
 impl Resumed {
-    /// Takes changes of the phase over, into the qlog file as well. A failed write is kept by the file.
+    /// Takes changes of the phase over, into the qlog file as well. A failed write is kept by the
+    /// file.
     pub fn note(&mut self) {
         for update in self.resumption.take_updates() {
             if let Some((file, start)) = &mut self.qlog {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Code shared by the QUIC tools: the options of one leg and quinn's configuration from them, certificates, reassembly, qlog,
-//! what is known of paths.
+//! Code shared by the QUIC tools: the options of one leg and quinn's configuration from them,
+//! certificates, reassembly, qlog, what is known of paths.
 //!
-//! A leg is one QUIC connection of a chain client - Proxy-ST - Proxy-GW - server. Nothing here owns a socket, a clock
-//! or a thread; only functions that take a path touch files.
+//! A leg is one QUIC connection of a chain client - Proxy-ST - Proxy-GW - server. Nothing here owns
+//! a socket, a clock or a thread; only functions that take a path touch files.
 
 mod known_paths;
 #[cfg(feature = "noq")]

@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
+/// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial
+/// windows.
 pub const INITIAL_DATAGRAM: u32 = 1200;
 
 /// Congestion control algorithm.
@@ -48,7 +49,8 @@ pub enum CarefulResume {
     Unvalidated,
 }
 
-/// Options of one end of a leg. Each end decides on its own; a window is what it receives, the rest what it sends.
+/// Options of one end of a leg. Each end decides on its own; a window is what it receives, the rest
+/// what it sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegOptions {
@@ -61,12 +63,13 @@ pub struct LegOptions {
     /// Start from what an earlier connection learned about the path; quinn and cubic only
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Self::default().careful_resume)]
     pub careful_resume: CarefulResume,
-    /// Ask the peer to let this many ack-eliciting packets pass before it acknowledges (1 to 1000000);
-    /// draft-ietf-quic-ack-frequency, quinn only [default: not asked, every second packet]
+    /// Ask the peer to let this many ack-eliciting packets pass before it acknowledges (1 to
+    /// 1000000); draft-ietf-quic-ack-frequency, quinn only [default: not asked, every second
+    /// packet]
     #[arg(long, value_name = "PACKETS")]
     pub ack_threshold: Option<u32>,
-    /// Ask the peer to acknowledge after this time at the latest, ms (1 to 16000); at most one round-trip time is
-    /// asked for; quinn only [default: not asked, 25 ms]
+    /// Ask the peer to acknowledge after this time at the latest, ms (1 to 16000); at most one
+    /// round-trip time is asked for; quinn only [default: not asked, 25 ms]
     #[arg(long, value_name = "MS")]
     pub max_ack_delay_ms: Option<u32>,
     /// Flow control: bytes the peer may have under way on all streams (65536 to 4294967296)
@@ -78,16 +81,19 @@ pub struct LegOptions {
     /// Bytes kept for retransmission before writing blocks (65536 to 4294967296); quinn only
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().send_window)]
     pub send_window: u64,
-    /// Round-trip time assumed before it is measured, ms (1 to 10000); quiche's bbr takes 1000 at least
+    /// Round-trip time assumed before it is measured, ms (1 to 10000); quiche's bbr takes 1000 at
+    /// least
     #[arg(long, value_name = "MS", default_value_t = Self::default().initial_rtt_ms)]
     pub initial_rtt_ms: u32,
-    /// A connection without any packet for this long is over, ms (1000 to 600000); the smaller of both ends counts
+    /// A connection without any packet for this long is over, ms (1000 to 600000); the smaller of
+    /// both ends counts
     #[arg(long, value_name = "MS", default_value_t = Self::default().max_idle_ms)]
     pub max_idle_ms: u32,
 }
 
 impl Default for LegOptions {
-    /// Windows hold three times the 20 MB of 250 Mbit/s at 650 ms: path, one such queue, and repair of losses.
+    /// Windows hold three times the 20 MB of 250 Mbit/s at 650 ms: path, one such queue, and repair
+    /// of losses.
     fn default() -> Self {
         Self {
             congestion_control: CongestionControl::Cubic,

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
-/// A qlog file to hand to a stack; clones write to the same file. Stacks only warn when a write fails; the first failure
-/// is kept for [`QlogHealth`].
+/// A qlog file to hand to a stack; clones write to the same file. Stacks only warn when a write
+/// fails; the first failure is kept for [`QlogHealth`].
 #[derive(Debug, Clone)]
 pub struct QlogFile {
     file: Arc<Mutex<BufWriter<File>>>,
@@ -66,8 +66,8 @@ impl QlogFile {
         )
     }
 
-    /// Writes an event that the stack does not know, `time_ms` after the start: one record of JSON-SEQ (RFC 7464). The
-    /// stack writes whole records, too.
+    /// Writes an event that the stack does not know, `time_ms` after the start: one record of
+    /// JSON-SEQ (RFC 7464). The stack writes whole records, too.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -8,14 +8,16 @@ use bytes::{Buf, Bytes};
 /// Bytes of one stream that may wait behind a gap, as a multiple of the stream's window.
 const WINDOWS_HELD: u64 = 4;
 
-/// Puts the chunks of one stream in order, to be fed from unordered reads (`read_chunk(_, false)` of quinn, `read(false)`
-/// of quinn-proto). quinn returns flow-control credit with each read, so `limit` bounds the memory instead.
+/// Puts the chunks of one stream in order, to be fed from unordered reads (`read_chunk(_, false)`
+/// of quinn, `read(false)` of quinn-proto). quinn returns flow-control credit with each read, so
+/// `limit` bounds the memory instead.
 #[derive(Debug)]
 pub struct Reassembly {
     next: u64,
     held: usize,
     limit: usize,
-    /// Chunks beyond `next`, by their offset. quinn returns no byte twice; overlaps are removed nevertheless.
+    /// Chunks beyond `next`, by their offset. quinn returns no byte twice; overlaps are removed
+    /// nevertheless.
     chunks: BTreeMap<u64, Bytes>,
 }
 
@@ -43,8 +45,9 @@ impl Reassembly {
         }
     }
 
-    /// An empty stream of a connection with this stream receive window, bytes. Several windows may wait: during a
-    /// retransmission, perhaps a repeated one, quinn grants credit for what was read behind the gap.
+    /// An empty stream of a connection with this stream receive window, bytes. Several windows may
+    /// wait: during a retransmission, perhaps a repeated one, quinn grants credit for what was read
+    /// behind the gap.
     #[must_use]
     pub fn behind(window: u64) -> Self {
         Self::new(usize::try_from(window.saturating_mul(WINDOWS_HELD)).unwrap_or(usize::MAX))

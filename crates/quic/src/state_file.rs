@@ -21,7 +21,8 @@ impl StateFile {
     /// Opens `path`, or makes it (mode 0600), and returns its text.
     ///
     /// # Errors
-    /// A file of somebody else, one that others may read or change, one in use by another process, or too large.
+    /// A file of somebody else, one that others may read or change, one in use by another process,
+    /// or too large.
     pub fn open(path: &Path) -> io::Result<(Self, String)> {
         let mut file = OpenOptions::new()
             .read(true)

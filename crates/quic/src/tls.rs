@@ -31,7 +31,8 @@ pub enum TlsError {
     NoInitialSuite(#[from] NoInitialCipherSuite),
 }
 
-/// Returns a server's TLS for quinn: chain and PKCS 8 key in PEM, protocols for ALPN, 0-RTT accepted with `zero_rtt`.
+/// Returns a server's TLS for quinn: chain and PKCS 8 key in PEM, protocols for ALPN, 0-RTT
+/// accepted with `zero_rtt`.
 ///
 /// # Errors
 /// Files that cannot be used; nothing is guessed.
@@ -46,7 +47,8 @@ pub fn server_crypto(
     Ok(config.try_into()?)
 }
 
-/// Returns a server's rustls configuration without ALPN: clones share their session tickets, whatever ALPN they get.
+/// Returns a server's rustls configuration without ALPN: clones share their session tickets,
+/// whatever ALPN they get.
 ///
 /// # Errors
 /// As for [`server_crypto`].
@@ -75,7 +77,8 @@ pub fn client_crypto(
     Ok(config.try_into()?)
 }
 
-/// Returns a client's rustls configuration without ALPN: clones share their session tickets, whatever ALPN they get.
+/// Returns a client's rustls configuration without ALPN: clones share their session tickets,
+/// whatever ALPN they get.
 ///
 /// # Errors
 /// As for [`client_crypto`].

@@ -10,13 +10,16 @@ use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 use crate::options::{CongestionControl, Fault, Faults, LegOptions};
 use crate::watch::ObservedFactory;
 
-/// Returns quinn's configuration of one end of a leg, without Careful Resume. Stream counts, keep-alive and qlog are the caller's.
+/// Returns quinn's configuration of one end of a leg, without Careful Resume. Stream counts,
+/// keep-alive and qlog are the caller's.
 ///
-/// quinn closes a connection once one ordered stream buffers more than 1,024 separate spans, which a satellite link
-/// exceeds by far; read streams unordered into a [`crate::Reassembly`], as that leaves nothing in quinn's buffer.
+/// quinn closes a connection once one ordered stream buffers more than 1,024 separate spans, which
+/// a satellite link exceeds by far; read streams unordered into a [`crate::Reassembly`], as that
+/// leaves nothing in quinn's buffer.
 ///
 /// # Errors
-/// Options out of range, and `bbr`: quinn's own overshoots several-fold, and its controllers set no pacing rate.
+/// Options out of range, and `bbr`: quinn's own overshoots several-fold, and its controllers set no
+/// pacing rate.
 pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
     options.check()?;
     let mut config = TransportConfig::default();
@@ -41,8 +44,8 @@ pub fn observed(
     Arc::new(ObservedFactory(controllers))
 }
 
-/// Requests of the ACK frequency extension, if any. As the receiver still acknowledges reordered packets at once
-/// (reordering threshold 2), losses are found as fast as without.
+/// Requests of the ACK frequency extension, if any. As the receiver still acknowledges reordered
+/// packets at once (reordering threshold 2), losses are found as fast as without.
 fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
     if options.ack_threshold.is_none() && options.max_ack_delay_ms.is_none() {
         return None;
@@ -59,7 +62,8 @@ fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
 }
 
 fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
-    // quinn sends only what leaves at least one byte of the window free: with 1200 bytes it would send nothing, ever.
+    // quinn sends only what leaves at least one byte of the window free: with 1200 bytes it would
+    // send nothing, ever.
     let window = options.initial_window_bytes() + 1;
     Ok(match options.congestion_control {
         CongestionControl::Reno => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! State of quinn's congestion controller that quinn does not report itself: bytes in flight, and whether there was
-//! anything to send.
+//! State of quinn's congestion controller that quinn does not report itself: bytes in flight, and
+//! whether there was anything to send.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,15 +18,17 @@ pub struct SenderState {
     pub in_flight_bytes: u64,
     /// The window is below the slow start threshold (RFC 9002 section 7.3.1).
     pub is_slow_start: bool,
-    /// Before the last acknowledgement the window had room, but nothing to send was there or allowed by flow control.
+    /// Before the last acknowledgement the window had room, but nothing to send was there or
+    /// allowed by flow control.
     pub is_app_limited: bool,
     /// Rate that the controller sets, bit/s; `None`: the window alone limits.
     pub pacing_bps: Option<u64>,
 }
 
 impl SenderState {
-    /// The state with a window and threshold in bytes (`None`: not left slow start yet), a pacing rate in bytes/s, and
-    /// what was observed: bytes in flight, and whether there was nothing to send.
+    /// The state with a window and threshold in bytes (`None`: not left slow start yet), a pacing
+    /// rate in bytes/s, and what was observed: bytes in flight, and whether there was nothing to
+    /// send.
     #[must_use]
     pub fn new(
         cwnd_bytes: u64,
@@ -44,7 +46,8 @@ impl SenderState {
     }
 }
 
-/// Returns the state of a connection made with [`crate::transport`]; `None` with another controller.
+/// Returns the state of a connection made with [`crate::transport`]; `None` with another
+/// controller.
 #[must_use]
 pub fn sender_state(connection: &Connection) -> Option<SenderState> {
     let controller = connection.congestion_state().clone_box().into_any();

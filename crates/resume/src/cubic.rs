@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! CUBIC (RFC 9438) in bytes. quinn's own cannot be given a window or a slow start threshold, which RFC 9959 needs.
+//! CUBIC (RFC 9438) in bytes. quinn's own cannot be given a window or a slow start threshold, which
+//! RFC 9959 needs.
 
 use std::time::{Duration, Instant};
 
@@ -80,8 +81,8 @@ impl Cubic {
         self.window = self.window.max(self.minimum() as f64);
     }
 
-    /// `bytes` of a packet sent at `sent` are acknowledged. A window that was not used does not grow (RFC 9438 section
-    /// 5.8).
+    /// `bytes` of a packet sent at `sent` are acknowledged. A window that was not used does not
+    /// grow (RFC 9438 section 5.8).
     pub fn on_ack(
         &mut self,
         now: Instant,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Careful Resume (RFC 9959): a connection starts with what an earlier one learned about the same path, and takes it back
-//! at the first sign of congestion. No socket, clock, file or thread: packets, acknowledgements and times are arguments.
+//! Careful Resume (RFC 9959): a connection starts with what an earlier one learned about the same
+//! path, and takes it back at the first sign of congestion. No socket, clock, file or thread:
+//! packets, acknowledgements and times are arguments.
 //!
-//! [`Store`] has the saved parameters by path, [`Sender`] the phases over [`Cubic`], [`Resumption`] is one connection's
-//! part for quinn: a controller, its phase updates, and what it learned.
+//! [`Store`] has the saved parameters by path, [`Sender`] the phases over [`Cubic`], [`Resumption`]
+//! is one connection's part for quinn: a controller, its phase updates, and what it learned.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod controller;

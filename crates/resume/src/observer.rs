@@ -11,8 +11,8 @@ const ROUNDS: usize = 4;
 /// A path that carries less than this many initial windows is not worth saving.
 const INITIAL_WINDOWS: u64 = 4;
 
-/// Counts the bytes acknowledged per smallest round-trip time. What stands in queues makes round trips longer, so it is
-/// not counted.
+/// Counts the bytes acknowledged per smallest round-trip time. What stands in queues makes round
+/// trips longer, so it is not counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observer {
     min_rtt: Option<Duration>,
@@ -30,8 +30,8 @@ impl Observer {
         self.acked += bytes;
     }
 
-    /// All acknowledgements of a packet are counted. A round trip in which the sender had nothing to send counts only
-    /// if it shows more than the others.
+    /// All acknowledgements of a packet are counted. A round trip in which the sender had nothing
+    /// to send counts only if it shows more than the others.
     pub fn end_acks(&mut self, now: Instant, app_limited: bool) {
         let (Some(rtt), Some(began)) = (self.min_rtt, self.began) else {
             return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The phases of a sender over CUBIC. Numbers are those of 1-RTT packets; handshake packets have lower ones.
+//! The phases of a sender over CUBIC. Numbers are those of 1-RTT packets; handshake packets have
+//! lower ones.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use crate::store::Parameters;
 
 /// Largest jump, bytes (`max_jump`, RFC 9959 section 3.3).
 pub const MAX_JUMP: u64 = 64 << 20;
-/// A path whose round-trip time is at most this part of the saved one is another path (RFC 9959 section 3.2).
+/// A path whose round-trip time is at most this part of the saved one is another path (RFC 9959
+/// section 3.2).
 const SHORTER: u32 = 2;
 /// So is one whose round-trip time is longer than this many saved ones (RFC 9959 section 4.2.1).
 const LONGER: u32 = 10;
@@ -24,7 +26,8 @@ const BURST: u64 = 10;
 pub enum Mode {
     /// RFC 9959.
     Careful,
-    /// The whole saved window from the first packet, without confirmation or retreat: a bad example, for comparisons.
+    /// The whole saved window from the first packet, without confirmation or retreat: a bad
+    /// example, for comparisons.
     Unvalidated,
 }
 
@@ -81,7 +84,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A new connection with an initial window (bytes), packets of `mtu` bytes, and what was saved for its path.
+    /// A new connection with an initial window (bytes), packets of `mtu` bytes, and what was saved
+    /// for its path.
     #[must_use]
     pub fn new(
         now: Instant,
@@ -133,8 +137,9 @@ impl Sender {
         }
     }
 
-    /// The window for a pacer that sends a window in 0.8 round trips. In a jump it is first 0.8 of the window and then
-    /// opens with what is in flight: the jump takes 0.98 round trips (RFC 9959 section 3.3: one).
+    /// The window for a pacer that sends a window in 0.8 round trips. In a jump it is first 0.8 of
+    /// the window and then opens with what is in flight: the jump takes 0.98 round trips (RFC 9959
+    /// section 3.3: one).
     #[must_use]
     pub fn paced_window(&self) -> u64 {
         let window = self.window();
@@ -233,7 +238,8 @@ impl Sender {
         }
     }
 
-    /// All packets of an acknowledgement were reported; `in_flight` is exact, `largest` the largest one acknowledged.
+    /// All packets of an acknowledgement were reported; `in_flight` is exact, `largest` the largest
+    /// one acknowledged.
     pub fn end_acks(
         &mut self,
         now: Instant,
@@ -301,14 +307,16 @@ impl Sender {
         }
     }
 
-    /// A packet sent at `sent` belongs to the jump. Its loss may be found after its last packet was acknowledged.
+    /// A packet sent at `sent` belongs to the jump. Its loss may be found after its last packet was
+    /// acknowledged.
     fn is_of_jump(&self, sent: Instant) -> bool {
         self.unvalidated.is_some_and(|jump| {
             jump.began <= sent && jump.last.is_none_or(|(_, until)| sent <= until)
         })
     }
 
-    /// The initial window is acknowledged: jumps if the path is the saved one and something is gained.
+    /// The initial window is acknowledged: jumps if the path is the saved one and something is
+    /// gained.
     fn confirm(&mut self, now: Instant) {
         let (Some(saved), Some(rtt)) = (self.saved, self.observer.min_rtt()) else {
             return;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// Name and version of the file.
 pub const SCHEMA: &str = "satlab/resume-state/1";
-/// Age from which a set is not used, s: a satellite access changes with the weather (RFC 9959 section 4.2.3).
+/// Age from which a set is not used, s: a satellite access changes with the weather (RFC 9959
+/// section 4.2.3).
 pub const LIFETIME_S: f64 = 600.0;
 /// Most paths that are kept; the oldest set is removed.
 pub const MAX_PATHS: usize = 1024;
@@ -154,8 +155,8 @@ impl Store {
         serde_json::to_string(&document).unwrap_or_default() + "\n"
     }
 
-    /// Takes the set of a path for a new connection. A set that is too old, or from a later time than `now_s` (Unix
-    /// time), is deleted.
+    /// Takes the set of a path for a new connection. A set that is too old, or from a later time
+    /// than `now_s` (Unix time), is deleted.
     pub fn take(&mut self, key: PathKey, now_s: f64) -> Option<Saved> {
         let saved = self.sets.remove(&key)?;
         (0.0..=LIFETIME_S)
@@ -163,7 +164,8 @@ impl Store {
             .then_some(saved)
     }
 
-    /// Keeps what a connection learned about a path until `now_s`; values out of range are not kept.
+    /// Keeps what a connection learned about a path until `now_s`; values out of range are not
+    /// kept.
     pub fn learn(&mut self, key: PathKey, parameters: Parameters, now_s: f64) {
         let rtt_ms = parameters.rtt.as_secs_f64() * 1e3;
         if WINDOWS.contains(&parameters.cwnd_bytes) && RTTS_MS.contains(&rtt_ms) {

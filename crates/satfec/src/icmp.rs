@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The answer to an IPv4 packet that is too long for the path: "fragmentation needed" (RFC 792, RFC 1191 section 4).
+//! The answer to an IPv4 packet that is too long for the path: "fragmentation needed" (RFC 792, RFC
+//! 1191 section 4).
 
 const HEADER: usize = 20;
 /// Of the packet that is answered: its header and 8 bytes of payload, at least; options included.
@@ -9,7 +10,8 @@ const TTL: u8 = 64;
 /// Types of ICMP messages that are never answered (RFC 1122 section 3.2.2).
 const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 
-/// The answer to `packet` with the MTU of the path; `None` for what is not answered: no IPv4, ICMP errors, later fragments.
+/// The answer to `packet` with the MTU of the path; `None` for what is not answered: no IPv4, ICMP
+/// errors, later fragments.
 ///
 /// It comes from the packet's destination, as the tunnel has no address of its own on the path.
 #[must_use]

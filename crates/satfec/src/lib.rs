@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A tunnel that repairs losses: packets of a TUN device in UDP datagrams or in those of a QUIC connection, with a
-//! sliding-window code (`satlab-fec`).
+//! A tunnel that repairs losses: packets of a TUN device in UDP datagrams or in those of a QUIC
+//! connection, with a sliding-window code (`satlab-fec`).
 //!
-//! `session` is the tunnel without I/O: both ends greet each other and exchange frames. `quic` carries them
-//! over a connection, without I/O, too. `run` joins it with device, socket and clock; `ports` are device and socket.
+//! `session` is the tunnel without I/O: both ends greet each other and exchange frames. `quic`
+//! carries them over a connection, without I/O, too. `run` joins it with device, socket and clock;
+//! `ports` are device and socket.
 
 pub mod control;
 pub mod failure;

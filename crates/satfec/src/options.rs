@@ -77,8 +77,8 @@ pub struct Options {
     /// Mark of the outer datagrams, by which rules keep them out of the tunnel (0: none)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub mark: u32,
-    /// Code of what this end sends: none; K,Z: one repair frame after K packets over the last Z (up to 1024); or adaptive: what the
-    /// losses need that the other end reports, of 50,100 to 2,100
+    /// Code of what this end sends: none; K,Z: one repair frame after K packets over the last Z (up
+    /// to 1024); or adaptive: what the losses need that the other end reports, of 50,100 to 2,100
     #[arg(long, value_name = "CODE", default_value = "none", value_parser = protection)]
     pub code: Protection,
     /// When packets leave the tunnel

@@ -51,7 +51,8 @@ impl Output for Ports {
     }
 
     fn deliver(&mut self, packet: &[u8]) {
-        // The device rejects anything but an IP packet, and drops when its reader is slow: both are losses of the network.
+        // The device rejects anything but an IP packet, and drops when its reader is slow: both are
+        // losses of the network.
         if self.tun.write(packet).is_err() {
             self.passed.send_errors += 1;
         }
@@ -138,7 +139,8 @@ impl Ports {
         buffer: &mut [u8],
         mut take: impl FnMut(&[u8], &mut Self),
     ) -> bool {
-        // Nothing more to read, or an error of an earlier datagram: the session notices a silent peer.
+        // Nothing more to read, or an error of an earlier datagram: the session notices a silent
+        // peer.
         let Ok(length) = self.socket.recv(buffer) else {
             return false;
         };

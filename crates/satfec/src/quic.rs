@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The tunnel's frames in QUIC DATAGRAM frames (RFC 9221) of one connection between both ends, without I/O.
+//! The tunnel's frames in QUIC DATAGRAM frames (RFC 9221) of one connection between both ends,
+//! without I/O.
 //!
-//! The client dials again when its connection is lost. The server takes a new connection in place of the one it has once
-//! the handshake is complete, so an end that was started anew is heard. Sessions outlive connections.
+//! The client dials again when its connection is lost. The server takes a new connection in place
+//! of the one it has once the handshake is complete, so an end that was started anew is heard.
+//! Sessions outlive connections.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,13 +19,15 @@ use quinn_proto::{
     EndpointConfig, Event, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
 };
 
-/// Around a frame in a UDP datagram: flags, connection identifier, packet number and tag, type and length of the frame.
+/// Around a frame in a UDP datagram: flags, connection identifier, packet number and tag, type and
+/// length of the frame.
 pub const OVERHEAD: u16 = 1 + 8 + 4 + 16 + 9;
 /// Least UDP payload that a path of QUIC takes (RFC 9000 section 14).
 pub const LEAST_PAYLOAD: u16 = 1200;
 /// Protocol of the connection (ALPN).
 pub const ALPN: &[u8] = b"satfec";
-/// Bytes that wait for the congestion window: twice the bandwidth-delay product of 12 Mbit/s and 0.5 s, with some overhead.
+/// Bytes that wait for the congestion window: twice the bandwidth-delay product of 12 Mbit/s and
+/// 0.5 s, with some overhead.
 const QUEUE: usize = 2_000_000;
 /// A connection is lost after this silence; greetings come each second.
 const MAX_IDLE: VarInt = VarInt::from_u32(3000);
@@ -171,7 +175,8 @@ impl Carrier {
         self.arrived.pop_front()
     }
 
-    /// Queues a frame. Without a connection, or in a full queue, it is dropped; counted, once there was a connection.
+    /// Queues a frame. Without a connection, or in a full queue, it is dropped; counted, once there
+    /// was a connection.
     pub fn send(&mut self, frame: &[u8]) {
         let entry = self.connections.iter_mut().rfind(|it| it.is_usable());
         let is_queued = entry.is_some_and(|entry| {

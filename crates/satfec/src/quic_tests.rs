@@ -127,7 +127,8 @@ fn frames_of_the_longest_length_cross_in_both_directions() {
     );
 }
 
-/// 1,500 frames at once, each fifth datagram lost: without congestion control all leave at once, with it they wait.
+/// 1,500 frames at once, each fifth datagram lost: without congestion control all leave at once,
+/// with it they wait.
 #[test]
 fn congestion_control_is_on_or_off() {
     let sent = |control| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Lines of output (`schemas/satfec.schema.json`). A thread writes them: the tunnel never waits for a reader or disk.
+//! Lines of output (`schemas/satfec.schema.json`). A thread writes them: the tunnel never waits for
+//! a reader or disk.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub enum Line {
         /// What the peer reported, packets.
         burst_packets: u8,
     },
-    /// The path takes shorter datagrams than the tunnel needs: senders were asked for shorter packets.
+    /// The path takes shorter datagrams than the tunnel needs: senders were asked for shorter
+    /// packets.
     PathMtu {
         /// Longest packet that the path takes now, bytes.
         packet_bytes: u16,
@@ -196,7 +198,8 @@ struct Stamped<'a> {
 }
 
 impl Report {
-    /// Writes lines to `out` from now on. The first failure is logged to stderr; lines after it are dropped and counted.
+    /// Writes lines to `out` from now on. The first failure is logged to stderr; lines after it are
+    /// dropped and counted.
     #[must_use]
     pub fn new(mut out: impl Write + Send + 'static) -> Self {
         let (lines, waiting) = sync_channel::<String>(WAITING);

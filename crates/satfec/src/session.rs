@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! One end of a tunnel without I/O: greetings, frames and packets, stepped by (now, bytes).
 //!
-//! An end that has heard its peer makes a receiver for the peer's stream and names the peer's session in its greetings. An
-//! end that hears its own session sends packets. So no frame comes before there is a receiver for it, and an end that was
-//! started anew begins with a new stream in both directions.
+//! An end that has heard its peer makes a receiver for the peer's stream and names the peer's
+//! session in its greetings. An end that hears its own session sends packets. So no frame comes
+//! before there is a receiver for it, and an end that was started anew begins with a new stream in
+//! both directions.
 
 use fec::{Code, Delivery, Frame, Nanos, Protection, Receiver, Report, Sender};
 
@@ -31,7 +32,8 @@ pub enum Event {
         /// What the peer reported; `None`: reports are missing.
         report: Option<Report>,
     },
-    /// Both ends have heard each other; the peer's repair frames cover so many packets, 0: it has no code.
+    /// Both ends have heard each other; the peer's repair frames cover so many packets, 0: it has
+    /// no code.
     Connected {
         /// Packets.
         peer_window: u16,
@@ -141,7 +143,8 @@ impl Session {
         self.receiver.as_ref()
     }
 
-    /// Takes a packet from the device. Without a connected peer it is dropped and counted: it never goes another way.
+    /// Takes a packet from the device. Without a connected peer it is dropped and counted: it never
+    /// goes another way.
     pub fn push(&mut self, now: Nanos, packet: &[u8], output: &mut impl Output) {
         if !self.is_connected || packet.is_empty() {
             self.dropped.unconnected += 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Linux calls: the TUN device, the socket's options, waiting, privileges. The only module with `unsafe`.
+//! Linux calls: the TUN device, the socket's options, waiting, privileges. The only module with
+//! `unsafe`.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -22,7 +23,8 @@ const CLEAR_ALL: libc::c_ulong = 4;
 /// `_LINUX_CAPABILITY_VERSION_3`, two sets of 32 bits (capset(2)).
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-/// Makes a TUN device, with an address on each side of it if there is one, and turns it on. It goes away with its descriptor.
+/// Makes a TUN device, with an address on each side of it if there is one, and turns it on. It goes
+/// away with its descriptor.
 ///
 /// # Errors
 /// The name is taken, or the caller lacks `CAP_NET_ADMIN`.
@@ -70,8 +72,8 @@ fn request(
     check(unsafe { libc::ioctl(fd, code as _, &raw mut request) }).map(|_| ())
 }
 
-/// Sets how many packets may wait in a device, by rtnetlink(7): the ioctl needs a capability of the host, this one of the
-/// namespace alone.
+/// Sets how many packets may wait in a device, by rtnetlink(7): the ioctl needs a capability of the
+/// host, this one of the namespace alone.
 fn set_queue(name: &str, packets: u32) -> io::Result<()> {
     const BYTES: usize = 40;
     let name = CString::new(name)?;
@@ -121,7 +123,8 @@ fn inet(address: Ipv4Addr) -> libc::sockaddr {
     unsafe { std::mem::transmute(value) }
 }
 
-/// Large buffers, beyond the host's limit where the caller may; a mark; and datagrams are never fragmented (RFC 1191).
+/// Large buffers, beyond the host's limit where the caller may; a mark; and datagrams are never
+/// fragmented (RFC 1191).
 ///
 /// # Errors
 /// The kernel refuses the mark, which needs `CAP_NET_ADMIN`, or the flag "do not fragment".

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Keeps the host's idle cores from sleeping while packets move: waking a core costs more, and takes longer, than all
-//! that a packet needs. What the kernel is asked for (Linux, `pm_qos_interface.rst`) ends with the file.
+//! Keeps the host's idle cores from sleeping while packets move: waking a core costs more, and
+//! takes longer, than all that a packet needs. What the kernel is asked for (Linux,
+//! `pm_qos_interface.rst`) ends with the file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

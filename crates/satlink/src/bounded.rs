@@ -16,7 +16,8 @@ pub struct Bounded {
 }
 
 impl Bounded {
-    /// Opens a file for appending. `most`: largest size of FILE and FILE.1 together, bytes; `None`: it grows.
+    /// Opens a file for appending. `most`: largest size of FILE and FILE.1 together, bytes; `None`:
+    /// it grows.
     ///
     /// # Errors
     /// The file cannot be created or opened.
@@ -32,7 +33,8 @@ impl Bounded {
         })
     }
 
-    /// Begins a new file with `line`; a reader of the path finds the old one or the new one, and a sample in it.
+    /// Begins a new file with `line`; a reader of the path finds the old one or the new one, and a
+    /// sample in it.
     fn rotate(&mut self, line: &[u8]) -> io::Result<()> {
         let (older, newer) = (self.sibling(".1"), self.sibling(".new"));
         let mut file = File::create(&newer)?;

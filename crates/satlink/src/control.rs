@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The control socket: requests as lines of JSON, each answered by a line (schemas/link-control.schema.json).
+//! The control socket: requests as lines of JSON, each answered by a line
+//! (schemas/link-control.schema.json).
 //!
-//! Served by an ordinary thread, one connection at a time. Its changes reach the real-time threads through their
-//! mailboxes; applied changes come back with the metrics.
+//! Served by an ordinary thread, one connection at a time. Its changes reach the real-time threads
+//! through their mailboxes; applied changes come back with the metrics.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -76,7 +77,8 @@ impl State {
                 return;
             }
             forget_of_terminals(fields, &requested);
-            // A handover is many changes at once; what it does to waiting packets is not part of the state.
+            // A handover is many changes at once; what it does to waiting packets is not part of
+            // the state.
             if let Some(Value::Object(mut all)) = requested.remove("handover") {
                 all.remove("waiting");
                 // The new link is as in the profile but for what was said.
@@ -143,7 +145,8 @@ pub struct Controller<'a> {
     pub has_started: bool,
 }
 
-/// Answers a request as a link would that serves no direction: nothing changes, every fault is reported. For fuzzing.
+/// Answers a request as a link would that serves no direction: nothing changes, every fault is
+/// reported. For fuzzing.
 #[must_use]
 pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
     let mut controller = Controller {
@@ -272,7 +275,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, for its owner alone. A socket that a killed process left there is replaced.
+    /// Listens at `path`, for its owner alone. A socket that a killed process left there is
+    /// replaced.
     ///
     /// # Errors
     /// Another process listens there, or the file cannot be made.
@@ -340,7 +344,8 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
 }
 
-/// Root, this process's user, and whom root has given the socket to: the user of the jobs that control the link.
+/// Root, this process's user, and whom root has given the socket to: the user of the jobs that
+/// control the link.
 fn is_permitted(stream: &UnixStream, peer: u32) -> bool {
     let address = stream.local_addr().ok();
     let place = address.as_ref().and_then(|address| address.as_pathname());

@@ -77,8 +77,8 @@ pub fn summary(profile: &Profile) -> String {
     )
 }
 
-/// The terminals with their rates, a line each; none where the ST is alone. Figures of `OpenSAND`'s own arithmetic are in
-/// brackets.
+/// The terminals with their rates, a line each; none where the ST is alone. Figures of `OpenSAND`'s
+/// own arithmetic are in brackets.
 #[must_use]
 pub fn terminals(profile: &Profile) -> Vec<String> {
     let further: Vec<_> = profile.others().map(|it| it.id).collect();

@@ -17,18 +17,20 @@ use crate::sys::{self, Event, Poll, Timer};
 use crate::terminals::Terminals;
 use crate::tun::Tun;
 
-/// So close to a deadline, input waits for it, for one wake serves both. Where arrivals are not noted, packets count as
-/// come when they are read: at most this much late.
+/// So close to a deadline, input waits for it, for one wake serves both. Where arrivals are not
+/// noted, packets count as come when they are read: at most this much late.
 const NAP: Nanos = 150_000;
-/// The same where arrivals are noted, and the delay of the link allows for it: what waits in the device's queue stays short.
+/// The same where arrivals are noted, and the delay of the link allows for it: what waits in the
+/// device's queue stays short.
 const LONG_NAP: Nanos = 1_000_000;
 /// This close to a deadline, waiting costs more than polling the clock.
 const SPIN: Nanos = 10_000;
 /// Deadlines in a row after which the stop event is checked, however close the next one is.
 const UNHEEDED: u32 = 256;
 
-/// The timer advance: the wake-up latency that most of the last wake-ups had at least. In a virtual machine it is tens of
-/// microseconds, and hardly ever less. A thread that wakes too early polls the clock.
+/// The timer advance: the wake-up latency that most of the last wake-ups had at least. In a virtual
+/// machine it is tens of microseconds, and hardly ever less. A thread that wakes too early polls
+/// the clock.
 #[derive(Debug, Default)]
 struct TimerAdvance {
     /// Latencies of the last wake-ups, ns; the oldest is overwritten.
@@ -114,7 +116,8 @@ pub struct Devices {
     ends: Vec<(End, End)>,
     /// Where the changes of each direction come from.
     mailboxes: Vec<Arc<Mailbox>>,
-    /// The inputs of all directions, then the event that ends them, then the mailboxes, then the timer.
+    /// The inputs of all directions, then the event that ends them, then the mailboxes, then the
+    /// timer.
     poll: Poll,
     timer: Timer,
     /// The deadline that the timer was set for.

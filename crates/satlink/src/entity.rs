@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Terminal, satellite and gateway as processes of their own, joined by UDP datagrams ([`link::datagram`]).
+//! Terminal, satellite and gateway as processes of their own, joined by UDP datagrams
+//! ([`link::datagram`]).
 //!
-//! Each direction has a port: forward the first, return the next. An entity takes datagrams of its neighbour of that direction
-//! alone, and sends the next one a heartbeat every metrics interval. Capacity requests travel with the bursts of the return link,
-//! plans from the forward link's socket.
+//! Each direction has a port: forward the first, return the next. An entity takes datagrams of its
+//! neighbour of that direction alone, and sends the next one a heartbeat every metrics interval.
+//! Capacity requests travel with the bursts of the return link, plans from the forward link's
+//! socket.
 
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -69,7 +71,8 @@ impl Entity {
         }
     }
 
-    /// Its role in the forward (0) or return (1) direction; `None` for a direction that is in one process.
+    /// Its role in the forward (0) or return (1) direction; `None` for a direction that is in one
+    /// process.
     pub(crate) const fn role(self, direction: usize) -> Option<Role> {
         match (self, direction) {
             (Self::All, _) | (_, 2..) => None,
@@ -197,7 +200,8 @@ impl Air {
     /// The next frame of the neighbour; everything else is counted and dropped.
     pub fn read(&mut self, out: &mut [u8]) -> Option<usize> {
         for _ in 0..BATCH {
-            // An error is one of the network's, e.g. no listener at the neighbour: there is no datagram.
+            // An error is one of the network's, e.g. no listener at the neighbour: there is no
+            // datagram.
             let (length, from) = self.socket.recv_from(&mut self.buffer).ok()?;
             if from != self.from.into() {
                 self.heard.strangers += 1;

@@ -13,7 +13,8 @@ pub(crate) struct QueueTimes {
     pub queue_p50_ms: Option<f64>,
     pub queue_p95_ms: Option<f64>,
     pub queue_p99_ms: Option<f64>,
-    /// The bins behind them: time and packets. Left out where FIFOs or terminals below have their own.
+    /// The bins behind them: time and packets. Left out where FIFOs or terminals below have their
+    /// own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_us: Vec<(u32, u32)>,
 }
@@ -74,7 +75,8 @@ pub(crate) fn of_fifos(
     (QueueTimes::of_all(now), lines.collect())
 }
 
-/// Moves the times of an interval that has no sample to the next one, which has the rest of its figures, too.
+/// Moves the times of an interval that has no sample to the next one, which has the rest of its
+/// figures, too.
 pub(crate) fn carry_over(from: Snapshot, to: &mut Snapshot) {
     let fifos = |snapshot: Snapshot| {
         let of_terminals = snapshot.terminals.into_iter().flat_map(|it| it.fifos);

@@ -45,7 +45,8 @@ impl Mailbox {
         has_room
     }
 
-    /// Takes the oldest change. Where the poster holds the mailbox, there is none yet: its signal comes after.
+    /// Takes the oldest change. Where the poster holds the mailbox, there is none yet: its signal
+    /// comes after.
     pub fn take(&self) -> Option<Scheduled> {
         self.changes.try_lock().ok()?.pop_front()
     }

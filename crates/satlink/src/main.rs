@@ -29,7 +29,8 @@ Units: rates in bit/s, delays in ms, queues in bytes of IP packets; profiles kee
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check profile folders or single files; every fault is reported with file, line, element and remedy
+    /// Check profile folders or single files; every fault is reported with file, line, element and
+    /// remedy
     Validate {
         /// Profile folders, in any layout of `OpenSAND`'s tools, or single XML files
         #[arg(required = true, value_name = "PROFILE_DIR")]
@@ -41,19 +42,22 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print what the entities of a platform need of their machines, as JSON: addresses, TAPs, MACs, folders
+    /// Print what the entities of a platform need of their machines, as JSON: addresses, TAPs,
+    /// MACs, folders
     Describe {
         /// Profile folder
         #[arg(value_name = "PROFILE_DIR")]
         profile: PathBuf,
     },
-    /// Print what satlink makes of a profile, as JSON: link, warnings, what it does not carry, faults
+    /// Print what satlink makes of a profile, as JSON: link, warnings, what it does not carry,
+    /// faults
     Inspect {
         /// Profile folder, in any layout of `OpenSAND`'s tools
         #[arg(value_name = "PROFILE_DIR")]
         profile: PathBuf,
     },
-    /// Print what the frame arithmetic says: rates (bit/s), delays (ms), queues (bytes), goodput (bit/s)
+    /// Print what the frame arithmetic says: rates (bit/s), delays (ms), queues (bytes), goodput
+    /// (bit/s)
     Plan {
         /// Link configuration, schemas/link-config.schema.json
         #[arg(value_name = "CONFIG.json")]

@@ -129,8 +129,8 @@ pub struct Output<W> {
     pub collector: Option<Collector>,
 }
 
-/// Writes header, samples and end line. A write error ends the writing, not the link: it is logged once, later samples are
-/// discarded, and the result is `false`.
+/// Writes header, samples and end line. A write error ends the writing, not the link: it is logged
+/// once, later samples are discarded, and the result is `false`.
 pub fn write_all(
     mut output: Output<impl Write>,
     header: &Header,

@@ -205,7 +205,8 @@ fn fifo(sent: u64, waits: &[(u32, u32)]) -> link::FifoState {
     }
 }
 
-/// Two terminals, the second one idle, and a return link of one FIFO; the second tick lacks the forward link.
+/// Two terminals, the second one idle, and a return link of one FIFO; the second tick lacks the
+/// forward link.
 fn queues() -> Vec<(usize, Snapshot)> {
     let of = |fifos: Vec<link::FifoState>| emulator::served::OfTerminal {
         counters: link::Counters::default(),

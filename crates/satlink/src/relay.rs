@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Probes and logs of `OpenSAND` in a lab: from the namespaces of its entities to a collector outside of them.
+//! Probes and logs of `OpenSAND` in a lab: from the namespaces of its entities to a collector
+//! outside of them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -12,7 +13,8 @@ use crate::sys;
 
 const LONGEST_DATAGRAM: usize = 65_536;
 
-/// Sends on what entities send to the collector's ports at 127.0.0.1 of their namespaces, until this process ends.
+/// Sends on what entities send to the collector's ports at 127.0.0.1 of their namespaces, until
+/// this process ends.
 ///
 /// # Errors
 /// There is no such namespace, a port is taken there, or the collector cannot be reached.

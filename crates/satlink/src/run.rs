@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `satlink run`: starts and ends the devices, a real-time thread for each direction, and the metrics writer.
+//! `satlink run`: starts and ends the devices, a real-time thread for each direction, and the
+//! metrics writer.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -35,7 +36,8 @@ use crate::sys::{self, Event, Poll};
 
 /// Real-time priority of the threads.
 const PRIORITY: i32 = 40;
-/// Up to this rate of the satellite link, bit/s, one thread serves all directions: waking costs more than packets then.
+/// Up to this rate of the satellite link, bit/s, one thread serves all directions: waking costs
+/// more than packets then.
 const ONE_THREAD_BELOW_BPS: f64 = 500e6;
 /// Snapshots that wait for the writer at most: 100 s of a metrics interval of 100 ms.
 const WAITING_SNAPSHOTS: usize = 4096;
@@ -146,7 +148,8 @@ fn bind(path: &Path) -> Result<Socket, Failure> {
     })
 }
 
-/// Writes metrics to their end. The control socket's state and the host's cores see each message first.
+/// Writes metrics to their end. The control socket's state and the host's cores see each message
+/// first.
 fn write_metrics(
     output: Output<Bounded>,
     header: &Header,
@@ -308,7 +311,8 @@ impl Worker {
         let _ = fifo.send(is_fifo);
         let indexes = &self.indexes;
         let result = drive::run(&mut self.drives, &mut self.devices, |number, report| {
-            // Never waits: a stuck disk must not delay packets. Losses of metrics are reported at the end.
+            // Never waits: a stuck disk must not delay packets. Losses of metrics are reported at
+            // the end.
             let message = match report {
                 Report::Snapshot(snapshot) => Message::Snapshot(indexes[number], snapshot),
                 Report::Applied(applied) => Message::Change(indexes[number], applied),
@@ -343,8 +347,8 @@ fn events() -> Result<(Event, Event), Failure> {
     Ok((event()?, event()?))
 }
 
-/// Connects the directions for demand assignment: a gateway sends its plans by the forward socket, and a terminal passes
-/// plans that it receives there to its return link.
+/// Connects the directions for demand assignment: a gateway sends its plans by the forward socket,
+/// and a terminal passes plans that it receives there to its return link.
 fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure> {
     let [forward, back, ..] = directions else {
         return Ok(());
@@ -393,7 +397,8 @@ fn directions(
         .collect()
 }
 
-/// The carriers that terminals share, in the order of [`DIRECTIONS`]; none where there is one terminal.
+/// The carriers that terminals share, in the order of [`DIRECTIONS`]; none where there is one
+/// terminal.
 fn shared_carriers(config: &Config, profile: &Profile) -> Result<Vec<Option<Served>>, Failure> {
     if config.terminals.is_empty() {
         return Ok(Vec::new());
@@ -488,7 +493,8 @@ fn ready() {
         .and_then(|()| out.flush());
 }
 
-/// Waits for a signal (`Ok` with its name), or for the loss of a namespace or direction (`Err` with the reason).
+/// Waits for a signal (`Ok` with its name), or for the loss of a namespace or direction (`Err` with
+/// the reason).
 fn wait_for_end(ports: &[&Port], signals: &Signals, ended: &Event) -> Result<&'static str, String> {
     let namespaces: Vec<(&PathBuf, _)> = ports
         .iter()
@@ -505,7 +511,8 @@ fn wait_for_end(ports: &[&Port], signals: &Signals, ended: &Event) -> Result<&'s
         if poll.is_readable(1) {
             return Err("a direction ended".into());
         }
-        // An open TUN device keeps its namespace alive, so the end of the lab shows at the path alone.
+        // An open TUN device keeps its namespace alive, so the end of the lab shows at the path
+        // alone.
         for (path, id) in &namespaces {
             if sys::namespace_id(path) != *id {
                 return Err(format!("the network namespace {} is gone", path.display()));

@@ -227,7 +227,8 @@ impl HeardLine {
 }
 
 impl Direction {
-    /// The sample of the time between two snapshots. A packet that the receiving device refused counts as dropped, not as out.
+    /// The sample of the time between two snapshots. A packet that the receiving device refused
+    /// counts as dropped, not as out.
     fn between(
         last: Option<&Snapshot>,
         now: &Snapshot,
@@ -333,8 +334,8 @@ impl Joiner {
         }
     }
 
-    /// Adds a snapshot; returns a sample when it completes a tick. A tick that a direction missed is left out: counters run
-    /// on, so the next sample covers both.
+    /// Adds a snapshot; returns a sample when it completes a tick. A tick that a direction missed
+    /// is left out: counters run on, so the next sample covers both.
     pub(crate) fn add(&mut self, direction: usize, snapshot: Box<Snapshot>) -> Option<Sample> {
         self.waiting[direction].as_mut()?.push_back(snapshot);
         let mut newest = 0;

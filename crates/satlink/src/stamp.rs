@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! When packets arrived. The kernel notes the time at which each packet enters a TUN device's queue, so that a thread may
-//! read it later, together with others, and the link still sees it come when it came.
+//! When packets arrived. The kernel notes the time at which each packet enters a TUN device's
+//! queue, so that a thread may read it later, together with others, and the link still sees it come
+//! when it came.
 //!
-//! The times are in a ring, in the order of the queue. A packet that is dropped after its time was noted puts the two out
-//! of step, until the queue is found empty.
+//! The times are in a ring, in the order of the queue. A packet that is dropped after its time was
+//! noted puts the two out of step, until the queue is found empty.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,7 +25,8 @@ impl Stamps {
     /// Has the arrivals at a TUN device noted from now on.
     ///
     /// # Errors
-    /// The kernel takes no eBPF program of this process (`EPERM` without `CAP_BPF`), or has no such filter.
+    /// The kernel takes no eBPF program of this process (`EPERM` without `CAP_BPF`), or has no such
+    /// filter.
     pub fn new(tun: &impl AsRawFd) -> io::Result<Self> {
         Ok(Self {
             notes: Arc::new(Notes::attach(tun)?),
@@ -38,7 +40,8 @@ impl Stamps {
         self.notes.count()
     }
 
-    /// Arrival of the packet that was read, ns of `CLOCK_MONOTONIC`; `None` where there is no note of it.
+    /// Arrival of the packet that was read, ns of `CLOCK_MONOTONIC`; `None` where there is no note
+    /// of it.
     pub fn take(&mut self) -> Option<u64> {
         let index = self.pairing.take(self.notes.count())?;
         Some(self.notes.get(index))

@@ -24,7 +24,8 @@ pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Leaves checksums and segmentation of TCP, and of UDP where Linux is 6.2 or later, to the caller. True with UDP.
+/// Leaves checksums and segmentation of TCP, and of UDP where Linux is 6.2 or later, to the caller.
+/// True with UDP.
 ///
 /// # Errors
 /// The kernel refuses TCP, too.
@@ -43,7 +44,8 @@ pub fn set_offload(tun: &File) -> io::Result<bool> {
     Ok(has_udp)
 }
 
-/// Does something that belongs into the network namespace at `netns`: what is opened there stays there.
+/// Does something that belongs into the network namespace at `netns`: what is opened there stays
+/// there.
 ///
 /// # Errors
 /// There is no such namespace, the caller may not enter it, or `work` fails.
@@ -68,8 +70,8 @@ pub fn in_namespace<T: Send + 'static>(
 /// # Errors
 /// There is no such device, it is attached elsewhere, or the caller may not.
 pub fn attach_tun(name: &CString) -> io::Result<File> {
-    // TUNSETIFF would create a missing device, down and without address, and no packet would ever come.
-    // SAFETY: `name` is a NUL-terminated string that outlives the call.
+    // TUNSETIFF would create a missing device, down and without address, and no packet would ever
+    // come. SAFETY: `name` is a NUL-terminated string that outlives the call.
     if unsafe { libc::if_nametoindex(name.as_ptr()) } == 0 {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
@@ -185,7 +187,8 @@ impl AsRawFd for Timer {
     }
 }
 
-/// Descriptors that are waited for together: registered once, for each wait of a real-time loop counts.
+/// Descriptors that are waited for together: registered once, for each wait of a real-time loop
+/// counts.
 #[derive(Debug)]
 pub struct Poll {
     epoll: OwnedFd,
@@ -194,7 +197,8 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// Waits for input on `fds`, numbered from 0. A descriptor that is closed is no longer waited for.
+    /// Waits for input on `fds`, numbered from 0. A descriptor that is closed is no longer waited
+    /// for.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -247,7 +251,8 @@ impl Poll {
 
     #[expect(clippy::cast_possible_wrap, reason = "a handful of descriptors")]
     fn wait_until(&mut self, timeout: *const libc::timespec) -> io::Result<()> {
-        // SAFETY: `found` holds as many entries as it says, `timeout` is null or a caller's local, and there is no mask.
+        // SAFETY: `found` holds as many entries as it says, `timeout` is null or a caller's local,
+        // and there is no mask.
         let result = unsafe {
             libc::epoll_pwait2(
                 self.epoll.as_raw_fd(),
@@ -304,7 +309,8 @@ pub fn set_fifo(priority: i32) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) }).map(drop)
 }
 
-/// Lets timers of the calling thread fire on time where `SCHED_FIFO` is refused: the default slack is 50 µs.
+/// Lets timers of the calling thread fire on time where `SCHED_FIFO` is refused: the default slack
+/// is 50 µs.
 pub fn set_least_timer_slack() {
     // SAFETY: PR_SET_TIMERSLACK takes one number. It cannot fail for 1.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
@@ -319,8 +325,8 @@ pub fn prefault_stack() {
     std::hint::black_box([1u8; PREFAULT_BYTES]);
 }
 
-/// Locks all memory, now and later. Pages are locked as they are touched: locking whole thread stacks and reserves at once
-/// would cost megabytes per thread.
+/// Locks all memory, now and later. Pages are locked as they are touched: locking whole thread
+/// stacks and reserves at once would cost megabytes per thread.
 ///
 /// # Errors
 /// `EPERM` or `ENOMEM` without `CAP_IPC_LOCK` and with a small `RLIMIT_MEMLOCK`.
@@ -338,7 +344,8 @@ pub fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
     // SAFETY: ucred is plain data, all zeros is a valid value.
     let mut peer: libc::ucred = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: SO_PEERCRED writes one ucred of `length` bytes, which `peer` is; both live through the call.
+    // SAFETY: SO_PEERCRED writes one ucred of `length` bytes, which `peer` is; both live through
+    // the call.
     check(unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

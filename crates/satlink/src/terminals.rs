@@ -11,7 +11,8 @@ use crate::tun::Tun;
 /// Packets after which every device is looked at again, however busy one of them is.
 const LOOK: usize = 64;
 
-/// A device for each terminal or gateway, read in turn: a flood at one leaves the others their turns.
+/// A device for each terminal or gateway, read in turn: a flood at one leaves the others their
+/// turns.
 #[derive(Debug)]
 pub struct Terminals {
     tuns: Vec<Tun>,

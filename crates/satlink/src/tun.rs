@@ -82,8 +82,8 @@ impl Tun {
         !self.segments.is_empty()
     }
 
-    /// Reads one IP packet, `None` when there is none: when it came, ns of `CLOCK_MONOTONIC`, if that is known, and its
-    /// length. `buffer` has room for the largest, 65 535 bytes.
+    /// Reads one IP packet, `None` when there is none: when it came, ns of `CLOCK_MONOTONIC`, if
+    /// that is known, and its length. `buffer` has room for the largest, 65 535 bytes.
     ///
     /// # Errors
     /// The device is gone.

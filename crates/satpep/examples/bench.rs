@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the proxy costs on this host, as JSON: goodput and round-trip time over loopback, without, through one and through
-//! two proxies, each end and each proxy on a thread of its own. A benchmark: it fails no test.
+//! What the proxy costs on this host, as JSON: goodput and round-trip time over loopback, without,
+//! through one and through two proxies, each end and each proxy on a thread of its own. A
+//! benchmark: it fails no test.
 //!
 //! `cargo run --release -p satpep --example bench`
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
@@ -71,7 +72,8 @@ async fn measure(connection: Connection) -> (f64, f64) {
     (times[PINGS / 2].as_secs_f64() * 1e3, goodput)
 }
 
-/// Runs what `begin` starts on a thread of its own, for as long as the process lives; returns its address.
+/// Runs what `begin` starts on a thread of its own, for as long as the process lives; returns its
+/// address.
 fn start<F: Future<Output = ()>>(
     begin: impl FnOnce() -> (SocketAddr, F) + Send + 'static,
 ) -> SocketAddr {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Server name and protocols of a `ClientHello`, read from Initial packets.
 //!
-//! Initial packets are protected with keys that follow from the client's first destination connection id (RFC 9001
-//! section 5.2), so that a proxy can read them before it decides whether and as what to accept the connection.
+//! Initial packets are protected with keys that follow from the client's first destination
+//! connection id (RFC 9001 section 5.2), so that a proxy can read them before it decides whether
+//! and as what to accept the connection.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,7 +12,8 @@ use quic::Reassembly;
 use quinn::ConnectionId;
 use quinn::crypto::ServerConfig;
 
-/// Connection attempts whose `ClientHello` is kept until the proxy takes it; the oldest is dropped first.
+/// Connection attempts whose `ClientHello` is kept until the proxy takes it; the oldest is dropped
+/// first.
 const MOST_ATTEMPTS: usize = 256;
 /// A `ClientHello` with a post-quantum key share has 2 kB.
 const MOST_HELLO_BYTES: usize = 16 * 1024;
@@ -95,11 +97,13 @@ impl PendingHellos {
     }
 }
 
-/// Returns destination connection id and payload of a client's Initial packet at the start of a datagram.
+/// Returns destination connection id and payload of a client's Initial packet at the start of a
+/// datagram.
 fn open_initial(datagram: &[u8], crypto: &dyn ServerConfig) -> Option<(Vec<u8>, BytesMut)> {
     let mut rest = datagram;
     let first = take_u8(&mut rest)?;
-    // Long header, type Initial (RFC 9000 section 17.2.2). A resuming client may have cleared the fixed bit (RFC 9287).
+    // Long header, type Initial (RFC 9000 section 17.2.2). A resuming client may have cleared the
+    // fixed bit (RFC 9287).
     if first & 0xb0 != 0x80 {
         return None;
     }
@@ -140,7 +144,8 @@ fn open_initial(datagram: &[u8], crypto: &dyn ServerConfig) -> Option<(Vec<u8>, 
     Some((dcid.to_vec(), payload))
 }
 
-/// Returns offset and data of the next CRYPTO frame; `None` at the end or at a frame that a first flight does not have.
+/// Returns offset and data of the next CRYPTO frame; `None` at the end or at a frame that a first
+/// flight does not have.
 fn next_crypto_frame(payload: &mut bytes::Bytes) -> Option<(u64, bytes::Bytes)> {
     loop {
         let mut rest = &payload[..];
@@ -159,7 +164,8 @@ fn next_crypto_frame(payload: &mut bytes::Bytes) -> Option<(u64, bytes::Bytes)> 
     }
 }
 
-/// Reads a whole `ClientHello` (RFC 8446 section 4.1.2); `None` if the bytes are incomplete or something else.
+/// Reads a whole `ClientHello` (RFC 8446 section 4.1.2); `None` if the bytes are incomplete or
+/// something else.
 fn parse_client_hello(message: &[u8]) -> Option<ClientHello> {
     let mut rest = message;
     if take_u8(&mut rest)? != 1 {

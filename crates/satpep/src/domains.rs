@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Domains that one server has without a name of theirs in its certificate: which name is checked instead.
+//! Domains that one server has without a name of theirs in its certificate: which name is checked
+//! instead.
 //!
-//! A page of the lab has objects on domains below its host. The host's certificate has no name of theirs, or browsers would
-//! use one connection for all (RFC 9114 section 3.3), unlike those of the many servers that such pages have elsewhere.
+//! A page of the lab has objects on domains below its host. The host's certificate has no name of
+//! theirs, or browsers would use one connection for all (RFC 9114 section 3.3), unlike those of the
+//! many servers that such pages have elsewhere.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Returns the TLS of [`quic::client_tls`] for next hops that serve the domains below `hosts` as these hosts.
+/// Returns the TLS of [`quic::client_tls`] for next hops that serve the domains below `hosts` as
+/// these hosts.
 ///
 /// # Errors
 /// As for [`quic::client_tls`].
@@ -28,7 +31,8 @@ pub fn client_tls(
             verifier: quic::server_verifier(ca)?,
             hosts: hosts.to_vec(),
         };
-        // "Dangerous" as nothing keeps a verifier from accepting all. This one leaves all checks to rustls's own.
+        // "Dangerous" as nothing keeps a verifier from accepting all. This one leaves all checks to
+        // rustls's own.
         config
             .dangerous()
             .set_certificate_verifier(Arc::new(verifier));
@@ -54,7 +58,8 @@ struct HostVerifier {
     hosts: Vec<DnsName<'static>>,
 }
 
-/// The name that a certificate for `name` must have: of a domain below one of `hosts` this host (the nearest), else `name`.
+/// The name that a certificate for `name` must have: of a domain below one of `hosts` this host
+/// (the nearest), else `name`.
 fn certificate_name<'a>(name: &ServerName<'a>, hosts: &[DnsName<'static>]) -> ServerName<'a> {
     let ServerName::DnsName(domain) = name else {
         return name.clone();

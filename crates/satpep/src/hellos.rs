@@ -19,7 +19,8 @@ pub struct Hellos {
 }
 
 impl Hellos {
-    /// `tls` is that of the listening endpoint: the keys of Initial packets follow from its suites, with either library.
+    /// `tls` is that of the listening endpoint: the keys of Initial packets follow from its suites,
+    /// with either library.
     ///
     /// # Errors
     /// A suite is missing.
@@ -32,7 +33,8 @@ impl Hellos {
         })
     }
 
-    /// Waits for the whole `ClientHello` of the attempt with this original destination connection id. It may never come.
+    /// Waits for the whole `ClientHello` of the attempt with this original destination connection
+    /// id. It may never come.
     pub async fn hello(&self, dcid: &[u8]) -> ClientHello {
         loop {
             let completed = self.completed.notified();
@@ -43,7 +45,8 @@ impl Hellos {
         }
     }
 
-    /// Inspects what was received at once: datagrams of `stride` bytes, the last of them shorter maybe.
+    /// Inspects what was received at once: datagrams of `stride` bytes, the last of them shorter
+    /// maybe.
     pub fn inspect(&self, datagrams: &[u8], stride: usize) {
         for datagram in datagrams.chunks(stride.max(1)) {
             // Only long headers: the others are most of the traffic, and cost nothing here.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A proxy that splits QUIC connections, after Kosek et al., "Exploring Proxying QUIC and HTTP/3 for Satellite
-//! Communication", IFIP Networking 2022, section II-D.
+//! A proxy that splits QUIC connections, after Kosek et al., "Exploring Proxying QUIC and HTTP/3
+//! for Satellite Communication", IFIP Networking 2022, section II-D.
 //!
-//! `hellos` and `client_hello` read a client's server name and protocols, `stack` carries its connection on quinn or noq, `domains`
-//! has which names certificates need, `memory` what Careful Resume knows of paths.
+//! `hellos` and `client_hello` read a client's server name and protocols, `stack` carries its
+//! connection on quinn or noq, `domains` has which names certificates need, `memory` what Careful
+//! Resume knows of paths.
 #![cfg_attr(
     feature = "noq",
     allow(clippy::duplicate_mod, reason = "one source for quinn and noq")
@@ -25,9 +26,10 @@ pub mod start_error;
 pub mod sys;
 pub mod tickets;
 
-/// The event loop of a proxy: one thread for all tasks. A stream is then read before quinn has received more than a few
-/// dozen further datagrams, however long the host did not schedule the process: with more threads, one could pile up
-/// more separate spans than quinn allows while the reader's thread is held up (`tests/chain/gaps.rs`).
+/// The event loop of a proxy: one thread for all tasks. A stream is then read before quinn has
+/// received more than a few dozen further datagrams, however long the host did not schedule the
+/// process: with more threads, one could pile up more separate spans than quinn allows while the
+/// reader's thread is held up (`tests/chain/gaps.rs`).
 ///
 /// # Errors
 /// The host has no descriptor left.

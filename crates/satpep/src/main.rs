@@ -15,7 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How the namespaces of a lab are named.
 const LAB_PREFIX: &str = "satlab-";
 
-/// Splits QUIC connections at the edges of a satellite link. Everything that passes is decrypted on the way.
+/// Splits QUIC connections at the edges of a satellite link. Everything that passes is decrypted on
+/// the way.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_STATUSES)]
 struct Cli {
@@ -27,7 +28,8 @@ const EXIT_STATUSES: &str = "Exit status: 0 ended by SIGTERM or SIGINT, 2 usage,
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Proxy QUIC until SIGTERM; JSON lines on stdout: ready, accepted, closed, refused, primed, summary
+    /// Proxy QUIC until SIGTERM; JSON lines on stdout: ready, accepted, closed, refused, primed,
+    /// summary
     Quic(Box<QuicOptions>),
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Careful Resume (RFC 9959) of both legs: what is known of paths, between connections and from one process to the next.
+//! Careful Resume (RFC 9959) of both legs: what is known of paths, between connections and from one
+//! process to the next.
 
 use std::io;
 use std::path::PathBuf;
@@ -85,7 +86,8 @@ impl Memory {
     }
 }
 
-/// What a connection has taken; it goes back, with what the connection learned, when this is dropped.
+/// What a connection has taken; it goes back, with what the connection learned, when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Held {
     /// Makes the congestion controller.
@@ -94,7 +96,8 @@ pub struct Held {
     resumed: Mutex<Option<Resumed>>,
 }
 
-/// A connection that carries nothing for so long has nothing in flight over a satellite: others may have what it knows.
+/// A connection that carries nothing for so long has nothing in flight over a satellite: others may
+/// have what it knows.
 pub const QUIET: Duration = Duration::from_secs(2);
 
 /// Notices when a connection becomes quiet.
@@ -105,7 +108,8 @@ pub struct Lull {
 }
 
 impl Lull {
-    /// Whether the connection has now been quiet for [`QUIET`], once for each lull; `bytes` is what it has carried so far.
+    /// Whether the connection has now been quiet for [`QUIET`], once for each lull; `bytes` is what
+    /// it has carried so far.
     pub fn begins(&mut self, now: Instant, bytes: u64) -> bool {
         if bytes != self.bytes {
             self.bytes = bytes;

@@ -28,10 +28,12 @@ pub enum Mode {
 /// Options of `satpep quic`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct QuicOptions {
-    /// Where clients connect to; once for each port if --transparent, as answers come from this very port
+    /// Where clients connect to; once for each port if --transparent, as answers come from this
+    /// very port
     #[arg(long, required = true, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
-    /// Take connections that are meant for other hosts (nft tproxy to --listen) and answer in their name
+    /// Take connections that are meant for other hosts (nft tproxy to --listen) and answer in their
+    /// name
     #[arg(long)]
     pub transparent: bool,
     /// Proxy or server behind this one [default: the client's destination; needs --transparent]
@@ -49,10 +51,12 @@ pub struct QuicOptions {
     /// Authority that must have signed the certificate of the next hop, PEM
     #[arg(long, value_name = "PEM")]
     pub ca: PathBuf,
-    /// The next hop serves the domains below this host, whose name its certificate must have then; may be repeated
+    /// The next hop serves the domains below this host, whose name its certificate must have then;
+    /// may be repeated
     #[arg(long, value_name = "HOST", value_parser = domains::host)]
     pub domains_of: Vec<DnsName<'static>>,
-    /// Connect to the next hop from the client's own address and port (needs routes and a rule for the way back)
+    /// Connect to the next hop from the client's own address and port (needs routes and a rule for
+    /// the way back)
     #[arg(long)]
     pub keep_client_address: bool,
     /// With --mode warm: fetch a session ticket for this server name at once; may be repeated
@@ -61,7 +65,8 @@ pub struct QuicOptions {
     /// Protocol (ALPN) of the priming connections
     #[arg(long, value_name = "NAME", default_value = "h3")]
     pub prime_alpn: String,
-    /// Keep what Careful Resume learned about paths in this file (mode 0600), from one run to the next; written at the end
+    /// Keep what Careful Resume learned about paths in this file (mode 0600), from one run to the
+    /// next; written at the end
     #[arg(long, value_name = "STATE_FILE")]
     pub resume_state: Option<PathBuf>,
     /// Write qlog files into this folder, one for each leg of each connection

@@ -19,7 +19,8 @@ pub enum Proxy {
 }
 
 impl Proxy {
-    /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their check. Needs [`crate::runtime`].
+    /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their
+    /// check. Needs [`crate::runtime`].
     ///
     /// # Errors
     /// Certificates, addresses or folders that cannot be used.
@@ -41,8 +42,8 @@ impl Proxy {
         }
     }
 
-    /// Serves clients until `shutdown` is done; then those that are connected may go on for the time set, and the rest
-    /// is closed.
+    /// Serves clients until `shutdown` is done; then those that are connected may go on for the
+    /// time set, and the rest is closed.
     pub async fn run(self, shutdown: impl Future<Output = &'static str>) {
         match self {
             Self::Quinn(proxy) => proxy.run(shutdown).await,

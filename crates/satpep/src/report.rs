@@ -106,7 +106,8 @@ pub enum Record {
 pub struct Closed {
     /// Number of the connection.
     pub connection: u64,
-    /// `closed` by an application or the proxy's end, `lost` on the way, `failed` before it reached the next hop.
+    /// `closed` by an application or the proxy's end, `lost` on the way, `failed` before it reached
+    /// the next hop.
     pub outcome: Outcome,
     /// Which side ended, and why.
     pub reason: String,

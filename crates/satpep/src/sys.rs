@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Linux calls: UDP sockets, transparent on request, and the namespace of this process. The only module with `unsafe`.
+//! Linux calls: UDP sockets, transparent on request, and the namespace of this process. The only
+//! module with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -11,10 +12,12 @@ use std::path::Path;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Socket buffers, bytes: 100 ms of 400 Mbit/s, so that a busy host loses no packet between two wakes.
+/// Socket buffers, bytes: 100 ms of 400 Mbit/s, so that a busy host loses no packet between two
+/// wakes.
 const BUFFER_BYTES: libc::c_int = 5_000_000;
 
-/// A UDP socket bound to `address`. With `transparent` the address may be another host's (`IP_TRANSPARENT`, ip(7)).
+/// A UDP socket bound to `address`. With `transparent` the address may be another host's
+/// (`IP_TRANSPARENT`, ip(7)).
 ///
 /// # Errors
 /// The address is taken or not this host's, or the caller may not (`CAP_NET_ADMIN`).
@@ -61,7 +64,8 @@ fn enlarge(
     }
 }
 
-/// Whether this process is in a network namespace of a lab: one with a name below /run/netns that begins with `prefix`.
+/// Whether this process is in a network namespace of a lab: one with a name below /run/netns that
+/// begins with `prefix`.
 #[must_use]
 pub fn in_namespace_named(prefix: &str) -> bool {
     let identity = |path: &Path| {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The client: sends its request, transfers, stops, fetches the server's lines.
 //!
-//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON. Payload is sent on
-//! unidirectional streams of the sender. The client ends its side of the first stream when it has all payload (or its
-//! time is over); the server then sends its own lines there. An upload by bytes ends by itself.
+//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON.
+//! Payload is sent on unidirectional streams of the sender. The client ends its side of the first
+//! stream when it has all payload (or its time is over); the server then sends its own lines there.
+//! An upload by bytes ends by itself.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -143,7 +144,8 @@ impl Client {
         end
     }
 
-    /// Ends the measurement when its time is over or all payload arrived; the report may take longer.
+    /// Ends the measurement when its time is over or all payload arrived; the report may take
+    /// longer.
     fn stop(&mut self, now: Instant, stack: &mut dyn Stack) {
         let late = self.stop_time().is_some_and(|stop| stop <= now);
         let whole = !self.uploads() && self.receiving.is_done(self.request.streams);

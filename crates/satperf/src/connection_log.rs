@@ -25,7 +25,8 @@ pub struct Context {
     pub epoch: (Instant, f64),
     /// Returns user and system time of this process, s.
     pub cpu_s: fn() -> f64,
-    /// Lines of intervals are not made: nobody reads them, and they cost more than the packets of a slow flow.
+    /// Lines of intervals are not made: nobody reads them, and they cost more than the packets of a
+    /// slow flow.
     pub omits_intervals: bool,
 }
 

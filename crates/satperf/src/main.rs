@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `satperf`: measures QUIC connections. Client and server, two QUIC libraries behind one interface.
+//! `satperf`: measures QUIC connections. Client and server, two QUIC libraries behind one
+//! interface.
 
 mod net;
 mod output;
@@ -30,7 +31,8 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 the transfer failed (the sum
 configuration, 3 the host cannot do it (address in use, disk full), 130 interrupted.\n\
 Output: lines of JSON, schemas/satperf.schema.json.";
 
-/// Measures QUIC: handshake, time to first byte, goodput, congestion window, losses, acknowledgements
+/// Measures QUIC: handshake, time to first byte, goodput, congestion window, losses,
+/// acknowledgements
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_STATUSES)]
 struct Cli {
@@ -66,7 +68,8 @@ struct Common {
     /// Write a qlog file per connection into this folder
     #[arg(long, value_name = "DIR")]
     qlog: Option<PathBuf>,
-    /// Keep what Careful Resume learned about paths in this file (mode 0600), from one run to the next
+    /// Keep what Careful Resume learned about paths in this file (mode 0600), from one run to the
+    /// next
     #[arg(long, value_name = "STATE_FILE")]
     resume_state: Option<PathBuf>,
     /// Where the lines go; `-` is stdout
@@ -111,16 +114,20 @@ struct ClientArgs {
     /// Streams at once (1 to 100)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_STREAMS)))]
     streams: u32,
-    /// The sender's application generates payload at this rate, Mbit/s [default: all is there at once]
+    /// The sender's application generates payload at this rate, Mbit/s [default: all is there at
+    /// once]
     #[arg(long, value_name = "MBPS", value_parser = source_mbps)]
     source_mbps: Option<f64>,
-    /// Offer the session in this file for 0-RTT, if it is there, and leave the new one in it (mode 0600); quiche only
+    /// Offer the session in this file for 0-RTT, if it is there, and leave the new one in it (mode
+    /// 0600); quiche only
     #[arg(long, value_name = "SESSION_FILE")]
     zero_rtt: Option<PathBuf>,
-    /// Send from another own address from this time after the first packet on, s (repeated: rising times); quinn, noq
+    /// Send from another own address from this time after the first packet on, s (repeated: rising
+    /// times); quinn, noq
     #[arg(long, value_name = "S:ADDR", value_parser = migration)]
     migrate: Vec<(Duration, IpAddr)>,
-    /// The connection may take this long, s [default: 600 by bytes, the duration and 60 by duration]
+    /// The connection may take this long, s [default: 600 by bytes, the duration and 60 by
+    /// duration]
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
     #[command(flatten)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The one place with a socket and a clock: drives a stack and its application in real time, in one thread.
+//! The one place with a socket and a clock: drives a stack and its application in real time, in one
+//! thread.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -16,13 +17,15 @@ use satperf::stack::{Datagram, Stack, Transmit};
 
 use crate::output::Output;
 
-/// Bridges a host that is late by 60 ms at 1 Gbit/s (the kernel counts its own overhead, about as much again).
+/// Bridges a host that is late by 60 ms at 1 Gbit/s (the kernel counts its own overhead, about as
+/// much again).
 const BUFFER: usize = 16 << 20;
 
 /// Bytes of one receive buffer: as much as the kernel joins (GRO).
 const JOINED: usize = 64 << 10;
 
-/// Most datagrams of one system call: together they must fit the 65,507 bytes of a UDP payload, or all are refused.
+/// Most datagrams of one system call: together they must fit the 65,507 bytes of a UDP payload, or
+/// all are refused.
 const SEGMENTS: usize = 40;
 
 /// Datagram bursts sent before the socket is read again.
@@ -69,7 +72,8 @@ impl Bound {
         })
     }
 
-    /// Passes received datagrams of one system call to the stack; returns whether there may be more.
+    /// Passes received datagrams of one system call to the stack; returns whether there may be
+    /// more.
     fn receive(&self, space: &mut [u8], stack: &mut dyn Stack) -> io::Result<bool> {
         let mut buffers: Vec<_> = space.chunks_mut(JOINED).map(IoSliceMut::new).collect();
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
@@ -169,7 +173,8 @@ impl Socket {
         self.current.state.max_gso_segments().min(SEGMENTS)
     }
 
-    /// Passes received datagrams of one system call for each socket to the stack; returns whether there may be more.
+    /// Passes received datagrams of one system call for each socket to the stack; returns whether
+    /// there may be more.
     fn receive(&mut self, stack: &mut dyn Stack) -> io::Result<bool> {
         let mut more = false;
         for bound in [Some(&self.current), self.former.as_ref()]
@@ -242,11 +247,12 @@ pub enum RunError {
     Signal,
 }
 
-/// Runs until the application has an outcome and what it sent last has left. Its lines go to `output` as they are
-/// written.
+/// Runs until the application has an outcome and what it sent last has left. Its lines go to
+/// `output` as they are written.
 ///
 /// # Errors
-/// Socket, output and signals; the application was interrupted and its last lines were written as far as possible.
+/// Socket, output and signals; the application was interrupted and its last lines were written as
+/// far as possible.
 pub fn run(
     socket: &mut Socket,
     stack: &mut dyn Stack,

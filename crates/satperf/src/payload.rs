@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Payload whose bytes follow from stream and offset.
 //!
-//! The receiver generates the expected bytes and compares, which detects any loss, repetition, exchange or damage
-//! without information from the sender. Words come from `SplitMix64` (Steele, Lea, Flood 2014).
+//! The receiver generates the expected bytes and compares, which detects any loss, repetition,
+//! exchange or damage without information from the sender. Words come from `SplitMix64` (Steele,
+//! Lea, Flood 2014).
 
 const WORD: usize = 8;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

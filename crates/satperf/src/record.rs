@@ -41,7 +41,8 @@ pub struct Request {
     pub duration_ms: Option<u64>,
     /// Number of streams.
     pub streams: u32,
-    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at once.
+    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_mbps: Option<f64>,
 }
@@ -68,7 +69,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns what was added since `before`. Losses may be taken back, so they never count below zero.
+    /// Returns what was added since `before`. Losses may be taken back, so they never count below
+    /// zero.
     #[must_use]
     pub fn between(before: &Stats, now: &Stats) -> Self {
         let acks =
@@ -142,7 +144,8 @@ pub struct Interval {
     pub in_flight_bytes: Option<u64>,
     /// The window is below the slow start threshold.
     pub slow_start: Option<bool>,
-    /// Before the last acknowledgement the window had room, but there was nothing to send or no credit.
+    /// Before the last acknowledgement the window had room, but there was nothing to send or no
+    /// credit.
     pub app_limited: Option<bool>,
     /// Rate that the congestion controller sets, bit/s.
     pub pacing_bps: Option<u64>,
@@ -226,7 +229,8 @@ pub struct PhaseAt {
 }
 
 impl Resumed {
-    /// What a stack reports; `since_s` turns a moment into a time since the start of the connection, s.
+    /// What a stack reports; `since_s` turns a moment into a time since the start of the
+    /// connection, s.
     #[must_use]
     pub fn new(
         (phases, jump): (&[PhaseUpdate], Option<Jump>),

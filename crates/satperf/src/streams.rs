@@ -121,7 +121,8 @@ impl Sending {
         }
     }
 
-    /// Writes what the stack accepts, some chunks at a time; returns whether it may accept more at once.
+    /// Writes what the stack accepts, some chunks at a time; returns whether it may accept more at
+    /// once.
     pub fn push(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn) -> bool {
         while let Some(&left) = self.waiting.last() {
             let Some(id) = stack.open(conn, false) else {
@@ -147,7 +148,8 @@ impl Sending {
         may_continue
     }
 
-    /// Writes to the streams in turns, continuing where it was blocked, so that they grow at the same pace.
+    /// Writes to the streams in turns, continuing where it was blocked, so that they grow at the
+    /// same pace.
     fn write(&mut self, available: &mut u64, stack: &mut dyn Stack, conn: Conn) -> bool {
         let mut blocked = 0;
         for _ in 0..CHUNKS {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! JSON against a JSON Schema (draft 2020-12, the keywords that the project's schemas use): every fault at once, each with
-//! its place and a remedy.
+//! JSON against a JSON Schema (draft 2020-12, the keywords that the project's schemas use): every
+//! fault at once, each with its place and a remedy.
 //!
-//! Stricter than the draft: `1.0` is not an integer, lengths count bytes of UTF-8, and no text holds a NUL. Two keywords have a
-//! meaning of their own here: `remedy` describes a valid value in words, and replaces all faults below it by one; `format`
-//! names a [`Rule`] that a schema cannot express.
+//! Stricter than the draft: `1.0` is not an integer, lengths count bytes of UTF-8, and no text
+//! holds a NUL. Two keywords have a meaning of their own here: `remedy` describes a valid value in
+//! words, and replaces all faults below it by one; `format` names a [`Rule`] that a schema cannot
+//! express.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use serde_json::Value;
@@ -14,11 +15,12 @@ mod remedy;
 /// Faults, one line each: `place: reason (remedy)`.
 pub type Faults = Vec<String>;
 
-/// Checks a value against what `format` names: name, place, value. Faults that it adds begin with their place.
+/// Checks a value against what `format` names: name, place, value. Faults that it adds begin with
+/// their place.
 pub type Rule<'a> = dyn FnMut(&str, &str, &Value, &mut Faults) + 'a;
 
-/// Keywords without effect, and those with effect whose values are no schemas. `minProperties` is left to a rule, which can
-/// say what is missing.
+/// Keywords without effect, and those with effect whose values are no schemas. `minProperties` is
+/// left to a rule, which can say what is missing.
 const KEYWORDS: &str = "$schema $id title description default remedy minProperties \
     $ref const dependentRequired enum exclusiveMinimum format maxItems maxLength maximum minItems minLength minimum required type";
 
@@ -59,8 +61,8 @@ impl Schemas {
         }
     }
 
-    /// Faults of `value` against a schema, e.g. `satlab/link-config#/$defs/set`. `place` names the value in faults; it is
-    /// empty for a whole file.
+    /// Faults of `value` against a schema, e.g. `satlab/link-config#/$defs/set`. `place` names the
+    /// value in faults; it is empty for a whole file.
     pub fn check(&self, schema: &str, place: &str, value: &Value, rule: &mut Rule<'_>) -> Faults {
         let (mut faults, schemas) = (Faults::new(), self);
         match self.resolve(&Value::Null, schema) {
@@ -182,8 +184,8 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Exactly one branch must hold. The faults are those of the most likely branch: by the value's type, by its constant
-    /// fields, else by the smallest number of faults.
+    /// Exactly one branch must hold. The faults are those of the most likely branch: by the value's
+    /// type, by its constant fields, else by the smallest number of faults.
     fn one_of(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         let branches: Vec<_> = items(&node.schema["oneOf"]).map(|it| node.at(it)).collect();
         if branches.is_empty() {
@@ -259,7 +261,8 @@ fn alternatives<'a>(branches: &[Node<'a>]) -> Option<Vec<&'a str>> {
     branches.iter().map(name).collect()
 }
 
-/// The field whose constant distinguishes a schema from its alternatives, if the value has another one there.
+/// The field whose constant distinguishes a schema from its alternatives, if the value has another
+/// one there.
 fn tag<'a>(schema: &'a Value, value: &Value) -> Option<&'a str> {
     let properties = schema["properties"].as_object().into_iter().flatten();
     let is_required = |name: &str| words(&schema["required"]).any(|it| it == name);

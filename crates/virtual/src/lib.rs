@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! satperf's client and server over the emulated link under a virtual clock: the state machines of `satlink` and of
-//! quinn-proto, stepped by one loop. No socket, no thread, no real time: equal input produces equal output, as
-//! fast as the CPU allows.
+//! satperf's client and server over the emulated link under a virtual clock: the state machines of
+//! `satlink` and of quinn-proto, stepped by one loop. No socket, no thread, no real time: equal
+//! input produces equal output, as fast as the CPU allows.
 
 use std::error::Error;
 
@@ -53,8 +53,8 @@ pub fn run(
     })
 }
 
-/// Runs transfers over a path. `request` is what each client asks for, and may differ from that of `transfer`; with
-/// `wants_lines` satperf's lines of output are kept, reports included.
+/// Runs transfers over a path. `request` is what each client asks for, and may differ from that of
+/// `transfer`; with `wants_lines` satperf's lines of output are kept, reports included.
 ///
 /// # Errors
 /// A library refuses what it was given.

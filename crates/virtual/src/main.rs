@@ -23,7 +23,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Largest file of what was measured: 64 flows for an hour in bins of 0.1 s.
 const MAX_MEASURED_BYTES: u64 = 1 << 30;
 
-/// Runs QUIC transfers or flows over an emulated link under a virtual clock; prints times and counters as JSON.
+/// Runs QUIC transfers or flows over an emulated link under a virtual clock; prints times and
+/// counters as JSON.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_STATUSES, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -40,7 +41,8 @@ enum Command {
         /// Flows and their link, schemas/virtual-flows.schema.json
         #[arg(value_name = "FLOWS.json")]
         spec: PathBuf,
-        /// With real nothing is simulated: the flows are checked and printed, or the figures of those in --measured are
+        /// With real nothing is simulated: the flows are checked and printed, or the figures of
+        /// those in --measured are
         #[arg(long, value_enum, default_value = "virtual")]
         clock: Clock,
         /// Series that satlab has measured of these flows on the real clock

@@ -114,7 +114,8 @@ pub struct Sample {
     pub cwnd_bytes: u64,
     /// What the sender has in flight, bytes.
     pub in_flight_bytes: u64,
-    /// The sender's handshake is not complete: it may send three times what it got (RFC 9000 section 8.1), if a server.
+    /// The sender's handshake is not complete: it may send three times what it got (RFC 9000
+    /// section 8.1), if a server.
     pub handshaking: bool,
     /// The sender has not left slow start, or is in it again.
     pub slow_start: bool,

@@ -17,14 +17,16 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// Destination port of a UDP datagram in an IPv4 packet without options; `None` for a shorter packet.
+/// Destination port of a UDP datagram in an IPv4 packet without options; `None` for a shorter
+/// packet.
 #[must_use]
 pub fn destination_port(packet: &[u8]) -> Option<u16> {
     let port = packet.get(22..24)?.try_into().ok()?;
     Some(u16::from_be_bytes(port))
 }
 
-/// Returns the IPv4 packet of a datagram of at most 65 507 bytes. Checksums are zero, as nothing on the path checks them.
+/// Returns the IPv4 packet of a datagram of at most 65 507 bytes. Checksums are zero, as nothing on
+/// the path checks them.
 #[must_use]
 pub fn encode(
     source: SocketAddrV4,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The emulated path between both sides: satlink's loop over its directions, with [`Ends`] as clock and devices.
-//! Only this module uses the emulator.
+//! The emulated path between both sides: satlink's loop over its directions, with [`Ends`] as clock
+//! and devices. Only this module uses the emulator.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,8 +40,8 @@ pub enum Side {
 pub trait Ends {
     /// Virtual time.
     fn now(&self) -> Nanos;
-    /// Advances the time until an endpoint has packets or `deadline` has come; not at all if the path is busy. Returns false
-    /// when all is over.
+    /// Advances the time until an endpoint has packets or `deadline` has come; not at all if the
+    /// path is busy. Returns false when all is over.
     fn advance(&mut self, deadline: Nanos, is_busy: bool) -> bool;
     /// Takes the next packet that a side has sent.
     fn take(&mut self, side: Side) -> Option<Vec<u8>>;
@@ -49,7 +49,8 @@ pub trait Ends {
     fn receive(&mut self, side: Side, packet: &[u8]);
 }
 
-/// The four directions in the order in which packets travel: terrestrial down, forward, return, terrestrial up.
+/// The four directions in the order in which packets travel: terrestrial down, forward, return,
+/// terrestrial up.
 pub struct Path(Vec<Drive>);
 
 impl Path {
@@ -139,8 +140,8 @@ impl LinkHistory {
         sample.return_out_bytes = back.map_or(0, |it| it.counters.bytes_out);
     }
 
-    /// Queue and rate of forward and return direction, every [`SAMPLE`] from its first end on: waiting time, ms, and layer-2
-    /// rate, bit/s.
+    /// Queue and rate of forward and return direction, every [`SAMPLE`] from its first end on:
+    /// waiting time, ms, and layer-2 rate, bit/s.
     #[must_use]
     pub fn queues(&self) -> [Vec<QueueSample>; 2] {
         [FORWARD, RETURN].map(|index| {

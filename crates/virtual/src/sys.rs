@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A seeded sequence in place of the operating system's random numbers, for this process alone.
 //!
-//! noq's `BBRv3` draws the time of its probes from the thread's generator and has no public way to seed it. That generator asks
-//! libc for its seed; simulators such as madsim and mad-turmoil answer in its place, as here. Nothing that is sent
-//! leaves the process, so predictable keys harm nobody. build.rs exports the symbol.
+//! noq's `BBRv3` draws the time of its probes from the thread's generator and has no public way to
+//! seed it. That generator asks libc for its seed; simulators such as madsim and mad-turmoil answer
+//! in its place, as here. Nothing that is sent leaves the process, so predictable keys harm nobody.
+//! build.rs exports the symbol.
 #![expect(unsafe_code, reason = "one symbol of libc")]
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A certificate for one process, and both ends' TLS over it. All sizes on the wire are the same in every run: Ed25519
-//! signatures and a fixed serial number.
+//! A certificate for one process, and both ends' TLS over it. All sizes on the wire are the same in
+//! every run: Ed25519 signatures and a fixed serial number.
 
 use std::sync::Arc;
 
@@ -23,10 +23,12 @@ pub fn certificate() -> Result<(Certificate, KeyPair), rcgen::Error> {
     Ok((params.self_signed(&key)?, key))
 }
 
-/// An Ed25519 key as PEM of PKCS #8 version 1 (RFC 5958): `OpenSSL` and Go do not read the public key of version 2.
+/// An Ed25519 key as PEM of PKCS #8 version 1 (RFC 5958): `OpenSSL` and Go do not read the public
+/// key of version 2.
 #[must_use]
 pub fn key_pem(key: &KeyPair) -> String {
-    /// Version, algorithm and the length of the seed, whose 32 bytes follow in both versions (RFC 8410 section 7).
+    /// Version, algorithm and the length of the seed, whose 32 bytes follow in both versions (RFC
+    /// 8410 section 7).
     const HEAD: [u8; 16] = [
         0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
     ];
@@ -35,7 +37,8 @@ pub fn key_pem(key: &KeyPair) -> String {
     pem::encode(&pem::Pem::new("PRIVATE KEY", [&HEAD, seed].concat()))
 }
 
-/// Makes the TLS of the client, which sends 0-RTT data with `zero_rtt`, and of the server. Both keep their session tickets.
+/// Makes the TLS of the client, which sends 0-RTT data with `zero_rtt`, and of the server. Both
+/// keep their session tickets.
 ///
 /// # Errors
 /// Those of the libraries; none depends on input.

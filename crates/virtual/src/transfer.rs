@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `transfer.json` (schemas/virtual-transfer.schema.json). Errors list every fault; unknown fields are refused.
+//! `transfer.json` (schemas/virtual-transfer.schema.json). Errors list every fault; unknown fields
+//! are refused.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,10 +37,12 @@ pub struct Transfer {
     pub marks_bytes: Vec<u64>,
     /// Payload streams.
     pub streams: u32,
-    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at once.
+    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at
+    /// once.
     #[serde(default)]
     pub source_mbps: Option<f64>,
-    /// Virtual time of the first start, s: where in a frame a transfer starts is a matter of chance on air.
+    /// Virtual time of the first start, s: where in a frame a transfer starts is a matter of chance
+    /// on air.
     pub start_s: f64,
     /// How many transfers.
     pub repeats: u32,
@@ -62,7 +65,8 @@ pub struct Transfer {
     /// A tunnel that repairs losses between both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fec: Option<TunnelOptions>,
-    /// A second client behind the same address downloads or uploads as much, beginning together with the last transfer.
+    /// A second client behind the same address downloads or uploads as much, beginning together
+    /// with the last transfer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub neighbour: bool,
 }

@@ -98,8 +98,8 @@ pub(crate) fn nanos(seconds: f64) -> Nanos {
 }
 
 impl World {
-    /// Two idle endpoints at time 0. With `wants_lines` the last client fetches its report, too; else the simulation ends
-    /// when its payload has arrived.
+    /// Two idle endpoints at time 0. With `wants_lines` the last client fetches its report, too;
+    /// else the simulation ends when its payload has arrived.
     ///
     /// # Errors
     /// The libraries refuse options or certificates.

@@ -52,7 +52,8 @@ fn p384_a_host_that_wakes_programs_up_late_slows_the_start_and_does_so_each_time
     late["host_latency_us"] = json!(20_000);
     let found = outcome("late", &late);
     assert_eq!(found, outcome("late", &late));
-    // Two wake-ups of 10 ms in the mean are a third of the propagation's round trip: slow start takes longer.
+    // Two wake-ups of 10 ms in the mean are a third of the propagation's round trip: slow start
+    // takes longer.
     let grown = |of: &Value| of["flows"][0]["time_to_80_percent_s"].as_f64().unwrap();
     assert!(grown(&found) > grown(&at_once));
     late["host_latency_us"] = json!(-1);
@@ -246,7 +247,8 @@ fn flows_share_a_tunnel_that_repairs_bursts() {
     }
 }
 
-/// S(5,100) before the first report; without losses S(50,100) after 10 s of reports; bursts of 25 packets need S(2,100).
+/// S(5,100) before the first report; without losses S(50,100) after 10 s of reports; bursts of 25
+/// packets need S(2,100).
 #[test]
 fn adaptive_redundancy_of_flows_is_the_same_in_every_run() {
     let run = |name: &str, loss: Option<Value>, fec: &str| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Programs in lock-step with the virtual time: a plain protocol without QUIC, whose times are known, and faults.
+//! Programs in lock-step with the virtual time: a plain protocol without QUIC, whose times are
+//! known, and faults.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -20,7 +21,8 @@ use serde_json::{Value, json};
 /// Payload of a datagram.
 const PART: u64 = 1200;
 const BYTES: u64 = 120_000;
-/// The echo of the frame model over `geo` (`satlink plan`), ms, with the time of datagrams in frames.
+/// The echo of the frame model over `geo` (`satlink plan`), ms, with the time of datagrams in
+/// frames.
 const RTT_MS: std::ops::RangeInclusive<f64> = 580.5..=584.5;
 
 fn link() -> Config {
@@ -306,7 +308,8 @@ fn wrong_payload_is_a_failed_transfer() {
     assert!(done.reason.starts_with("wrong payload"), "{}", done.reason);
 }
 
-// --- processes ------------------------------------------------------------------------------------------------------
+// --- processes
+// ------------------------------------------------------------------------------------------------------
 
 fn shell(text: &str, name: &str) -> Result<Box<dyn Pipe>, std::io::Error> {
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.log"));

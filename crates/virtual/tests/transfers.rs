@@ -15,8 +15,8 @@ use satvirtual::outcome::{Outcome, TransferResult};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
 use serde_json::{Value, json};
 
-/// The frame model's echo over `geo` takes 580.85 to 581.81 ms (`satlink plan`); a handshake is longer by the time that its
-/// datagrams spend in frames.
+/// The frame model's echo over `geo` takes 580.85 to 581.81 ms (`satlink plan`); a handshake is
+/// longer by the time that its datagrams spend in frames.
 const RTT_MS: std::ops::RangeInclusive<f64> = 580.5..=584.5;
 
 fn link(forward_loss: f64, timeline: &Value) -> Config {
@@ -208,7 +208,8 @@ fn payload_counts_in_order() {
         .iter()
         .map(|one| one.received_bytes)
         .collect();
-    // 20 Mbit/s carry 125 kB between two samples: more at once had waited for what slow start's overshoot lost.
+    // 20 Mbit/s carry 125 kB between two samples: more at once had waited for what slow start's
+    // overshoot lost.
     assert!(received.windows(2).any(|two| two[1] - two[0] > 400_000));
 }
 
@@ -242,7 +243,8 @@ fn careful_resume_reaches_two_megabytes_in_a_round_trip_after_the_initial_window
         second.duration_s < plain.transfers[1].duration_s - 1.0,
         "{second:?}"
     );
-    // No more than the initial window before it was confirmed: the jump begins a round trip after the request.
+    // No more than the initial window before it was confirmed: the jump begins a round trip after
+    // the request.
     let jump = &resume.phases[1];
     assert!(
         jump.t_s * 1e3 > second.asked_ms.unwrap() + RTT_MS.start(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! QUIC with CUBIC through a FEC tunnel in virtual time, over the link of Petrou et al., ASMS/SPSC 2022, section III-A:
-//! 12 and 3 Mbit/s, 250 ms, a queue of 1.2 bandwidth-delay products.
+//! QUIC with CUBIC through a FEC tunnel in virtual time, over the link of Petrou et al., ASMS/SPSC
+//! 2022, section III-A: 12 and 3 Mbit/s, 250 ms, a queue of 1.2 bandwidth-delay products.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -103,7 +103,8 @@ fn the_code_hides_the_losses_of_a_moving_train_from_cubic() {
         3.0 * in_order < plain.min(without),
         "{in_order} {plain} {without}"
     );
-    // QUIC takes three later packets for a loss (RFC 9002 section 6.1.1), so recovery behind them hides nothing.
+    // QUIC takes three later packets for a loss (RFC 9002 section 6.1.1), so recovery behind them
+    // hides nothing.
     let (immediate, counters) = download(dvb_mobile(), Some("2,100"), 0);
     assert_eq!(counters.unwrap().lost, 0);
     assert!(3.0 * in_order < immediate, "{in_order} {immediate}");

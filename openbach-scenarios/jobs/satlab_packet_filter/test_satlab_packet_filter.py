@@ -43,7 +43,10 @@ def job(module: Module) -> ModuleType:
     [
         (
             "FORWARD -s 198.18.1.0/24 -i lan0 -o sat0 -p tcp --dport 5201 drop",
-            'ip saddr 198.18.1.0/24 iifname "lan0" oifname "sat0" meta l4proto tcp tcp dport 5201 counter drop',
+            (
+                'ip saddr 198.18.1.0/24 iifname "lan0" oifname "sat0" meta l4proto tcp tcp dport'
+                " 5201 counter drop"
+            ),
             "type filter hook forward priority 0; policy accept;",
         ),
         (

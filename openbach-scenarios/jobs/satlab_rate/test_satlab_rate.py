@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-SEND = "import socket; s=socket.socket(2,2); [s.sendto(b'x'*972, ('192.0.2.2', int(p))) for p in (5004, 5004, 9)]"
+SEND = (
+    "import socket; s=socket.socket(2,2); [s.sendto(b'x'*972, ('192.0.2.2', int(p))) for p in"
+    " (5004, 5004, 9)]"
+)
 
 
 def test_a_rule_selects_as_asked_for(module: Callable[[str], ModuleType]) -> None:

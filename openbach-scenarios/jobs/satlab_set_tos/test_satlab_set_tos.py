@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-SEND = "import socket; s=socket.socket(2,2); [s.sendto(b'x'*100, ('192.0.2.2', int(p))) for p in (5004, 5004, 9)]"
+SEND = (
+    "import socket; s=socket.socket(2,2); [s.sendto(b'x'*100, ('192.0.2.2', int(p))) for p in"
+    " (5004, 5004, 9)]"
+)
 
 
 def test_a_rule_names_what_is_asked_for(module: Callable[[str], ModuleType]) -> None:
@@ -22,7 +25,10 @@ def test_a_rule_names_what_is_asked_for(module: Callable[[str], ModuleType]) -> 
         "5004",
     ]
     text = job.ruleset(job.parser().parse_args(words))
-    expected = "ip saddr 198.18.1.0/24 ip daddr 198.18.4.2/32 meta l4proto udp udp dport 5004 counter ip dscp set 46"
+    expected = (
+        "ip saddr 198.18.1.0/24 ip daddr 198.18.4.2/32 meta l4proto udp udp dport 5004 counter ip"
+        " dscp set 46"
+    )
     assert expected in text
 
 

@@ -9,9 +9,9 @@ import pytest
 
 # `ss -tinOH state established`, iproute2 6.1.
 SENDING = (
-    "0 90 198.18.4.2:5201 198.18.1.2:41170 cubic wscale:7,7 rto:812 rtt:580.5/12.25 mss:1448 pmtu:1500 cwnd:240 "
-    "ssthresh:120 bytes_sent:90000 bytes_retrans:2896 bytes_acked:80001 segs_out:66 retrans:0/2 minrtt:579.9 "
-    "delivery_rate 18.5Mbps busy:100ms\n"
+    "0 90 198.18.4.2:5201 198.18.1.2:41170 cubic wscale:7,7 rto:812 rtt:580.5/12.25 mss:1448"
+    " pmtu:1500 cwnd:240 ssthresh:120 bytes_sent:90000 bytes_retrans:2896 bytes_acked:80001"
+    " segs_out:66 retrans:0/2 minrtt:579.9 delivery_rate 18.5Mbps busy:100ms\n"
 )
 FRESH = "0 0 198.18.4.2:5201 198.18.1.2:41171 cubic wscale:7,7 rto:1000 mss:1448 cwnd:10\n"
 

@@ -17,8 +17,8 @@ def job() -> ModuleType:
 # `ss -tinOH state established`, iproute2 6.1: an idle connection, the same one sending, one of the
 # host with itself.
 IDLE = (
-    "0 0 198.18.4.2:5201 198.18.1.2:41170 ts sack reno wscale:10,10 rto:204 rtt:0.02/0.01 mss:1448 cwnd:100 "
-    "bytes_acked:1 segs_out:1 minrtt:0.02\n"
+    "0 0 198.18.4.2:5201 198.18.1.2:41170 ts sack reno wscale:10,10 rto:204 rtt:0.02/0.01 mss:1448"
+    " cwnd:100 bytes_acked:1 segs_out:1 minrtt:0.02\n"
 )
 SENDING = IDLE.replace(
     "cwnd:100 bytes_acked:1", "cwnd:240 bytes_sent:90000 bytes_acked:80001 retrans:0/2"
@@ -76,9 +76,9 @@ def test_interfaces_are_measured_by_their_addresses(
     job: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listing = (
-        "1: lo    inet 127.0.0.1/8 scope host lo\n2: eth0    inet 198.19.0.17/24 brd 198.19.0.255 scope global eth0\n"
-        "3: inet0    inet 198.18.4.2/24 scope global inet0\n"
-        "4: tun0    inet 192.0.2.1 peer 192.0.2.2/32 scope global tun0\n"
+        "1: lo    inet 127.0.0.1/8 scope host lo\n2: eth0    inet 198.19.0.17/24 brd 198.19.0.255"
+        " scope global eth0\n3: inet0    inet 198.18.4.2/24 scope global inet0\n4: tun0    inet"
+        " 192.0.2.1 peer 192.0.2.2/32 scope global tun0\n"
     )
     monkeypatch.setattr(
         job, "run", lambda *_: listing + "5: lan1    inet6 2001:2:0:1203::1/64 scope global nodad\n"
@@ -118,8 +118,8 @@ def test_p304_routes_of_both_ip_versions_are_set(
     shown = {
         ("ip", "-o", "route"): "198.18.4.0/24 via 198.18.2.1 dev lan1 congctl cubic\n",
         ("ip", "-6", "-o", "route"): (
-            "2001:2:0:1204::/64 via 2001:2:0:1202::1 dev lan1 metric 1024 congctl cubic pref medium\n"
-            "fe80::/64 dev lan1 proto kernel metric 256 pref medium\n"
+            "2001:2:0:1204::/64 via 2001:2:0:1202::1 dev lan1 metric 1024 congctl cubic pref"
+            " medium\nfe80::/64 dev lan1 proto kernel metric 256 pref medium\n"
         ),
     }
     called: list[tuple[str, ...]] = []

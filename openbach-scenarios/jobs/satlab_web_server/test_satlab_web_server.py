@@ -151,8 +151,9 @@ def test_a_port_in_use_is_reported_in_one_line(
 
 def test_udp_table_is_read_by_address_and_port() -> None:
     table = (
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-        "  12: 020412C6:01BB 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 0\n"
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout"
+        " inode\n  12: 020412C6:01BB 00000000:0000 07 00000000:00000000 00:00000000 00000000     0 "
+        "       0 1 2 0 0\n"
     )
     if sys.byteorder == "little":
         assert job.udp_bound(table, IPv4Address("198.18.4.2"), 443)
@@ -165,7 +166,10 @@ def test_p294_addresses_of_ipv6_are_listened_on_and_found(page_request: Any) -> 
     request = with_field(page_request, bind=address, port=80, protocol="h1")
     assert "listen [2001:2:0:1204::2]:80;" in job.nginx_config(request)
     assert job.h2o_config(request)["listen"]["host"] == "2001:2:0:1204::2"
-    row = "  12: 020001200412000000000000{}:01BB 00000000000000000000000000000000:0000 07 0 0 0 0 0 0 1 2 0 0\n"
+    row = (
+        "  12: 020001200412000000000000{}:01BB 00000000000000000000000000000000:0000 07 0 0 0 0 0 0"
+        " 1 2 0 0\n"
+    )
     table = "  sl  local_address\n" + row.format("02000000")
     if sys.byteorder == "little":
         assert job.udp_bound(table, address, 443)

@@ -93,7 +93,8 @@ class Engine:
         with locked(self.folder.path / ".lock", POLL_S):
             left = len(self.folder.left(self.plan))
             log.line(
-                f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated {self._estimate()}"
+                f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated"
+                f" {self._estimate()}"
             )
             try:
                 status = self._work(digest, log, stop) if left else 0

@@ -171,9 +171,11 @@ def _ids(every: Sequence[Mapping[str, Value]]) -> list[str]:
     ids = [_readable([(name, factors[name]) for name in varying]) for factors in every]
     count = Counter(ids)
     return [
-        name
-        if count[name] == 1 and len(name) <= LONGEST_ID
-        else f"{name[:LONGEST_ID]}-{hashlib.sha256(repr(sorted(factors.items())).encode()).hexdigest()[:12]}"
+        (
+            name
+            if count[name] == 1 and len(name) <= LONGEST_ID
+            else f"{name[:LONGEST_ID]}-{hashlib.sha256(repr(sorted(factors.items())).encode()).hexdigest()[:12]}"
+        )
         for name, factors in zip(ids, every, strict=True)
     ]
 

@@ -95,7 +95,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_p263_files_and_end_of_an_attempt_come_back(bench: Bench) -> None:
     bench.works(
         "a",
-        "import os; print('{\"metric\": \"m\"}'); os.mkdir('runs'); open('runs/raw', 'w').write('7')",
+        "import os; print('{\"metric\": \"m\"}'); os.mkdir('runs'); open('runs/raw',"
+        " 'w').write('7')",
     )
     assert bench.work() == ExitStatus.OK
     found = bench.where.read(bench.plan.tasks[0])

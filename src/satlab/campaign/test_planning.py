@@ -40,8 +40,10 @@ def test_p202_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> 
     assert plan.name == "queues"
     assert (len(plan.cells), len(plan.tasks)) == (8, 24)
     last = next(task for task in plan.tasks if task.id == "leo-queue-bdp=2-duration=15.3")
-    assert " ".join(last.argv) == (
-        "satlab run bulk_tcp --profile leo --seed 3 --loss 0.001 --queue-bdp 2.0 --aqm codel --ecn "
+    assert (
+        " ".join(last.argv)
+        == "satlab run bulk_tcp --profile leo --seed 3 --loss 0.001 --queue-bdp 2.0 --aqm codel"
+        " --ecn "
         "--set=duration=15 --runs . --no-report --quiet --json"
     )
     assert (last.rule, last.lab, last.seed, last.number, last.estimate_s) == (

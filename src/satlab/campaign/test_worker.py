@@ -157,11 +157,12 @@ def test_p207_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
         "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
     )
     code = (
-        "import sys, threading; from pathlib import Path; from satlab.campaign import attempt, worker;"
-        "from satlab.campaign.folder import CampaignFolder;"
-        "argv = attempt.command(CampaignFolder and type('T', (), {'argv': ('satlab', 'x')})());"
-        f"attempt.command = lambda _: [*argv[:4], sys.executable, {str(tmp_path / 'command.py')!r}];"
-        f"worker.Worker(CampaignFolder(Path({str(where.path)!r})), {sha256!r}, 0).work('geo.1', threading.Event())"
+        "import sys, threading; from pathlib import Path; from satlab.campaign import attempt,"
+        " worker;from satlab.campaign.folder import CampaignFolder;argv ="
+        " attempt.command(CampaignFolder and type('T', (), {'argv': ('satlab',"
+        " 'x')})());attempt.command = lambda _: [*argv[:4], sys.executable,"
+        f" {str(tmp_path / 'command.py')!r}];worker.Worker(CampaignFolder(Path({str(where.path)!r})),"
+        f" {sha256!r}, 0).work('geo.1', threading.Event())"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code], env={"PYTHONPATH": paths.PYTHONPATH, "PATH": "/usr/bin:/bin"}

@@ -104,9 +104,9 @@ class CheckResult:
             "real_s": round(self.real_s, 3),
             "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
             "cases": [self._case(name) for name in self.samples],
-            "compared": None
-            if self.comparisons is None
-            else [_comparison(one) for one in self.comparisons],
+            "compared": (
+                None if self.comparisons is None else [_comparison(one) for one in self.comparisons]
+            ),
         }
 
     def _case(self, name: str) -> dict[str, Any]:

@@ -109,7 +109,8 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     except BaseException:
         if any(check.samples.values()):
             log.line(
-                f"  samples so far: {check.folder}; to continue, repeat the command with --resume {check.folder}"
+                f"  samples so far: {check.folder}; to continue, repeat the command with --resume"
+                f" {check.folder}"
             )
         raise
     finally:
@@ -316,4 +317,7 @@ def _outcome(samples: Sequence[Sample]) -> str:
     """One line for the progress log: number of samples, and the reason of the first failed one."""
     reason = next((one.reason for one in samples if one.status != "ok"), "")
     off = sum(bool(one.calibration) for one in samples)
-    return f"{len(samples)} samples{f', {off} out of calibration' if off else ''}{f'; {reason}' if reason else ''}"
+    return (
+        f"{len(samples)}"
+        f" samples{f', {off} out of calibration' if off else ''}{f'; {reason}' if reason else ''}"
+    )

@@ -162,7 +162,8 @@ class Suite(_Model):
         empty = [case.id for case in self.cases if not (case.files_bytes or case.lacking)]
         if not self.marks_mb and empty:
             raise ValueError(
-                f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(empty)}"
+                "without marks_mb a case needs test and files_bytes, or lacking:"
+                f" {', '.join(empty)}"
             )
         wrong = [
             case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))
@@ -176,7 +177,8 @@ class Suite(_Model):
             raise ValueError(f"queue_bdp and queue_packets exclude each other: {', '.join(double)}")
         if wrong or (not self.reference and any(case.reference_s for case in self.cases)):
             raise ValueError(
-                f"reference_s needs the suite's reference, and one value (or null) per mark: {wrong}"
+                "reference_s needs the suite's reference, and one value (or null) per mark:"
+                f" {wrong}"
             )
         ids = [case.id for case in self.cases]
         twice = sorted({name for name in ids if ids.count(name) > 1})
@@ -231,7 +233,9 @@ def schema() -> dict[str, Any]:
     """Return the JSON schema of suite files."""
     document = Suite.model_json_schema(by_alias=True)
     document["properties"]["modes"] = {
-        "description": "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE",
+        "description": (
+            "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE"
+        ),
         "type": "object",
         "additionalProperties": {"type": ["object", "null"]},
     }

@@ -100,8 +100,8 @@ def functional(*samples: Sample) -> verdict.TargetVerdict:
 
 
 BUSY = (
-    "cpu_others_ratio, cpu_steal_ratio, memory_wait_ratio, cpu_wait_ratio.client, late_packet_ratio.forward, "
-    "forward_udp_goodput_bps"
+    "cpu_others_ratio, cpu_steal_ratio, memory_wait_ratio, cpu_wait_ratio.client,"
+    " late_packet_ratio.forward, forward_udp_goodput_bps"
 )
 
 

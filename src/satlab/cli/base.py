@@ -22,9 +22,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A satellite path on one host: OpenBACH scenarios over an emulated DVB-S2/RCS2 link, measured and calibrated.",
-    epilog="Exit status: 0 done, 1 failed, 2 usage or configuration, 3 host cannot, 4 out of calibration, "
-    "5 unsupported, 130 stopped.",
+    help=(
+        "A satellite path on one host: OpenBACH scenarios over an emulated DVB-S2/RCS2 link,"
+        " measured and calibrated."
+    ),
+    epilog=(
+        "Exit status: 0 done, 1 failed, 2 usage or configuration, 3 host cannot, 4 out of"
+        " calibration, 5 unsupported, 130 stopped."
+    ),
 )
 
 OUTPUT: Group = "Output"
@@ -44,8 +49,10 @@ RecordsCsv = Annotated[
 Jobs = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as OpenBACH reads them, with "
-        "warnings.",
+        help=(
+            "Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as"
+            " OpenBACH reads them, with warnings."
+        ),
         envvar="SATLAB_JOBS",
     ),
 ]

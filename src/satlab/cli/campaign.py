@@ -71,7 +71,10 @@ def run_campaign(
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Tasks at once. Default: one per core; labs as many as `bench host` found, else half of the cores.",
+            help=(
+                "Tasks at once. Default: one per core; labs as many as `bench host` found, else"
+                " half of the cores."
+            ),
             min=1,
             max=1000,
         ),

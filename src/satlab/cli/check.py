@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from satlab.check.endpoint.lockstep import LockstepPair
     from satlab.check.endpoint.selection import External
 
-PLACEHOLDERS = "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
+PLACEHOLDERS = (
+    "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog}"
+    " (docs/regression.md)"
+)
 
 SEARCH = "Search for link conditions"
 SANDBOX = "a program under test runs in a sandbox"
@@ -39,7 +42,10 @@ def check_suite(
     suite: Annotated[
         str,
         typer.Option(
-            help="Name of a suite in suites/, or a file of your own, FILE.yml (schemas/suite.schema.json)."
+            help=(
+                "Name of a suite in suites/, or a file of your own, FILE.yml"
+                " (schemas/suite.schema.json)."
+            )
         ),
     ] = "etosat",
     cases: Annotated[
@@ -49,7 +55,10 @@ def check_suite(
     clock: Annotated[
         Literal["virtual", "real"],
         typer.Option(
-            help="virtual: quinn-proto over the link model, no root; real: programs in a lab, as root."
+            help=(
+                "virtual: quinn-proto over the link model, no root; real: programs in a lab, as"
+                " root."
+            )
         ),
     ] = "virtual",
     stack: Annotated[
@@ -65,8 +74,11 @@ def check_suite(
         ]
         | None,
         typer.Option(
-            help="With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through two PEPs, "
-            "also with the presets A to D of seed-004. Default: quinn."
+            help=(
+                "With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through"
+                " two PEPs, "
+                "also with the presets A to D of seed-004. Default: quinn."
+            )
         ),
     ] = None,
     client_cmd: Annotated[
@@ -83,15 +95,21 @@ def check_suite(
     endpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Endpoint of the QUIC interop runner: a folder or root file system with run_endpoint.sh, or an OCI "
-            "archive of one. Implies --clock real."
+            help=(
+                "Endpoint of the QUIC interop runner: a folder or root file system with"
+                " run_endpoint.sh, or an OCI "
+                "archive of one. Implies --clock real."
+            )
         ),
     ] = None,
     client_endpoint: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Endpoint of the QUIC interop runner as the client, --endpoint's otherwise. Repeatable: each client "
-            "runs with each server."
+            help=(
+                "Endpoint of the QUIC interop runner as the client, --endpoint's otherwise."
+                " Repeatable: each client "
+                "runs with each server."
+            )
         ),
     ] = None,
     server_endpoint: Annotated[
@@ -100,15 +118,21 @@ def check_suite(
     client_env: Annotated[
         list[str] | None,
         typer.Option(
-            help="Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS. Repeatable."
+            help=(
+                "Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS."
+                " Repeatable."
+            )
         ),
     ] = None,
     server_env: Annotated[list[str] | None, typer.Option(help="The same of your server.")] = None,
     virtual_client: Annotated[
         list[str] | None,
         typer.Option(
-            help="Command of your client in lock-step with the virtual clock (docs/virtual-interface.md). Repeatable: "
-            "each client runs with each server."
+            help=(
+                "Command of your client in lock-step with the virtual clock"
+                " (docs/virtual-interface.md). Repeatable: "
+                "each client runs with each server."
+            )
         ),
     ] = None,
     virtual_server: Annotated[
@@ -129,7 +153,9 @@ def check_suite(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Seed of the first sample; each further sample adds 1. Default: the suite's, or 1.",
+            help=(
+                "Seed of the first sample; each further sample adds 1. Default: the suite's, or 1."
+            ),
             min=0,
         ),
     ] = None,
@@ -169,7 +195,10 @@ def check_suite(
     result: Annotated[
         Path | None,
         typer.Option(
-            help="Write result.json of the QUIC interop runner, and all other data to FILE.satlab.json."
+            help=(
+                "Write result.json of the QUIC interop runner, and all other data to"
+                " FILE.satlab.json."
+            )
         ),
     ] = None,
     json_lines: Annotated[
@@ -181,8 +210,12 @@ def check_suite(
         bool,
         typer.Option(
             "--search",
-            help="Vary the link of one case (--cases, default: medium) under the virtual clock, and look for "
-            "conditions in which the stack dies, stalls or is slow. Each becomes a suite. Status 1: any was found.",
+            help=(
+                "Vary the link of one case (--cases, default: medium) under the virtual clock, and"
+                " look for "
+                "conditions in which the stack dies, stalls or is slow. Each becomes a suite."
+                " Status 1: any was found."
+            ),
             rich_help_panel=SEARCH,
         ),
     ] = False,
@@ -199,8 +232,11 @@ def check_suite(
     search_reference: Annotated[
         Literal["quinn", "noq", "arithmetic"] | None,
         typer.Option(
-            help="What is slow is judged by: quinn, noq (BBRv3), or slow start and rate by arithmetic. Default: quinn "
-            "if programs or options are under test, otherwise arithmetic.",
+            help=(
+                "What is slow is judged by: quinn, noq (BBRv3), or slow start and rate by"
+                " arithmetic. Default: quinn "
+                "if programs or options are under test, otherwise arithmetic."
+            ),
             rich_help_panel=SEARCH,
         ),
     ] = None,
@@ -260,12 +296,18 @@ def check_suite(
             "--client-env and --server-env are of your programs", hint="name them, or omit these"
         )
     if len(pairs) > 1 and any((baseline, resume, junit, markdown, json_lines)):
-        hint = "--baseline, --resume, --junit, --markdown and --json are of one check; checks are in --out"
+        hint = (
+            "--baseline, --resume, --junit, --markdown and --json are of one check; checks are in"
+            " --out"
+        )
         raise ConfigError(f"{len(pairs)} pairs of programs are a matrix", hint=hint)
     if stack and pairs:
         raise ConfigError(f"--stack {stack} excludes programs of yours", hint="omit one of them")
     if stack not in (None, "quinn") and clock == "virtual":
-        hint = "--clock real, or its adapter with --virtual-client and --virtual-server (docs/virtual-interface.md)"
+        hint = (
+            "--clock real, or its adapter with --virtual-client and --virtual-server"
+            " (docs/virtual-interface.md)"
+        )
         raise ConfigError(f"--stack {stack} runs on the real clock", hint=hint)
     request = check_run.CheckRequest(
         suite,
@@ -360,7 +402,10 @@ def _search(
     files = (outputs.junit, outputs.markdown, outputs.result)
     comparison = (request.runs, request.baseline, *request.compare_with)
     if request.clock == "real" or len(pairs) > 1 or any(comparison) or any(files):
-        words = "--clock real, --runs, --baseline, --compare-with, --junit, --markdown, --result and further programs"
+        words = (
+            "--clock real, --runs, --baseline, --compare-with, --junit, --markdown, --result and"
+            " further programs"
+        )
         raise ConfigError("--search is of one stack under the virtual clock", hint=f"omit {words}")
     programs = next((pair for pair in pairs if isinstance(pair, LockstepPair)), None)
     limits = Limits(options.share or Limits.share, options.stall_rtts or Limits.stall_rtts)

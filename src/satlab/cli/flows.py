@@ -25,7 +25,10 @@ def flows(
     clock: Annotated[
         Literal["virtual", "real"],
         typer.Option(
-            help="Simulate them, or run programs in a lab, which also has quiche, ngtcp2, picoquic and TCP."
+            help=(
+                "Simulate them, or run programs in a lab, which also has quiche, ngtcp2, picoquic"
+                " and TCP."
+            )
         ),
     ] = "virtual",
     runs: Runs = Path("runs"),

@@ -37,8 +37,10 @@ from satlab.link.options import LinkOptions
 
 
 @command(
-    epilog="Example: satlab run openbach-scenarios/scenarios/bulk_tcp.json --set duration=15 --profile leo "
-    "--loss 0.001 --queue 200packets --aqm codel --json"
+    epilog=(
+        "Example: satlab run openbach-scenarios/scenarios/bulk_tcp.json --set duration=15 --profile"
+        " leo --loss 0.001 --queue 200packets --aqm codel --json"
+    )
 )
 @with_options(LinkOptions)
 def run(
@@ -51,8 +53,11 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Value of an argument, or a new value of a constant; or the link's internet_delay_ms, "
-            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+            help=(
+                "Value of an argument, or a new value of a constant; or the link's"
+                " internet_delay_ms, "
+                "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable."
+            ),
         ),
     ] = None,
     deadline: Annotated[
@@ -64,7 +69,10 @@ def run(
         bool,
         typer.Option(
             "--job-packages",
-            help="Fetch Debian packages that playbooks of --jobs name; these jobs alone see them, unpacked.",
+            help=(
+                "Fetch Debian packages that playbooks of --jobs name; these jobs alone see them,"
+                " unpacked."
+            ),
         ),
     ] = False,
     entity: Annotated[
@@ -236,15 +244,22 @@ def reproduce(
     paper: Annotated[
         Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"],
         typer.Argument(
-            help="seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002: Kosek et al., IFIP "
-            "Networking 2022. seed-003: congestion control across a handover. seed-004: QUIC in SATCOM. rfc-9959: what "
-            "Careful Resume costs others."
+            help=(
+                "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"
+                " Kosek et al., IFIP "
+                "Networking 2022. seed-003: congestion control across a handover. seed-004: QUIC in"
+                " SATCOM. rfc-9959: what "
+                "Careful Resume costs others."
+            )
         ),
     ],
     clock: Annotated[
         Literal["real", "virtual"] | None,
         typer.Option(
-            help="Labs in real time (seed-000 to -003), or flows under the virtual clock (not seed-002)."
+            help=(
+                "Labs in real time (seed-000 to -003), or flows under the virtual clock (not"
+                " seed-002)."
+            )
         ),
     ] = None,
     quick: Annotated[
@@ -264,8 +279,12 @@ def reproduce(
     cells: Annotated[
         str | None,
         typer.Option(
-            help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003: test4/*,more/pie/*. Default: "
-            "all of the paper; types quic-warm and h3-warm are ours, and run where they are written out."
+            help=(
+                "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
+                " test4/*,more/pie/*. Default: "
+                "all of the paper; types quic-warm and h3-warm are ours, and run where they are"
+                " written out."
+            )
         ),
     ] = None,
     resume: Annotated[
@@ -274,7 +293,10 @@ def reproduce(
     parallel: Annotated[
         str,
         typer.Option(
-            help="Runs at once: a number, or auto: seed-002 as many labs as calibration bears, others one lab."
+            help=(
+                "Runs at once: a number, or auto: seed-002 as many labs as calibration bears,"
+                " others one lab."
+            )
         ),
     ] = "auto",
     out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path(

@@ -24,6 +24,9 @@ def test_a_run_ends_with_the_path_of_its_report(
 
 
 def test_the_log_of_a_job_that_failed_has_its_whole_path(tmp_path: Path) -> None:
-    reason = "failed: job j of function 1 (a) ended with Error: exit status 1, see logs/j-1.log: it is broken"
+    reason = (
+        "failed: job j of function 1 (a) ended with Error: exit status 1, see logs/j-1.log: it is"
+        " broken"
+    )
     assert base.named_logs(reason, tmp_path) == [tmp_path / "raw" / "logs" / "j-1.log"]
     assert base.named_logs("out of tolerance", tmp_path) == []

@@ -70,7 +70,8 @@ def lines(topology: Topology, node: str, routes: tuple[Route, ...], congctl: str
     return [
         *made,
         *(
-            f"route add {subnet(route.destination)} via {address(route.via)} dev {route.interface} congctl {congctl}"
+            f"route add {subnet(route.destination)} via {address(route.via)} dev {route.interface}"
+            f" congctl {congctl}"
             for route in routes
         ),
     ]

@@ -165,8 +165,12 @@ def with_terminals(topology: Topology, count: int, spots: Sequence[int] = ()) ->
             or clashes
         ):
             raise ConfigError(
-                f"terminal {terminal.number} needs {address} on {satellite} and {lan}, which lab.yml uses or lacks",
-                hint=f"keep {FIRST_LAN.network_address} and above free, and the satellite network a /24",
+                f"terminal {terminal.number} needs {address} on {satellite} and {lan}, which"
+                " lab.yml uses or lacks",
+                hint=(
+                    f"keep {FIRST_LAN.network_address} and above free, and the satellite network"
+                    " a /24"
+                ),
             )
         networks[terminal.lan] = Network(kind=NetworkKind.LAN, subnet=lan, mtu=mtu)
         near, far = (IPv4Address(int(lan.network_address) + host) for host in (1, 2))
@@ -214,7 +218,8 @@ def _with_spot(topology: Topology, spot: Spot) -> Topology:
         or spot.gateway in topology.nodes
     ):
         raise ConfigError(
-            f"spot {spot.number} needs {space}, {lan} and the interface {card} of the node behind the gateway",
+            f"spot {spot.number} needs {space}, {lan} and the interface {card} of the node behind"
+            " the gateway",
             hint="keep them free in lab.yml",
         )
     near, far = (IPv4Address(int(lan.network_address) + host) for host in (1, 2))

@@ -83,20 +83,36 @@ def test_every_fault_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
     proxy, gateway = line_of(text, "lan1:"), line_of(text, "gw-lann")
     assert sorted(line.split(" (")[0] for line in faults_of(tmp_path, text)) == sorted(
         [
-            f"lab.yml:{proxy}: nodes.proxy-st.interfaces.lan1.address: 198.18.1.2 is also the address of client.lan0",
-            f"lab.yml:{proxy}: nodes.proxy-st.interfaces.lan1.address: 198.18.1.2 is not a host address of st-lan, "
-            "198.18.2.0/24",
-            f"lab.yml:{line_of(text, '2.255')}: nodes.st.interfaces.lan0.address: 198.18.2.255 is not a host address "
-            "of st-lan, 198.18.2.0/24",
+            (
+                f"lab.yml:{proxy}: nodes.proxy-st.interfaces.lan1.address: 198.18.1.2 is also the"
+                " address of client.lan0"
+            ),
+            (
+                f"lab.yml:{proxy}: nodes.proxy-st.interfaces.lan1.address: 198.18.1.2 is not a host"
+                " address of st-lan, 198.18.2.0/24"
+            ),
+            (
+                f"lab.yml:{line_of(text, '2.255')}: nodes.st.interfaces.lan0.address: 198.18.2.255"
+                " is not a host address of st-lan, 198.18.2.0/24"
+            ),
             f"lab.yml:{gateway}: nodes.gw.interfaces.lan0.network: unknown network 'gw-lann'",
-            f"lab.yml:{line_of(text, '2.0/23')}: networks.gw-lan.subnet: "
-            "198.18.2.0/23 overlaps 198.18.2.0/24 of st-lan",
-            f"lab.yml:{line_of(text, '40000')}: networks.internet.one_way_delay_ms: "
-            "Input should be less than or equal to 10000, got 40000",
-            f"lab.yml:{line_of(text, 'emulation-to-sat')}: nodes.st.interfaces.emulation-to-sat: "
-            "String should match pattern '^[a-z][a-z0-9]{0,14}$', got 'emulation-to-sat'",
-            f"lab.yml:{line_of(text, 'servant')}: nodes.server.role: Input should be 'client', 'proxy', 'st', 'sat', "
-            "'gw' or 'server', got 'servant'",
+            (
+                f"lab.yml:{line_of(text, '2.0/23')}: networks.gw-lan.subnet: "
+                "198.18.2.0/23 overlaps 198.18.2.0/24 of st-lan"
+            ),
+            (
+                f"lab.yml:{line_of(text, '40000')}: networks.internet.one_way_delay_ms: "
+                "Input should be less than or equal to 10000, got 40000"
+            ),
+            (
+                f"lab.yml:{line_of(text, 'emulation-to-sat')}:"
+                " nodes.st.interfaces.emulation-to-sat: String should match pattern"
+                " '^[a-z][a-z0-9]{0,14}$', got 'emulation-to-sat'"
+            ),
+            (
+                f"lab.yml:{line_of(text, 'servant')}: nodes.server.role: Input should be 'client',"
+                " 'proxy', 'st', 'sat', 'gw' or 'server', got 'servant'"
+            ),
         ]
     )
 

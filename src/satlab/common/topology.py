@@ -535,7 +535,10 @@ def _machine_faults(topology: Topology) -> Iterator[Found]:
                 "assign each machine its own",
             )
         if not _is_host(machine.address, machines.control):
-            outside = f"{machine.address} is not a host address of the control network, {machines.control}"
+            outside = (
+                f"{machine.address} is not a host address of the control network,"
+                f" {machines.control}"
+            )
             yield where, outside, "take one from the subnet, not its first or last"
         elif machine.address == control_address(machines):
             yield where, f"{machine.address} is the host's own address", "take another one"

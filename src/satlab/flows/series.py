@@ -117,9 +117,11 @@ class Seen:
         count = int(duration_s / bin_s + 1e-9)
         ends = [(index + 1) * bin_s for index in range(count)]
         bins = [
-            self.counts(end)
-            if flow["start_s"] < end and not ended_s + bin_s <= end + 1e-9
-            else None
+            (
+                self.counts(end)
+                if flow["start_s"] < end and not ended_s + bin_s <= end + 1e-9
+                else None
+            )
             for end in ends
         ]
         totals = self.counts(duration_s) | {

@@ -15,8 +15,8 @@ def lines(outcome: Mapping[str, Any]) -> Iterator[str]:
         shown = " / ".join(f"{one:.1f}" for one in rtt) if rtt else NOTHING
         status = flow["status"] + (f": {flow['reason']}" if flow["reason"] else "")
         yield (
-            f"{flow['id'][:16]:16} {flow['library'][:28]:28} {flow['goodput_mbps']:7.3f} Mb/s {shown:>9} ms "
-            f"{flow['lost_packets']:7}  {status}"
+            f"{flow['id'][:16]:16} {flow['library'][:28]:28} {flow['goodput_mbps']:7.3f} Mb/s"
+            f" {shown:>9} ms {flow['lost_packets']:7}  {status}"
         )
     for group in outcome["groups"]:
         jain, used = (
@@ -24,8 +24,8 @@ def lines(outcome: Mapping[str, Any]) -> Iterator[str]:
             for name in ("jain", "utilisation")
         )
         yield (
-            f"group {group['group']}, {group['direction']}: {group['flows']} flows, {group['failed']} failed, "
-            f"Jain's index {jain}, utilisation {used}"
+            f"group {group['group']}, {group['direction']}: {group['flows']} flows,"
+            f" {group['failed']} failed, Jain's index {jain}, utilisation {used}"
         )
     for queue in outcome["queues"]:
         shown = ", ".join(

@@ -18,10 +18,10 @@ from satlab.lab.pki import Pki
 
 ZERO = 1000.0
 SS = (
-    "ESTAB 0 0 198.18.4.2:4433 198.18.1.2:40001 cubic wscale:7,7 rtt:61.5/0.5 mss:1448 cwnd:20 bytes_sent:90000 "
-    "bytes_retrans:2896 bytes_received:90000 retrans:0/2\n"
-    "ESTAB 0 0 198.18.4.2:4433 198.18.1.2:40000 cubic rtt:60/1 mss:1448 cwnd:10 bytes_received:120\n"
-    "LISTEN 0 5 198.18.4.2:4433 0.0.0.0:*\n"
+    "ESTAB 0 0 198.18.4.2:4433 198.18.1.2:40001 cubic wscale:7,7 rtt:61.5/0.5 mss:1448 cwnd:20"
+    " bytes_sent:90000 bytes_retrans:2896 bytes_received:90000 retrans:0/2\nESTAB 0 0"
+    " 198.18.4.2:4433 198.18.1.2:40000 cubic rtt:60/1 mss:1448 cwnd:10 bytes_received:120\nLISTEN 0"
+    " 5 198.18.4.2:4433 0.0.0.0:*\n"
 )
 
 

@@ -267,7 +267,10 @@ class FlowHost(NetnsHost):
         name = repr(self.wire.halves)
         if (known := self.rates.find(name)) is not None:
             age_s, probe = known
-            note = f"of an equal link {age_s:.0f} s before: {probe.notes.get('rate', 'UDP at more than the rate')}"
+            note = (
+                f"of an equal link {age_s:.0f} s before:"
+                f" {probe.notes.get('rate', 'UDP at more than the rate')}"
+            )
             return link_probe.probe_rtt(NamespaceShell(lab), path, probe, note)
         probe = super()._measured(lab, path)
         if all(check.ok for check in self._judged(lab, probe)):
@@ -317,8 +320,9 @@ def queue_samples(
     for name in DIRECTIONS:
         header = (header_bytes or {}).get(name, 0)
         waiting = {
-            round(one["t_s"] * 1000 / METRICS_INTERVAL_MS): one[name]["queue_bytes"]
-            + header * one[name]["queue_packets"]
+            round(one["t_s"] * 1000 / METRICS_INTERVAL_MS): (
+                one[name]["queue_bytes"] + header * one[name]["queue_packets"]
+            )
             for one in samples
         }
         series, last = [], 0

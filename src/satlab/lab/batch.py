@@ -57,7 +57,10 @@ def _devices(topology: Topology, lab_id: str, terminal: Terminal) -> Iterator[st
     yield f"link set dev {SAT} mtu {sat} txqueuelen {TUN_QUEUE_PACKETS}"
     client = netns_names.name(lab_id, terminal.client)
     index = VETH_INDEX + terminal.number
-    yield f"link add dev {LAN} index {index} mtu {lan} type veth peer name {LAN} mtu {lan} netns {client}"
+    yield (
+        f"link add dev {LAN} index {index} mtu {lan} type veth peer name {LAN} mtu {lan} netns"
+        f" {client}"
+    )
 
 
 def _addresses(topology: Topology, node: str, congctl: str) -> Iterator[str]:
@@ -66,9 +69,14 @@ def _addresses(topology: Topology, node: str, congctl: str) -> Iterator[str]:
         yield f"addr add {end.address}/{subnet.prefixlen} dev {interface}"
         yield f"link set dev {interface} up"
         # The kernel's own route, with the congestion control.
-        yield f"route replace {subnet} dev {interface} proto kernel scope link src {end.address} congctl {congctl}"
+        yield (
+            f"route replace {subnet} dev {interface} proto kernel scope link src {end.address}"
+            f" congctl {congctl}"
+        )
 
 
 def _routes(routes: Iterable[Route], congctl: str) -> Iterator[str]:
     for route in routes:
-        yield f"route add {route.destination} via {route.via} dev {route.interface} congctl {congctl}"
+        yield (
+            f"route add {route.destination} via {route.via} dev {route.interface} congctl {congctl}"
+        )

@@ -470,8 +470,8 @@ def _await_ready(
     if not wait(ready, READY_DEADLINE_S):
         lacking = ", ".join(netns.links_without_carrier(lab_id)) or "none"
         raise HostError(
-            f"satlink is not ready after {READY_DEADLINE_S:g} s (links without carrier: {lacking}): "
-            f"{processes[SATLINK_PROCESS].last_words()}",
+            f"satlink is not ready after {READY_DEADLINE_S:g} s (links without carrier: {lacking}):"
+            f" {processes[SATLINK_PROCESS].last_words()}",
             "is the host overloaded? Try again; else see satlink plan",
         )
 
@@ -536,7 +536,8 @@ def _check_alive(processes: dict[str, TrackedProcess]) -> None:
     for name, process in processes.items():
         if not process.is_alive():
             raise HostError(
-                f"{name} ended{_how_ended(name, process)} before it was ready: {process.last_words()}"
+                f"{name} ended{_how_ended(name, process)} before it was ready:"
+                f" {process.last_words()}"
             )
 
 

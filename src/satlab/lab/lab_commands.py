@@ -28,9 +28,10 @@ def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     if plan.terminals:
         for name, one in zip(names, plan.terminals, strict=True):
             log.line(
-                f"  {name}: ST {one.id}, {one.group} of GW {one.gateway}, forward {one.forward_modcod} "
-                f"at {one.forward_es_n0_db:.1f} dB, return {one.return_waveform} at {one.return_es_n0_db:.1f} dB, "
-                f"{one.cra_kbps} kbit/s constant"
+                f"  {name}: ST {one.id}, {one.group} of GW {one.gateway}, forward"
+                f" {one.forward_modcod} at {one.forward_es_n0_db:.1f} dB, return"
+                f" {one.return_waveform} at {one.return_es_n0_db:.1f} dB, {one.cra_kbps} kbit/s"
+                " constant"
             )
     elif len(names) > 1:
         log.line(

@@ -128,7 +128,10 @@ def check_host() -> None:
         capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1
     ]
     if missing:
-        hint = "run on the host or in a virtual machine, or start the container with these capabilities"
+        hint = (
+            "run on the host or in a virtual machine, or start the container with these"
+            " capabilities"
+        )
         raise HostError(
             f"root lacks {' and '.join(missing)}: no network namespaces can be made", hint
         )

@@ -91,5 +91,6 @@ def chown_to_caller(path: Path) -> None:
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
         raise HostError(
-            f"{path}: its owner cannot be changed: {done.stderr.decode(errors='replace').strip()[:200]}"
+            f"{path}: its owner cannot be changed:"
+            f" {done.stderr.decode(errors='replace').strip()[:200]}"
         )

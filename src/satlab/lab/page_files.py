@@ -11,7 +11,10 @@ import yaml
 from satlab.lab import web_target
 from satlab.lab.web_target import COLUMNS, SCHEMA, WITH_HOST, WebObject
 
-_HEAD = "# A page that the lab serves. The objects are in manifest.csv; schema: schemas/web-target.schema.json.\n"
+_HEAD = (
+    "# A page that the lab serves. The objects are in manifest.csv; schema:"
+    " schemas/web-target.schema.json.\n"
+)
 _MOST_PIXELS = 1999
 _EXTENSIONS = {
     "text/html": "html",

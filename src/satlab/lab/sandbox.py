@@ -166,7 +166,10 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
     if place.user is not None or not needed:
         return ""
     words = " and ".join(f"CAP_{name.upper()}" for name in needed)
-    return f"it needs {words}, which would count on the whole host: this kernel allows no user namespace"
+    return (
+        f"it needs {words}, which would count on the whole host: this kernel allows no user"
+        " namespace"
+    )
 
 
 def enforced_by() -> dict[str, str]:
@@ -187,11 +190,15 @@ def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
     """Yield what a host with these mechanisms does not enforce, and what to do."""
     if by.get("memory") == "watch":
         yield (
-            "no control group limits memory and processes of jobs and programs: satbox looks every 50 ms and ends what"
-            " exceeds them, so short peaks pass; mount cgroup version 2 with the controllers memory and pids"
+            "no control group limits memory and processes of jobs and programs: satbox looks every"
+            " 50 ms and ends what exceeds them, so short peaks pass; mount cgroup version 2 with"
+            " the controllers memory and pids"
         )
     if by.get("capabilities") == "not granted":
-        yield f"this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused; {ALLOW}"
+        yield (
+            "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are"
+            f" refused; {ALLOW}"
+        )
 
 
 def programs() -> tuple[Mount, ...]:

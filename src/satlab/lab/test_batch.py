@@ -25,7 +25,10 @@ def test_an_st_has_its_tun_and_one_end_of_a_wire() -> None:
     assert lines[1:4] == [
         "tuntap add dev sat0 mode tun",
         "link set dev sat0 mtu 1500 txqueuelen 10000",
-        "link add dev lan0 index 102 mtu 1500 type veth peer name lan0 mtu 1500 netns satlab-x.client-2",
+        (
+            "link add dev lan0 index 102 mtu 1500 type veth peer name lan0 mtu 1500 netns"
+            " satlab-x.client-2"
+        ),
     ]
     assert "addr add 198.18.63.3/24 dev sat0" in lines
     assert "route add 198.18.4.0/24 via 198.18.63.1 dev sat0 congctl cubic" in lines
@@ -34,7 +37,10 @@ def test_an_st_has_its_tun_and_one_end_of_a_wire() -> None:
 def test_a_client_has_addresses_and_routes_alone_each_with_its_congestion_control() -> None:
     lines = of("client-3")
     assert not [line for line in lines if line.startswith(("link add", "tuntap"))]
-    own = "route replace 198.18.67.0/24 dev lan0 proto kernel scope link src 198.18.67.2 congctl cubic"
+    own = (
+        "route replace 198.18.67.0/24 dev lan0 proto kernel scope link src 198.18.67.2 congctl"
+        " cubic"
+    )
     assert own in lines
     on_routes = [line for line in lines if line.startswith("route")]
     assert len(on_routes) == 1 + len(routes(HERE)["client-3"])

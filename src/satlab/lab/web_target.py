@@ -241,19 +241,22 @@ def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list
         reasons.append(f"mime of a {cell['loaded_as']} is {cell['mime']!r}, must be {allowed}")
     if not _PATH.fullmatch(cell["path"]):
         reasons.append(
-            f"path is {cell['path']!r}, must be a relative path of a-z, 0-9, '_', '-' with an extension"
+            f"path is {cell['path']!r}, must be a relative path of a-z, 0-9, '_', '-' with an"
+            " extension"
         )
     match = _PIXELS.fullmatch(cell["pixels"])
     if (cell["loaded_as"] in ("iframe", "img")) != (match is not None) or (
         cell["pixels"] and not match
     ):
         reasons.append(
-            f"pixels is {cell['pixels']!r}, must be WIDTHxHEIGHT (up to 1999) for iframe and img, else empty"
+            f"pixels is {cell['pixels']!r}, must be WIDTHxHEIGHT (up to 1999) for iframe and img,"
+            " else empty"
         )
     host = cell.get("host", "")
     if host and (len(host) > _MOST_OF_HOST or not _HOST.fullmatch(host)):
         reasons.append(
-            f"host is {host!r}, must be the labels of a domain name before the page's host, or empty"
+            f"host is {host!r}, must be the labels of a domain name before the page's host, or"
+            " empty"
         )
     if reasons:
         return None, reasons
@@ -369,8 +372,9 @@ def _script(item: WebObject, seed: str) -> bytes:
 
 
 _FRAMED = (
-    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="iso-8859-1"><title>Frame</title></head>\n'
-    "<body><p>A framed document with a body that cannot be compressed.</p>\n<!--{}-->\n</body></html>\n"
+    '<!DOCTYPE html>\n<html lang="en"><head><meta'
+    ' charset="iso-8859-1"><title>Frame</title></head>\n<body><p>A framed document with a body that'
+    " cannot be compressed.</p>\n<!--{}-->\n</body></html>\n"
 )
 
 

@@ -60,8 +60,9 @@ class ChangeOptions(Options):
         Literal["keep", "flush", "drop"] | None,
         Help(
             "Handover",
-            "Another link, with the delay, symbol rate and queue given, takes over at once; waiting packets move to "
-            "it, leave with the old one, or are dropped. With --gateway: what happens to those; default: keep.",
+            "Another link, with the delay, symbol rate and queue given, takes over at once; waiting"
+            " packets move to it, leave with the old one, or are dropped. With --gateway: what"
+            " happens to those; default: keep.",
             "Link",
         ),
     ] = None
@@ -70,7 +71,8 @@ class ChangeOptions(Options):
         limits("timeline.steps.set.gateway.id"),
         Help(
             "Gateway",
-            "both: the terminal, or all, belongs to this gateway of the lab from now on (ID in the profile).",
+            "both: the terminal, or all, belongs to this gateway of the lab from now on (ID in the"
+            " profile).",
             "Link",
             metavar="ID",
         ),

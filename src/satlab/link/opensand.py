@@ -54,7 +54,9 @@ _EXIT_CODES = {
     101: "log levels not usable: all five are needed",
     102: "blocks could not be made",
     103: "blocks could not be initialized or run",
-    -signal.SIGSEGV: "a crash, most often after a failed initialization: its last error says of what",
+    -signal.SIGSEGV: (
+        "a crash, most often after a failed initialization: its last error says of what"
+    ),
 }
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 _OF_A_SHELL = 128
@@ -249,8 +251,9 @@ def find_program() -> Path:
     program = shutil.which(name)
     if program is None:
         hint = (
-            "install the package `opensand` from its project's repository (github.com/CNES/net4sat-packages), or leave "
-            "--emulator out: satlink, the default, emulates the same profile"
+            "install the package `opensand` from its project's repository"
+            " (github.com/CNES/net4sat-packages), or leave --emulator out: satlink, the default,"
+            " emulates the same profile"
         )
         raise HostError(f"{name}: OpenSAND is not installed, or not an executable", hint)
     return Path(program).absolute()

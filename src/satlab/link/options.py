@@ -56,7 +56,8 @@ class PathOptions(Options):
         str,
         Help(
             "Profile",
-            "The link: geo, leo, geo-acm, -dama, -scpc, -aloha, -terminals, -spots; or a folder of OpenSAND XML.",
+            "The link: geo, leo, geo-acm, -dama, -scpc, -aloha, -terminals, -spots; or a folder of"
+            " OpenSAND XML.",
             "Link",
             metavar="PROFILE",
             short="p",
@@ -112,7 +113,8 @@ class PathOptions(Options):
         Timing,
         Help(
             "Timing",
-            "Release frames at their end (standards), or in batches as OpenSAND does, every 10 and 26.5 ms.",
+            "Release frames at their end (standards), or in batches as OpenSAND does, every 10 and"
+            " 26.5 ms.",
             "Timing",
         ),
     ] = "standard"
@@ -120,7 +122,8 @@ class PathOptions(Options):
         bool,
         Help(
             "OpenSAND's defects",
-            "With --timing opensand: lose what 8.2.0 loses in nearly full BBFRAMEs; queues are the profile's FIFOs.",
+            "With --timing opensand: lose what 8.2.0 loses in nearly full BBFRAMEs; queues are the"
+            " profile's FIFOs.",
             "Timing",
         ),
     ] = False
@@ -248,8 +251,9 @@ class LabOptions(Options):
         Field(ge=1, le=MOST_TERMINALS),
         Help(
             "Terminals",
-            "Terminals that share the satellite link, equal to the profile's ST; default: those of the profile, or as "
-            "many as lab.yml names. Each has a client: client, client-2 and so on",
+            "Terminals that share the satellite link, equal to the profile's ST; default: those of"
+            " the profile, or as many as lab.yml names. Each has a client: client, client-2 and"
+            " so on",
             "Link",
             metavar="N",
         ),
@@ -258,7 +262,8 @@ class LabOptions(Options):
         Literal["4", "6", "both"],
         Help(
             "IP versions",
-            "Addresses of the lab's nodes; 6: both versions, and scenarios reach their server over IPv6.",
+            "Addresses of the lab's nodes; 6: both versions, and scenarios reach their server over"
+            " IPv6.",
             "Link",
         ),
     ] = "4"
@@ -293,7 +298,8 @@ class LocalOptions(Options):
         Path | None,
         Help(
             "Timeline",
-            "JSON list of changes at their times, s since the lab is up; of a run, since its scenario starts.",
+            "JSON list of changes at their times, s since the lab is up; of a run, since its"
+            " scenario starts.",
             "Timing",
             metavar="FILE",
             opensand=True,
@@ -303,7 +309,8 @@ class LocalOptions(Options):
         str | None,
         Help(
             "Probes",
-            "Collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
+            "Collector that gets the link's samples over UDP as OpenSAND's probes (its port:"
+            " 5361).",
             "Output",
             metavar="ADDRESS:PORT",
             opensand=True,

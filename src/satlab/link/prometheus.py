@@ -54,7 +54,9 @@ HELP = {
 OF_TERMINAL = {
     "queue_bytes": "IP bytes waiting for a terminal, or at it, at the end of the interval",
     "queue_packets": "IP packets waiting for a terminal, or at it, at the end of the interval",
-    "queue_p50_ms": "time in a terminal's queue of the packets that left it in the interval, median, ms",
+    "queue_p50_ms": (
+        "time in a terminal's queue of the packets that left it in the interval, median, ms"
+    ),
     "queue_p95_ms": "the same, 95th percentile, ms",
     "queue_p99_ms": "the same, 99th percentile, ms",
     "in_packets": "packets offered for a terminal, or by it, in the interval",

@@ -213,8 +213,8 @@ def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
     text = prometheus.render("lab", prometheus.last_sample(file))
     assert 'satlab_link_sample_time_seconds{lab="lab"} 5.5\n' in text
     assert (
-        '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"} 2000000.0\n'
-        in text
+        '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"}'
+        " 2000000.0\n" in text
     )
     assert 'satlab_link_modcod_frames{lab="lab",direction="return",modcod="QPSK 1/2"} 7\n' in text
     assert "frame_fill" not in text

@@ -24,15 +24,16 @@ def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
         for other in _known(functions, function.wait.finished):
             if not other.starts:
                 node.fault(
-                    f"waits for the end of function {other.id}, which starts no job and no scenario",
+                    f"waits for the end of function {other.id}, which starts no job and no"
+                    " scenario",
                     "use ended_ids, or launched_ids",
                     *("wait", "finished_ids"),
                 )
         for other in _known(functions, function.wait.launched):
             if other.on_fail.policy is not Policy.FAIL:
                 node.doubt(
-                    f"waits for the launch of function {other.id}, which may never succeed under on_fail "
-                    f"{other.on_fail.policy.value.title()}",
+                    f"waits for the launch of function {other.id}, which may never succeed under"
+                    f" on_fail {other.on_fail.policy.value.title()}",
                     "use ended_ids, or finished_ids",
                     *("wait", "launched_ids"),
                 )

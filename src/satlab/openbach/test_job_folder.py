@@ -10,7 +10,10 @@ from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.job_folder import check_folder
 from satlab.run import validate
 
-COPY = "- name: Copy\n  ansible.builtin.copy:\n    src: '{{ item.file }}'\n    dest: /x\n  loop: [{file: work.py}]\n"
+COPY = (
+    "- name: Copy\n  ansible.builtin.copy:\n    src: '{{ item.file }}'\n    dest: /x\n  loop:"
+    " [{file: work.py}]\n"
+)
 
 
 @pytest.fixture

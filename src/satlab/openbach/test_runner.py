@@ -183,7 +183,10 @@ def test_every_ended_job_has_a_line_that_fits_the_schema(
 
 
 def test_a_failing_job_fails_the_run_and_stops_the_others(make_job: MakeJob, go: Go) -> None:
-    program = "import sys; print('error: TCP port 80: in use\\nhint: end it', file=sys.stderr); sys.exit(3)"
+    program = (
+        "import sys; print('error: TCP port 80: in use\\nhint: end it', file=sys.stderr);"
+        " sys.exit(3)"
+    )
     bad = make_job("bad", program=program)
     result = go(start(1, bad), start(2, make_job("sleeper", program=SLEEP)))
     assert (result.outcome, result.status) == ("failed", "Finished Ko")

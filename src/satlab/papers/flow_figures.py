@@ -134,9 +134,11 @@ def _late(outcome: Outcome) -> Sequence[Mapping[str, Any]]:
 def _time_to_share(outcome: Outcome) -> float | None:
     """Return the mean time to 80 % of the fair share; that of a flow that never has it is its life."""
     times = [
-        flow["time_to_80_percent_s"]
-        if flow["time_to_80_percent_s"] is not None
-        else _life_s(outcome, flow)
+        (
+            flow["time_to_80_percent_s"]
+            if flow["time_to_80_percent_s"] is not None
+            else _life_s(outcome, flow)
+        )
         for flow in _late(outcome)
     ]
     return fmean(times) if times else None

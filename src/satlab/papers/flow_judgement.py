@@ -126,7 +126,10 @@ def _shown(estimate: Estimate, rule: Rule, figure: FigureOf) -> str:
     known = known or ("at most " if estimate.is_most else "")
     words = f"{known}{estimate.value:{sign}.{digits}f}{unit}"
     if estimate.interval is not None:
-        words += f" [{estimate.interval.low:{sign}.{digits}f} to {estimate.interval.high:{sign}.{digits}f}]"
+        words += (
+            f" [{estimate.interval.low:{sign}.{digits}f} to"
+            f" {estimate.interval.high:{sign}.{digits}f}]"
+        )
     return f"{words}, n = {' and '.join(map(str, estimate.runs))}"
 
 

@@ -109,7 +109,10 @@ class FlowPage:
 
     def command(self) -> str:
         """Return the command that made it."""
-        words = f"{self.campaign.plan.paper} --clock {self.results.paper.clock} --resume {self.campaign.folder}"
+        words = (
+            f"{self.campaign.plan.paper} --clock {self.results.paper.clock} --resume"
+            f" {self.campaign.folder}"
+        )
         return f"./satlab reproduce {words}"
 
 

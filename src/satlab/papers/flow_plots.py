@@ -202,7 +202,10 @@ def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Figure:
         layout[f"yaxis{suffix}"] = axis(
             f"{title}<br>({unit})", domain=[top - share + 0.04, top], rangemode="tozero"
         )
-    caption = "The first run of each cell, means over 1 s: goodput at the receiver, window and RTT at the sender."
+    caption = (
+        "The first run of each cell, means over 1 s: goodput at the receiver, window and RTT at the"
+        " sender."
+    )
     table = DataTable(("series", "cell", "time (s)", "value"), tuple(rows))
     key = f"time-{name.replace('/', '-')}"
     return Figure(
@@ -263,8 +266,9 @@ def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
         "shapes": shapes,
     }
     caption = (
-        "Working area: one mark a second of the first run, the rate at the receiver. Dotted: the round trip of each "
-        "link without a queue. Top left is the optimum, right of it a standing queue, below it an unused link."
+        "Working area: one mark a second of the first run, the rate at the receiver. Dotted: the"
+        " round trip of each link without a queue. Top left is the optimum, right of it a standing"
+        " queue, below it an unused link."
     )
     key = f"area-{cell.id.replace('/', '-')}"
     table = DataTable(("link", "RTT (ms)", "rate (Mbit/s)"), tuple(rows))

@@ -123,7 +123,10 @@ def select(patterns: Sequence[str]) -> list[Cell]:
     """
     for pattern in patterns:
         if not any(_names(pattern, cell) for cell in EVERY):
-            hint = f"ORBIT/LOSS/TYPE: {'|'.join(ORBITS)} / {'|'.join(LOSSES)} (%) / {'|'.join(KINDS)}; * matches any"
+            hint = (
+                f"ORBIT/LOSS/TYPE: {'|'.join(ORBITS)} / {'|'.join(LOSSES)} (%) / {'|'.join(KINDS)};"
+                " * matches any"
+            )
             raise ConfigError(f"--cells {pattern}: no such cell", hint=hint)
     if not patterns:
         return list(ALL)

@@ -53,9 +53,10 @@ def prepare(request: ReproduceRequest) -> tuple[Execution, ProgressLog]:
         run.prepare(cell.request(1, campaign.runs_of(cell)))
     log = ProgressLog()
     at_once = parallel(request.parallel) or (1 if request.patience.wait_quiet_s else None)
-    return Execution(
-        campaign, Concurrency(os.cpu_count() or 1, at_once), log, request.patience
-    ), log
+    return (
+        Execution(campaign, Concurrency(os.cpu_count() or 1, at_once), log, request.patience),
+        log,
+    )
 
 
 def parallel(text: str) -> int | None:

@@ -16,7 +16,10 @@ from satlab.papers.results import STEP_S, Conclusion, FigureComparison, Results,
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 
-SOURCE = "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022"
+SOURCE = (
+    "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP"
+    " Networking 2022"
+)
 NAMES = {
     "response_start_ms": "Response Start (ms)",
     "first_contentful_paint_ms": "First Contentful Paint (ms)",
@@ -260,9 +263,10 @@ def _curves(measured: Results, orbit: str, loss: str) -> Figure | None:
 
 
 CAPTION = (
-    "Left: bytes received with PEP over bytes received without, means over all runs; above 1 the PEP is ahead. Right: "
-    "goodput in order, means over all runs and 0.5 s; data behind a gap waited for a retransmission. Time runs from "
-    "the first byte (QUIC) or the start of the transfer (TCP)."
+    "Left: bytes received with PEP over bytes received without, means over all runs; above 1 the"
+    " PEP is ahead. Right: goodput in order, means over all runs and 0.5 s; data behind a gap"
+    " waited for a retransmission. Time runs from the first byte (QUIC) or the start of the"
+    " transfer (TCP)."
 )
 
 

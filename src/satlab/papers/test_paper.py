@@ -673,9 +673,10 @@ def test_the_tables_of_seed_001_have_ours_next_to_the_paper_s() -> None:
         runs["optical-wifi/1/s5/cubic"],
         runs["dvb-wifi/1/none/bbr2"],
     ) == (5, 5, 5)
-    assert (runs["dvb/1/s10/cubic"], runs["ideal/5/none/bbr"]) == (1, 1), (
-        "long downloads, and five flows, once"
-    )
+    assert (runs["dvb/1/s10/cubic"], runs["ideal/5/none/bbr"]) == (
+        1,
+        1,
+    ), "long downloads, and five flows, once"
     done = by_number(
         "seed-001", ["*"], lambda cell, _: None if cell.startswith("dvb-wifi/1/none/") else 20.0, 5
     )

@@ -177,8 +177,8 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
     elif capacity is not None:
         layout |= _level(capacity / 1e6, "y", f"link carries {capacity / 1e6:.2f} Mbit/s")
     caption = (
-        "Payload at the receiver, in order: a gap with a peak behind it is data that waited for a retransmission. "
-        "Bold: means over 1 s. Faint: over 0.1 s, cut off at the top."
+        "Payload at the receiver, in order: a gap with a peak behind it is data that waited for a"
+        " retransmission. Bold: means over 1 s. Faint: over 0.1 s, cut off at the top."
     )
     if capacity is not None:
         caption += " Thin grey line: the TCP payload that framing and encapsulation leave room for"
@@ -216,7 +216,10 @@ def window(bulk: Bulk, number: int) -> Figure | None:
     if bulk.queue_limit_bytes is not None:
         level = _level(bulk.queue_limit_bytes / 1e6, "y2", "limit")
         layout |= level | {"annotations": [*level["annotations"], *layout["annotations"]]}
-    caption = f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops to the sampling interval."
+    caption = (
+        f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops to the"
+        " sampling interval."
+    )
     table = side_by_side([(f"{name} ({unit})", points) for name, unit, points in rows])
     title = f"Window and queue: {bulk.name}"
     return Figure(f"window-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
@@ -341,7 +344,10 @@ def page_spread(
         for metric in metrics
         for r in read.loads(rows, metric)
     )
-    caption = f"{'; '.join(f'{SHORT[m]}: {PAGE_METRICS[m]}' for m in metrics)}. One point per load, bar: median."
+    caption = (
+        f"{'; '.join(f'{SHORT[m]}: {PAGE_METRICS[m]}' for m in metrics)}. One point per load, bar:"
+        " median."
+    )
     if any(published.values()):
         caption += " Open diamond: published median."
     columns = ("protocol", "metric", "load", "ms")
@@ -435,7 +441,9 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
                 "text": [text(short_name(r.name)) for r in mine],
                 "textposition": "none",
                 "customdata": [[r.encoded_body_bytes, round(r.response_end_ms)] for r in mine],
-                "hovertemplate": "%{text}<br>%{customdata[0]:,} bytes, complete after %{customdata[1]:,} ms",
+                "hovertemplate": (
+                    "%{text}<br>%{customdata[0]:,} bytes, complete after %{customdata[1]:,} ms"
+                ),
             }
         )
     layout: Json = {
@@ -446,9 +454,10 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
         **_marks_of(load),
     }
     caption = (
-        f"Load {load.load_index} of {name}, the one nearest the median Page Load Time: {load.objects} objects, "
-        f"{load.body_bytes:,} bytes. A bar begins when the browser asks for the object, so it includes waiting for a "
-        "free connection. RS, FCP, PLT: the page metrics of this load."
+        f"Load {load.load_index} of {name}, the one nearest the median Page Load Time:"
+        f" {load.objects} objects, {load.body_bytes:,} bytes. A bar begins when the browser asks"
+        " for the object, so it includes waiting for a free connection. RS, FCP, PLT: the page"
+        " metrics of this load."
     )
     table = DataTable(
         ("request", "kind", "protocol", "start (ms)", "end (ms)", "body (bytes)"),
@@ -530,8 +539,8 @@ def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None
         "yaxis": axis("Bursts per metrics interval", rangemode="tozero"),
     }
     caption = (
-        "Bursts granted to the terminal, those of them that it sent, and those that no terminal was granted; "
-        "means over 1 s of the counts of a metrics interval."
+        "Bursts granted to the terminal, those of them that it sent, and those that no terminal was"
+        " granted; means over 1 s of the counts of a metrics interval."
     )
     title = f"Return slots: assigned, used, free: {name}"
     return Figure(
@@ -595,8 +604,9 @@ def adaptation(run: Fading, number: int) -> Figure | None:
     used = sorted(run.frames_by_modcod.items(), key=lambda pair: -pair[1])
     sent = ", ".join(f"{name} {count:,.0f}" for name, count in used)
     caption = (
-        "A frame is lost where Es/N0 is below what its MODCOD needs. The gateway learns of Es/N0 a round trip and up "
-        f"to a report period later, and keeps the profile's margin. Frames sent: {sent or 'none'}."
+        "A frame is lost where Es/N0 is below what its MODCOD needs. The gateway learns of Es/N0 a"
+        " round trip and up to a report period later, and keeps the profile's margin. Frames sent:"
+        f" {sent or 'none'}."
     )
     table = side_by_side(
         [("needed (dB)", needed), *((f"{name} ({unit})", points) for name, unit, points in rows)]
@@ -630,7 +640,10 @@ def lateness(runs: Iterable[tuple[str, float, Table]], limit_us: float | None) -
         "xaxis": axis(SINCE, rangemode="tozero"),
         "yaxis": axis("Release error, p99 (µs)", type="log"),
     }
-    caption = "How late packets left the emulated link, 99th percentile per interval. Solid: forward, dotted: return."
+    caption = (
+        "How late packets left the emulated link, 99th percentile per interval. Solid: forward,"
+        " dotted: return."
+    )
     if limit_us is not None:
         caption += f" Tolerance: {limit_us:g} µs for 99 of 100 packets of the scenario."
     columns = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")

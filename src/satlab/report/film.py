@@ -146,10 +146,10 @@ def phases(load: PageObservation, name: str, number: int, until_s: float) -> Fig
     }
     busy = sum(length for _, length in load.long_tasks)
     caption = (
-        f"Observed load {load.load_index} of {name}: phases of its {len(load.requests)} requests over "
-        f"{len({one.connection for one in load.requests})} connections. Shaded: tasks of the page above 50 ms "
-        f"({len(load.long_tasks)}, {busy:,.0f} ms). Pictures take CPU time: the times of observed loads are not "
-        "among those of the others."
+        f"Observed load {load.load_index} of {name}: phases of its {len(load.requests)} requests"
+        f" over {len({one.connection for one in load.requests})} connections. Shaded: tasks of the"
+        f" page above 50 ms ({len(load.long_tasks)}, {busy:,.0f} ms). Pictures take CPU time: the"
+        " times of observed loads are not among those of the others."
     )
     columns = (
         "request",

@@ -11,8 +11,8 @@ from satlab.common.paths import ROOT
 
 FILE = ROOT / "papers" / "seed-002" / "table2.csv"
 SOURCE = (
-    "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022, "
-    "Table II (no loss, median of 100 loads)"
+    "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP"
+    " Networking 2022, Table II (no loss, median of 100 loads)"
 )
 PAGE = "kepler"
 RTT_SLACK_MS = 1.0

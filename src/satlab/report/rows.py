@@ -96,7 +96,10 @@ class VideoFigure:
 
     @property
     def name(self) -> str:
-        return f"{self.labels.get('function', '')} over {PROTOCOLS.get(self.labels.get('protocol', ''), '')}"
+        return (
+            f"{self.labels.get('function', '')} over"
+            f" {PROTOCOLS.get(self.labels.get('protocol', ''), '')}"
+        )
 
 
 class PageGroup(NamedTuple):

@@ -31,7 +31,10 @@ from satlab.report import rows as read
 from satlab.report.rows import Row
 from satlab.report.view import View, clean
 
-HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=1>{{7*7}}\x1b[31m\u202e<b>&amp;"
+HOSTILE = (
+    "</script><script>window.owned=1</script><img src=x"
+    " onerror=window.owned=1>{{7*7}}\x1b[31m\u202e<b>&amp;"
+)
 
 
 @pytest.fixture
@@ -621,7 +624,10 @@ def test_a_browser_draws_every_plot_and_runs_nothing_planted(
     browser = chromium.browser()
     try:
         browser.get(out.as_uri())
-        drawn = "return [...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))"
+        drawn = (
+            "return [...document.querySelectorAll('.plot')].every(p =>"
+            " p.querySelector('.main-svg'))"
+        )
         WebDriverWait(browser, 20).until(lambda b: b.execute_script(drawn))
         assert browser.execute_script("return window.owned") is None
         assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")

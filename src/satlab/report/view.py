@@ -729,8 +729,9 @@ def _fact(value: object) -> str:
 def _link_text(link: Mapping[str, Any]) -> str:
     forward, back = link["forward"], link["return"]
     return (
-        f"forward {forward['modcod']}, {forward['rate_bps'] / 1e6:.2f} Mbit/s, {forward['one_way_delay_ms']:g} ms; "
-        f"return {back['rate_bps'] / 1e6:.2f} Mbit/s; terrestrial {link['terrestrial_one_way_delay_ms']:g} ms; "
-        f"RTT {link['rtt_ms']['configured']:g} ms; forward queue {forward['queue_bytes']:,} bytes; "
-        f"loss {forward['loss_ratio']:g} per {forward['loss_unit']}"
+        f"forward {forward['modcod']}, {forward['rate_bps'] / 1e6:.2f} Mbit/s,"
+        f" {forward['one_way_delay_ms']:g} ms; return {back['rate_bps'] / 1e6:.2f} Mbit/s;"
+        f" terrestrial {link['terrestrial_one_way_delay_ms']:g} ms; RTT"
+        f" {link['rtt_ms']['configured']:g} ms; forward queue {forward['queue_bytes']:,} bytes;"
+        f" loss {forward['loss_ratio']:g} per {forward['loss_unit']}"
     )

@@ -92,11 +92,13 @@ def lines(result: Mapping[str, Any]) -> list[str]:
     for count, labs in result["tried"].items():
         bad = sorted({name for deviations in labs for name in deviations})
         rows.append(
-            f"{count} labs at once: {'out of calibration: ' + ', '.join(bad) if bad else 'all in calibration'}"
+            f"{count} labs at once:"
+            f" {'out of calibration: ' + ', '.join(bad) if bad else 'all in calibration'}"
         )
     rows.append(f"timers: 99 % of wake-ups within {result['timer_p99_us']:g} us")
     rows.append(
-        f"campaigns measure {max(1, result['labs'])} labs at once on this host (stamp {result['stamp']})"
+        f"campaigns measure {max(1, result['labs'])} labs at once on this host (stamp"
+        f" {result['stamp']})"
     )
     return rows
 

@@ -78,7 +78,10 @@ def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
         return []
     worst = max(ratios, key=ratios.__getitem__)
     count = sum(ratio > BROWSER_WAIT_LIMIT for ratio in ratios.values())
-    note = f"of load {worst}, the worst: one thread of the browser had no core; {count} of {len(ratios)} loads above"
+    note = (
+        f"of load {worst}, the worst: one thread of the browser had no core; {count} of"
+        f" {len(ratios)} loads above"
+    )
     return [check("browser_wait_ratio", "", 0, ratios[worst], 0, BROWSER_WAIT_LIMIT, note)]
 
 
@@ -115,7 +118,10 @@ def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
     if not ratios:
         return []
     worst = max(ratios, key=ratios.__getitem__)
-    note = f"{worst.label or worst.job} on {worst.entity}, the worst of {len(ratios)}, in {lengths[worst]:.1f} s"
+    note = (
+        f"{worst.label or worst.job} on {worst.entity}, the worst of {len(ratios)}, in"
+        f" {lengths[worst]:.1f} s"
+    )
     return [check("cpu_wait_ratio.jobs", "", 0, ratios[worst], 0, PROGRAM_WAIT_LIMIT, note)]
 
 
@@ -276,5 +282,8 @@ def _lost_packets(before: HostState, after: HostState) -> CalibrationCheck:
         ratio = (errors + drops) / max(passed + errors + drops, 1)
         if errors + drops and ratio >= worst:
             worst = ratio
-            note = f"on {node}: {errors} datagrams found a full socket buffer, {drops} were dropped at interfaces"
+            note = (
+                f"on {node}: {errors} datagrams found a full socket buffer, {drops} were dropped at"
+                " interfaces"
+            )
     return check("host_loss_ratio", "", 0, worst, 0, LOST_PACKETS_LIMIT, note)

@@ -74,6 +74,7 @@ def _place(root: Path, file: playbook.PlacedFile) -> None:
 
 def _noted(made: Layers, job: str, log: ProgressLog) -> Layers:
     log.line(
-        f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below {layers.SHOWN_AT}"
+        f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below"
+        f" {layers.SHOWN_AT}"
     )
     return made

@@ -285,10 +285,19 @@ def _rate_lines(rate: dict[str, Any], copy: dict[str, Any] | None) -> Iterator[s
         per_packet = flow["emulator_us_per_packet"] / copy["emulator_us_per_packet"]
         rate_ratio = flow["received_bps"] / copy["received_bps"]
         yield f"  TUN copy {_flow(copy)}"
-        yield f"  over the TUN copy: rate {rate_ratio:.2f}, CPU per packet {per_packet:.2f} (the link has one in it)"
-    yield f"  {rate['counted_loss_packets']} packets lost by satlink's own count, {rate['rss_mb']:.0f} MB resident"
+        yield (
+            f"  over the TUN copy: rate {rate_ratio:.2f}, CPU per packet {per_packet:.2f} (the link"
+            " has one in it)"
+        )
+    yield (
+        f"  {rate['counted_loss_packets']} packets lost by satlink's own count,"
+        f" {rate['rss_mb']:.0f} MB resident"
+    )
     if rate["rtt_ms"] is not None:
-        yield f"  RTT {rate['rtt_ms']:.2f} ms, {rate['rtt_above_model_ms']:+.2f} ms from the frame model"
+        yield (
+            f"  RTT {rate['rtt_ms']:.2f} ms, {rate['rtt_above_model_ms']:+.2f} ms from the frame"
+            " model"
+        )
     for name, late in rate["late"].items():
         yield f"  release error {name}: {_late(late)}"
     yield f"  calibration: {', '.join(rate['out_of_calibration']) or 'green'}"

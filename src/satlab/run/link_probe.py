@@ -176,9 +176,9 @@ def probe_link(
         rate_bps=steady_rate_bps(result),
         packets=packets,
         lost_packets=int(received.get("lost_packets", 0)),
-        queue_drops=metrics.forward_drops(samples_before, packets, at_head=at_head)
-        if metrics
-        else 0,
+        queue_drops=(
+            metrics.forward_drops(samples_before, packets, at_head=at_head) if metrics else 0
+        ),
         notes=notes,
     )
 

@@ -73,12 +73,14 @@ def wait_until_quiet(
             return True
         if time.monotonic() >= end:
             log.line(
-                f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of the time"
+                f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of"
+                " the time"
             )
             return False
         if not is_reported:
             log.line(
-                f"  waiting for a quiet host, at most {seconds:g} s: tasks wait for a core {share:.0%} of the time"
+                f"  waiting for a quiet host, at most {seconds:g} s: tasks wait for a core"
+                f" {share:.0%} of the time"
             )
             is_reported = True
     return share < QUIET_SHARE

@@ -56,7 +56,10 @@ def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
 def _export_har(folders: list[Path], out: Path) -> int:
     loads = [
         (
-            f"{folder.resolve().name} {read.kind_of_load(one.load.protocol, one.pep)} {one.load.load_index}",
+            (
+                f"{folder.resolve().name} {read.kind_of_load(one.load.protocol, one.pep)}"
+                f" {one.load.load_index}"
+            ),
             one.load,
         )
         for folder in folders

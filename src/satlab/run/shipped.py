@@ -16,16 +16,25 @@ DEFAULTS = paths.SCENARIOS.parent / "defaults.yml"
 Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_RUNS = {
-    "seed-002": "Exploring Proxying QUIC and HTTP/3 for Satellite Communication (Kosek et al., IFIP Networking 2022)",
+    "seed-002": (
+        "Exploring Proxying QUIC and HTTP/3 for Satellite Communication (Kosek et al., IFIP"
+        " Networking 2022)"
+    ),
 }
 """The paper that is repeated by runs of scenarios, and so has no folder of data."""
 STACKS = {
     "quinn": "QUIC; transfers (satperf), checks and flows on both clocks, and the proxy satpep",
-    "quiche": "QUIC; transfers (satperf), checks and flows on the real clock, in lock-step with the virtual one",
+    "quiche": (
+        "QUIC; transfers (satperf), checks and flows on the real clock, in lock-step with the"
+        " virtual one"
+    ),
     "noq": "QUIC; transfers (satperf) and flows on both clocks, with BBRv3",
     "ngtcp2": "QUIC; checks and flows on the real clock, by the programs of Debian",
     "picoquic": "QUIC; downloads as flows on the real clock, with BBRv1 and BBRv3",
-    "tcp": "the kernel's TCP; transfers, page loads and flows on the real clock, checks with PEP (tcp-pep)",
+    "tcp": (
+        "the kernel's TCP; transfers, page loads and flows on the real clock, checks with PEP"
+        " (tcp-pep)"
+    ),
 }
 """What carries transfers, and where."""
 

@@ -48,9 +48,10 @@ def record(
 
 
 def test_a_record_becomes_a_point_with_openbachs_names() -> None:
-    assert line(record("https://server/", rtt_ms=601, ok=True), "r-1") == (
-        "satlab_ping,@agent_name=client,@job_instance_id=7,@owner_scenario_instance_id=2,@run_id=r-1,"
-        "@scenario_instance_id=3,@stored_file=false,@suffix=https://server/ rtt_ms=601.0,ok=true 1764000000000"
+    assert (
+        line(record("https://server/", rtt_ms=601, ok=True), "r-1")
+        == "satlab_ping,@agent_name=client,@job_instance_id=7,@owner_scenario_instance_id=2,@run_id=r-1,@scenario_instance_id=3,@stored_file=false,@suffix=https://server/"
+        " rtt_ms=601.0,ok=true 1764000000000"
     )
     assert ',@stored_file=true ping_json="files/a \\"b\\".json" ' in line(
         record(is_file=True, ping_json='files/a "b".json'), "r"
@@ -152,7 +153,10 @@ def test_escaping_holds_for_any_text(suffix: str, text: str, number: float) -> N
     ("url", "database"),
     [
         ("http://db", Database("db")),
-        ("http://u:p%40@db:99/lab", Database("db", 99, "lab", user="u", password="p@")),  # noqa: S106
+        (
+            "http://u:p%40@db:99/lab",
+            Database("db", 99, "lab", user="u", password="p@"),  # noqa: S106
+        ),
         ("https://[::1]/", Database("::1", secure=True)),
     ],
 )

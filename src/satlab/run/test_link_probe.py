@@ -285,7 +285,10 @@ def test_drops_at_the_head_of_a_queue_are_of_packets_that_entered_earlier(
 
 
 def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
-    output = "40 packets transmitted, 39 received, 2.5% packet loss\nrtt min/avg/max/mdev = 1.5/2.25/3/0.1 ms, pipe 2\n"
+    output = (
+        "40 packets transmitted, 39 received, 2.5% packet loss\nrtt min/avg/max/mdev ="
+        " 1.5/2.25/3/0.1 ms, pipe 2\n"
+    )
     assert link_probe.echoes(output) == Echoes(39, 1.5, 2.25, 3.0)
     with pytest.raises(ProbeError):
         link_probe.echoes("3 packets transmitted, 0 received, 100% packet loss, time 51ms\n")

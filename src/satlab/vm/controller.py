@@ -249,7 +249,10 @@ class Controller:
                 ):
                     archive.add(file, str(file.relative_to(folder)))
         boundary = secrets.token_hex(16)
-        head = f'--{boundary}\r\nContent-Disposition: form-data; name="name"\r\n\r\n{name}\r\n--{boundary}\r\n'
+        head = (
+            f"--{boundary}\r\nContent-Disposition: form-data;"
+            f' name="name"\r\n\r\n{name}\r\n--{boundary}\r\n'
+        )
         head += f'Content-Disposition: form-data; name="file"; filename="{name}.tar.gz"\r\n'
         head += "Content-Type: application/gzip\r\n\r\n"
         content = head.encode() + packed.getvalue() + f"\r\n--{boundary}--\r\n".encode()

@@ -231,7 +231,10 @@ def _reason(instance: Instance) -> str:
         for _, function in _functions(instance):
             job = function.get("job")
             if job and job["status"] in failed:
-                return f"{job['name']} on {function['start_job_instance']['entity_name']}: {job['status']}"
+                return (
+                    f"{job['name']} on {function['start_job_instance']['entity_name']}:"
+                    f" {job['status']}"
+                )
         return "the controller reports no reason"
     below = [
         each for each, _ in _functions(instance) if each["status"] == ScenarioStatus.FINISHED_KO
@@ -307,7 +310,8 @@ def _fetch(controller: Controller, number: int, raw: Path) -> None:
         for name in sorted(stored):
             if not (is_name(job) and is_name(name)):
                 raise HostError(
-                    f"{controller}: {job[:64]!r}, {name[:64]!r}: not names of a job and its statistic"
+                    f"{controller}: {job[:64]!r}, {name[:64]!r}: not names of a job and its"
+                    " statistic"
                 )
             packed = controller.read(
                 f"/scenario_instance/{number}/archive/?{urlencode({job: name})}"

@@ -87,7 +87,10 @@ def check(
             "the host cannot carry the VM lab: " + "; ".join(fault.what for fault in faults),
             "; ".join(fault.remedy for fault in faults),
         )
-    slow = "software emulation: ten times slower than KVM; right for checks, not for comparing congestion controls"
+    slow = (
+        "software emulation: ten times slower than KVM; right for checks, not for comparing"
+        " congestion controls"
+    )
     return [slow] if driver == "qemu" else []
 
 

@@ -171,7 +171,8 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     _check_gateway(terminals.gateways(found))
     if found and len(found) != len(further):
         raise ConfigError(
-            f"{options.profile}: its spot has {1 + len(found)} terminals, {paths.LAB_FILE} names {1 + len(further)}",
+            f"{options.profile}: its spot has {1 + len(found)} terminals, {paths.LAB_FILE} names"
+            f" {1 + len(further)}",
             hint="name as many in lab.yml, or take a profile with one, which all are equal to",
         )
     config = build_config(
@@ -194,7 +195,8 @@ def _check_gateway(gateways: Sequence[int]) -> None:
     """
     if gateways:
         raise ConfigError(
-            f"the profile has terminals of GW {', '.join(map(str, gateways))}, too, and the VM lab has one gateway",
+            f"the profile has terminals of GW {', '.join(map(str, gateways))}, too, and the VM lab"
+            " has one gateway",
             hint="take a profile with one gateway, or the embedded lab: satlab up",
         )
 
@@ -211,7 +213,8 @@ def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
     _check_gateway([one.gateway for one in others if one.gateway is not None])
     if len(others) != len(further):
         raise ConfigError(
-            f"the profile has {1 + len(others)} terminals, {paths.LAB_FILE} names {1 + len(further)}",
+            f"the profile has {1 + len(others)} terminals, {paths.LAB_FILE} names"
+            f" {1 + len(further)}",
             hint="name as many in lab.yml, or take another profile",
         )
     pairs = {one.st: entity for one, entity in zip(further, others, strict=True)}

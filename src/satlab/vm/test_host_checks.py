@@ -131,8 +131,10 @@ def test_a_failed_play_names_host_task_and_cause(
     ansible(f"cat <<'END'\n{PLAY}END\nexit 2")
     with pytest.raises(RunError) as caught:
         provision.play(folder, "site.yml")
-    assert str(caught.value) == (
-        'site.yml: gw: base : Install what every host needs: Failed to update apt cache: "W:Failed to fetch" second'
+    assert (
+        str(caught.value)
+        == "site.yml: gw: base : Install what every host needs: Failed to update apt cache:"
+        ' "W:Failed to fetch" second'
     )
     assert (folder.path / "ansible.log").read_text() == PLAY
 

@@ -371,7 +371,10 @@ def rendered(folder: Path, two: Topology, role: str, variables: dict[str, Any]) 
 
     A fact of each host has them: a module that wrote each file would take 0.3 s of CPU time.
     """
-    made = "{{ made | default({}) | combine({made_dest: lookup('ansible.builtin.template', made_src)}) }}"
+    made = (
+        "{{ made | default({}) | combine({made_dest: lookup('ansible.builtin.template',"
+        " made_src)}) }}"
+    )
     tasks: list[dict[str, Any]] = []
     for name in ("ground.yml", "sat.yml"):
         place = ANSIBLE / "roles" / role / "tasks" / name

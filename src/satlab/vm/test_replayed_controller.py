@@ -86,9 +86,12 @@ def test_bulk_tcp_has_the_figures_of_its_files(start: Start, tmp_path: Path) -> 
         3: "Stopped",
         4: "Not Running",
     }
-    assert jobs[0]["argv"][-4:] == ["server", "-B", "198.18.4.2", "-1"], (
-        "a server, by its arguments"
-    )
+    assert jobs[0]["argv"][-4:] == [
+        "server",
+        "-B",
+        "198.18.4.2",
+        "-1",
+    ], "a server, by its arguments"
     verdicts = (
         outcome.records.lazy()
         .collect()

@@ -38,7 +38,10 @@ def guest() -> Iterator[Path]:
 def ssh(tmp_path: Path, guest: Path) -> list[str]:
     """Return an ssh that runs the launcher on this host, with a folder of the test's."""
     script = tmp_path / "ssh"
-    code = f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import run_job; from pathlib import Path; "
+    code = (
+        f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import run_job; from pathlib"
+        " import Path; "
+    )
     code += f"run_job.HOME = Path({str(guest / 'jobs')!r}); run_job.USER = {USER!r}; "
     code += "sys.argv[0:1] = ['run-job']; sys.exit(run_job.main())"
     script.write_text(f'#!/bin/sh\nshift 5\nexec {sys.executable} -c "{code}" "$@"\n')
@@ -67,7 +70,10 @@ def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path, gue
     raw = tmp_path / "run" / "raw"
     raw.mkdir(parents=True)
     (raw / "stats.jsonl").write_text('{"earlier": 1}\n')
-    script = 'echo "$SATLAB_AGENT"; echo "{}" >"$SATLAB_RAW/stats.jsonl"; mkdir -p "$SATLAB_RAW/files/try-1"; '
+    script = (
+        'echo "$SATLAB_AGENT"; echo "{}" >"$SATLAB_RAW/stats.jsonl"; mkdir -p'
+        ' "$SATLAB_RAW/files/try-1"; '
+    )
     script += 'echo data >"$SATLAB_RAW/files/try-1/f.json"; echo oops >&2; exit 7'
     job = start(ssh, raw, "/bin/sh", "-c", script)
     out, error = job.communicate(timeout=30)
@@ -108,7 +114,10 @@ def test_a_stop_reaches_the_job_and_its_last_records_come(
 ) -> None:
     """The runner ends descendants, ssh among them, before the job itself."""
     raw = tmp_path / "run" / "raw"
-    script = 'trap \'sleep 1; echo "{}" >"$SATLAB_RAW/stats.jsonl"; exit 0\' TERM; echo ready; while :; do sleep 0.1; done'
+    script = (
+        'trap \'sleep 1; echo "{}" >"$SATLAB_RAW/stats.jsonl"; exit 0\' TERM; echo ready; while :;'
+        " do sleep 0.1; done"
+    )
     job = start(ssh, raw, "/bin/sh", "-c", script)
     assert job.stdout
     assert job.stdout.readline() == "ready\n"
@@ -145,8 +154,14 @@ def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(
 
 
 def test_a_lost_connection_ends_the_job(tmp_path: Path) -> None:
-    request = '{"run": "r", "job": "x", "argv": ["/bin/sleep", "300"], "environment": {}, "capabilities": null}\n'
-    code = "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop()); sys.exit(run_job.main())"
+    request = (
+        '{"run": "r", "job": "x", "argv": ["/bin/sleep", "300"], "environment": {}, "capabilities":'
+        " null}\n"
+    )
+    code = (
+        "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop());"
+        " sys.exit(run_job.main())"
+    )
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, cwd=LAUNCHER.parent, stdin=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdin

@@ -107,7 +107,8 @@ def test_a_run_starts_its_emulator_afresh(
     """OpenSAND's satellite comes first, its terminal last."""
     script, log = tmp_path / "ssh", tmp_path / "log"
     script.write_text(
-        f'#!/bin/sh\nfor last; do before=$host; host=$at; at=$last; done\necho "$before $last" >>{log}\n'
+        '#!/bin/sh\nfor last; do before=$host; host=$at; at=$last; done\necho "$before $last"'
+        f" >>{log}\n"
     )
     script.chmod(0o755)
     found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
@@ -126,8 +127,7 @@ def test_losses_in_opensand_s_logs_are_fetched_and_judged(tmp_path: Path) -> Non
     run.
     """
     lost, script = "error during encapsulation : EncapErrorSizeBuffer\n", tmp_path / "ssh"
-    script.write_text(
-        f"""#!/bin/sh
+    script.write_text(f"""#!/bin/sh
 for last; do before=$host; host=$at; at=$last; done
 case "$before $last" in
 *InvocationID*) echo "of-$before" ;;
@@ -136,8 +136,7 @@ case "$before $last" in
 *" ping "*) echo "{PING}" ;;
 *" ss "*) echo LISTEN ;;
 esac
-"""
-    )
+""")
     script.chmod(0o755)
     found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
     config = provision.link_config(topology.load(), LinkOptions(emulator="opensand"))
@@ -176,8 +175,7 @@ def answering(tmp_path: Path, metrics: str = "") -> tuple[VmHost, Path]:
     flow = {"intervals": [], "end": {"sum_received": {"packets": 6000, "lost_packets": 200}}}
     (tmp_path / "flow").write_text(json.dumps(flow))
     script, log = tmp_path / "ssh", tmp_path / "log"
-    script.write_text(
-        f"""#!/bin/sh
+    script.write_text(f"""#!/bin/sh
 for last; do before=$host; host=$at; at=$last; done
 echo "$before $last" >>{log}
 case "$last" in
@@ -186,8 +184,7 @@ case "$last" in
 *" ss "*) echo LISTEN ;;
 *" iperf3 -J "*) cat {tmp_path}/flow ;;
 esac
-"""
-    )
+""")
     script.chmod(0o755)
     machines = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
     plan = plan_link(provision.link_config(topology.load(), LinkOptions()))

@@ -24,10 +24,16 @@ COMMAND_DEADLINE_S = 300.0
 CONSOLES = Path("/var/log/libvirt/qemu")
 HOST_KEY = re.compile(r"\bssh-ed25519 [A-Za-z0-9+/]{60,}={0,2}")
 _HINTS = {
-    "Waiting for domain to get an IP address": "the box does not boot: look at its console, {consoles}",
-    "could not be found": "the box is not there: vagrant box add, or make box and LAB_BOX=satlab/bookworm",
+    "Waiting for domain to get an IP address": (
+        "the box does not boot: look at its console, {consoles}"
+    ),
+    "could not be found": (
+        "the box is not there: vagrant box add, or make box and LAB_BOX=satlab/bookworm"
+    ),
     "Permission denied": "are you in the groups libvirt and kvm? Log in again after adduser",
-    "Call to virDomainCreate": "libvirt refused a machine: memory, or LAB_DRIVER=qemu where KVM does not work",
+    "Call to virDomainCreate": (
+        "libvirt refused a machine: memory, or LAB_DRIVER=qemu where KVM does not work"
+    ),
     "Timed out": "a machine did not boot in time: look at its console, {consoles}",
 }
 

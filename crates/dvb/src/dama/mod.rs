@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Demand assignment of the return link (ETSI EN 301 545-2): a terminal asks, the NCC plans, the terminal sends.
+//! Demand assignment of the return link (ETSI EN 301 545-2): a terminal asks, the NCC plans, the
+//! terminal sends.
 //!
 //! | kind | meaning |
 //! |---|---|
@@ -8,9 +9,10 @@
 //! | VBDC | volume requested, accumulates; served after RBDC |
 //! | FCA | capacity that is left, granted without a request |
 //!
-//! [`Terminal`] and [`Planner`] own no clock: the caller carries [`Request`] and [`Plan`] between them with the delay of the
-//! link, calls [`Planner::plan`] once per superframe of the gateway and [`Terminal::superframe`] once per superframe of the
-//! terminal. Times are ns, rates kbit/s, capacity whole bursts per superframe.
+//! [`Terminal`] and [`Planner`] own no clock: the caller carries [`Request`] and [`Plan`] between
+//! them with the delay of the link, calls [`Planner::plan`] once per superframe of the gateway and
+//! [`Terminal::superframe`] once per superframe of the terminal. Times are ns, rates kbit/s,
+//! capacity whole bursts per superframe.
 
 mod planner;
 mod signalling;
@@ -25,7 +27,8 @@ pub use terminal::{Agreement, Level, Terminal, Timers, serve};
 use crate::opensand;
 use crate::rcs2::Waveform;
 
-/// The kind of capacity that serves a FIFO of the terminal, besides capacity that other FIFOs leave.
+/// The kind of capacity that serves a FIFO of the terminal, besides capacity that other FIFOs
+/// leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Constant rate: no requests.

@@ -39,7 +39,8 @@ struct Entry {
     /// First superframe that the request does not reach.
     rbdc_until: u64,
     vbdc_bursts: u32,
-    /// Bursts of the constant rate, of the requested one and of FCA: they stay for many superframes.
+    /// Bursts of the constant rate, of the requested one and of FCA: they stay for many
+    /// superframes.
     cra: u32,
     rbdc: u32,
     fca: u32,
@@ -122,9 +123,10 @@ impl Planner {
         true
     }
 
-    /// Plans the next superframe, of which `signalling` bursts are kept for requests. Never more than the carrier holds:
-    /// where the requests of one kind exceed what is left, the terminals get equal parts of it; the remainder of the division
-    /// goes to other terminals in each superframe.
+    /// Plans the next superframe, of which `signalling` bursts are kept for requests. Never more
+    /// than the carrier holds: where the requests of one kind exceed what is left, the terminals
+    /// get equal parts of it; the remainder of the division goes to other terminals in each
+    /// superframe.
     pub fn plan(&mut self, signalling: u32) -> Plan {
         let all = self.carrier.capacity();
         let signalling = signalling.min(all);
@@ -164,8 +166,8 @@ impl Planner {
     }
 }
 
-/// Divides `free` bursts: to each terminal what it requested, or equal parts if that is too much. The remainder of the
-/// division starts at terminal `turn` modulo their number.
+/// Divides `free` bursts: to each terminal what it requested, or equal parts if that is too much.
+/// The remainder of the division starts at terminal `turn` modulo their number.
 fn share_out(requests: &[u32], mut free: u32, turn: u64) -> Vec<u32> {
     let mut given = vec![0; requests.len()];
     let mut hungry: Vec<usize> = (0..requests.len()).collect();

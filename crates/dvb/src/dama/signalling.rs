@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What requests and plans take on air (ETSI EN 301 545-2).
 //!
-//! A request is a control message of a burst of its own, in a slot that the terminal has once every request period whether
-//! it asks or not; the message has a type, the status of the terminal, its `Es/N0` report and its transmission mode, a byte
-//! each, and two bytes per capacity request. A plan is a TBTP2 (clause 6.4.9) that names the terminal of each slot of the
-//! superframe by a byte (assignment format 1), in the lower-layer signalling of GSE (protocol type 0x0082).
+//! A request is a control message of a burst of its own, in a slot that the terminal has once every
+//! request period whether it asks or not; the message has a type, the status of the terminal, its
+//! `Es/N0` report and its transmission mode, a byte each, and two bytes per capacity request. A
+//! plan is a TBTP2 (clause 6.4.9) that names the terminal of each slot of the superframe by a byte
+//! (assignment format 1), in the lower-layer signalling of GSE (protocol type 0x0082).
 //!
-//! tshark reads every field of the table. Of the control message no public reader was found, and none is written here: its slot
-//! goes whole, so that its size alone matters, and this only as far as the shortest burst has room for it.
+//! tshark reads every field of the table. Of the control message no public reader was found, and
+//! none is written here: its slot goes whole, so that its size alone matters, and this only as far
+//! as the shortest burst has room for it.
 
-/// Bytes of a control message with an RBDC and a VBDC request; every reference waveform has room for it.
+/// Bytes of a control message with an RBDC and a VBDC request; every reference waveform has room
+/// for it.
 pub const SAC_BYTES: usize = 4 + 2 * 2;
 /// Bytes of a TBTP2 before its assignments: table header 4, body 6, one frame 5.
 pub const TBTP2_HEADER: usize = 4 + 6 + 5;
@@ -25,7 +28,8 @@ pub const fn tbtp2_bytes(slots: u32) -> usize {
     TBTP2_HEADER + slots as usize
 }
 
-/// Writes a TBTP2 for the slots from `first` on, one for each of `terminals`, into a vector that is cleared first.
+/// Writes a TBTP2 for the slots from `first` on, one for each of `terminals`, into a vector that is
+/// cleared first.
 ///
 /// Interactive network, group and superframe sequence are 0: a platform has one of each.
 pub fn put_tbtp2(

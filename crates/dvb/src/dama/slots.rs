@@ -14,9 +14,10 @@ pub struct Slot {
 
 /// The slots of a superframe in their order, `bursts` of each terminal by index.
 ///
-/// The bursts of each terminal are spread evenly over the superframe, burst `i` of `n` at `i / n` of it, so that packets wait
-/// little; where two meet, the later one waits for the end of the other. As many bursts as the carrier holds end within the
-/// superframe: up to any moment at least as many want to start as an even spread of all would start.
+/// The bursts of each terminal are spread evenly over the superframe, burst `i` of `n` at `i / n`
+/// of it, so that packets wait little; where two meet, the later one waits for the end of the
+/// other. As many bursts as the carrier holds end within the superframe: up to any moment at least
+/// as many want to start as an even spread of all would start.
 #[must_use]
 pub fn slots(carrier: &Carrier, bursts: &[u32]) -> Vec<Slot> {
     let burst_ns = carrier.waveform.symbols * 1_000_000_000 / carrier.symbol_rate;
@@ -36,7 +37,8 @@ pub fn slots(carrier: &Carrier, bursts: &[u32]) -> Vec<Slot> {
     slots
 }
 
-/// The same in order of start and terminal, by a counting sort: slots are hundreds, and spread over the superframe.
+/// The same in order of start and terminal, by a counting sort: slots are hundreds, and spread over
+/// the superframe.
 fn by_start(slots: Vec<Slot>, superframe: u64) -> Vec<Slot> {
     // A power of two of ns to a place, so that there are about as many places as slots.
     let width = (superframe / (slots.len() as u64).max(1)).max(1).ilog2();

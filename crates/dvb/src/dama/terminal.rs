@@ -63,10 +63,11 @@ pub fn serve(levels: &mut [Level], mut budget: u64) -> u64 {
 
 /// The requests of one terminal.
 ///
-/// Every `synchro` it works out what will still wait when its request takes effect, one loop from now (propagation both
-/// ways and a superframe each for plan and terminal): the FIFOs less what the constant rate and the requests on their way
-/// carry until then. RBDC asks for the rate that empties this while the request lasts; VBDC for the volume not yet asked
-/// for. So nothing is asked for twice, and a steady load gets a steady rate. Where a loop passes without a burst of the
+/// Every `synchro` it works out what will still wait when its request takes effect, one loop from
+/// now (propagation both ways and a superframe each for plan and terminal): the FIFOs less what the
+/// constant rate and the requests on their way carry until then. RBDC asks for the rate that
+/// empties this while the request lasts; VBDC for the volume not yet asked for. So nothing is asked
+/// for twice, and a steady load gets a steady rate. Where a loop passes without a burst of the
 /// volume asked for, request or plan was lost: the next request states the whole volume (AVBDC).
 #[derive(Clone, Debug)]
 pub struct Terminal {
@@ -142,7 +143,8 @@ impl Terminal {
         Some(request)
     }
 
-    /// Takes the grant of a plan that arrives at `now`; it is used from the next superframe on. Of two the newer counts.
+    /// Takes the grant of a plan that arrives at `now`; it is used from the next superframe on. Of
+    /// two the newer counts.
     pub fn assign(&mut self, now: u64, grant: Grant) {
         if grant.vbdc > 0 {
             self.progress = now;
@@ -151,12 +153,14 @@ impl Terminal {
         self.assigned = grant;
     }
 
-    /// A superframe begins: the bursts that may be sent in it. Without a plan of its own there are none.
+    /// A superframe begins: the bursts that may be sent in it. Without a plan of its own there are
+    /// none.
     pub fn superframe(&mut self) -> Grant {
         std::mem::take(&mut self.assigned)
     }
 
-    /// Time from a request to its effect: both ways, and up to a superframe each at gateway and terminal.
+    /// Time from a request to its effect: both ways, and up to a superframe each at gateway and
+    /// terminal.
     const fn lag(&self) -> u64 {
         self.timers.round_trip + 2 * self.carrier.superframe
     }
@@ -170,7 +174,8 @@ impl Terminal {
         self.life().min(self.timers.synchro)
     }
 
-    /// Bytes that leave without this request: by the constant rate while it lasts, by earlier ones until it takes effect.
+    /// Bytes that leave without this request: by the constant rate while it lasts, by earlier ones
+    /// until it takes effect.
     fn carried(&mut self, now: u64) -> u64 {
         let (lag, life) = (self.lag(), self.life());
         self.rates

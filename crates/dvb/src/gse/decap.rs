@@ -69,8 +69,8 @@ impl Context {
 
 /// Takes data fields of BBFRAMEs apart and joins fragments.
 ///
-/// Frames may be missing: then PDUs are missing, but no wrong one comes out. Memory is bounded by 256 fragment ids of
-/// at most 64 KiB, and an incomplete PDU is given up after 256 BBFRAMEs.
+/// Frames may be missing: then PDUs are missing, but no wrong one comes out. Memory is bounded by
+/// 256 fragment ids of at most 64 KiB, and an incomplete PDU is given up after 256 BBFRAMEs.
 #[derive(Debug, Default)]
 pub struct Decapsulator {
     frames: u64,
@@ -87,8 +87,8 @@ impl Decapsulator {
         Self::default()
     }
 
-    /// PDUs of which something arrived but not all. One that vanished without a trace is not in it; one that was given up
-    /// and whose end still arrives is in it twice.
+    /// PDUs of which something arrived but not all. One that vanished without a trace is not in it;
+    /// one that was given up and whose end still arrives is in it twice.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -106,7 +106,8 @@ impl Decapsulator {
         self.expire();
     }
 
-    /// Parses one data field and passes each PDU that is now complete to `sink`, in the order of the last fragments.
+    /// Parses one data field and passes each PDU that is now complete to `sink`, in the order of
+    /// the last fragments.
     pub fn frame(&mut self, field: &[u8], mut sink: impl FnMut(Pdu<'_>)) {
         self.frames += 1;
         self.expire();

@@ -7,8 +7,8 @@ use crate::sdu::{Current, Filled, Service, crc32};
 
 /// Fills data fields of BBFRAMEs with GSE packets for one receiver.
 ///
-/// A packet is cut only where the data field ends. Where the room left is too small for a useful fragment the field is
-/// padded and the packet kept for the next one.
+/// A packet is cut only where the data field ends. Where the room left is too small for a useful
+/// fragment the field is padded and the packet kept for the next one.
 #[derive(Debug)]
 pub struct Encapsulator {
     label: Label,
@@ -51,8 +51,8 @@ impl Encapsulator {
         self
     }
 
-    /// Cut packets have ids at distances of `stride` behind `first`, modulo 256, so that encapsulators can share frames: up to
-    /// 256 with a power of 2 above their number as stride.
+    /// Cut packets have ids at distances of `stride` behind `first`, modulo 256, so that
+    /// encapsulators can share frames: up to 256 with a power of 2 above their number as stride.
     #[must_use]
     pub fn with_fragment_ids(mut self, first: u8, stride: u8) -> Self {
         (self.frag_id, self.stride) = (first, stride);
@@ -89,11 +89,11 @@ impl Encapsulator {
         self.current.rest().len()
     }
 
-    /// Fills `field` from the packet in hand and from `next`, which writes the next packet into the empty vector and
-    /// says whether there was one. The rest of the field becomes padding.
+    /// Fills `field` from the packet in hand and from `next`, which writes the next packet into the
+    /// empty vector and says whether there was one. The rest of the field becomes padding.
     ///
-    /// Anything but an IP packet of at most [`MAX_PDU`] bytes is taken and discarded. A field shorter than
-    /// [`MIN_DATA_FIELD`] may stay empty.
+    /// Anything but an IP packet of at most [`MAX_PDU`] bytes is taken and discarded. A field
+    /// shorter than [`MIN_DATA_FIELD`] may stay empty.
     pub fn fill(&mut self, field: &mut [u8], next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
         let filled = self.append(field, next);
         field[filled.used..].fill(0);
@@ -174,7 +174,8 @@ impl Encapsulator {
         Some((bytes, data))
     }
 
-    /// A middle or last fragment. The last one keeps at least one byte of the PDU, and the CRC-32 in one piece.
+    /// A middle or last fragment. The last one keeps at least one byte of the PDU, and the CRC-32
+    /// in one piece.
     fn put_rest(&mut self, room: &mut [u8]) -> Option<(usize, usize)> {
         let rest = self.current.rest();
         let frag_id = self.frag_id;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Generic Stream Encapsulation (ETSI TS 102 606-1): IP packets in the data fields of BBFRAMEs.
 //!
-//! [`Packet`] is one GSE packet, [`Encapsulator`] and [`Decapsulator`] turn packets into data fields and back.
+//! [`Packet`] is one GSE packet, [`Encapsulator`] and [`Decapsulator`] turn packets into data
+//! fields and back.
 
 mod decap;
 mod encap;

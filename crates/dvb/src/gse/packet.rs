@@ -232,7 +232,8 @@ impl<'a> Packet<'a> {
     /// Writes the packet to the start of `out` and returns its length, bytes.
     ///
     /// # Errors
-    /// [`GseError::Truncated`] if `out` is too small, [`GseError::Length`] if the packet is longer than 4097 bytes.
+    /// [`GseError::Truncated`] if `out` is too small, [`GseError::Length`] if the packet is longer
+    /// than 4097 bytes.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, GseError> {
         let len = self.len();
         if len > MAX_LENGTH + 2 {

@@ -5,7 +5,8 @@ use super::ppdu::{AlpduType, Header, Ppdu};
 use super::{Protection, compressed};
 use crate::sdu::{IPV4, IPV6, crc32, protocol_type};
 
-/// Bursts after which an incomplete ALPDU is given up. The standard leaves it open; the value of GSE is taken.
+/// Bursts after which an incomplete ALPDU is given up. The standard leaves it open; the value of
+/// GSE is taken.
 const TIME_OUT_BURSTS: u64 = 256;
 
 /// A packet that arrived whole.
@@ -102,9 +103,9 @@ fn open_alpdu(kind: AlpduType, alpdu: &[u8]) -> Option<Sdu<'_>> {
 
 /// Takes burst payloads apart and joins fragments.
 ///
-/// Bursts may be missing: then packets are missing, but no wrong one comes out (with sequence numbers: unless 2048
-/// fragmented packets in a row are lost within 256 bursts, which is impossible). Memory is bounded by 8 fragment ids of
-/// at most 4095 bytes.
+/// Bursts may be missing: then packets are missing, but no wrong one comes out (with sequence
+/// numbers: unless 2048 fragmented packets in a row are lost within 256 bursts, which is
+/// impossible). Memory is bounded by 8 fragment ids of at most 4095 bytes.
 #[derive(Debug, Default)]
 pub struct Decapsulator {
     bursts: u64,
@@ -120,8 +121,8 @@ impl Decapsulator {
         Self::default()
     }
 
-    /// Packets of which something arrived but not all, or that are not IP. A packet that vanished without a trace is not
-    /// in it.
+    /// Packets of which something arrived but not all, or that are not IP. A packet that vanished
+    /// without a trace is not in it.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -146,7 +147,8 @@ impl Decapsulator {
         }
     }
 
-    /// Parses one burst payload and passes each packet that is now complete to `sink`, in the order of the last fragments.
+    /// Parses one burst payload and passes each packet that is now complete to `sink`, in the order
+    /// of the last fragments.
     pub fn frame(&mut self, payload: &[u8], mut sink: impl FnMut(Sdu<'_>)) {
         self.frame_lost();
         let mut rest = payload;

@@ -7,8 +7,9 @@ use crate::sdu::{Current, Filled, IPV4, IPV6, Service, crc32};
 
 /// Fills burst payloads with PPDUs.
 ///
-/// A packet is cut only where the payload ends; the trailer is never cut. Each fragmented packet takes the next of the
-/// eight fragment ids, so that a lost end cannot meet the fragments of the packet after it.
+/// A packet is cut only where the payload ends; the trailer is never cut. Each fragmented packet
+/// takes the next of the eight fragment ids, so that a lost end cannot meet the fragments of the
+/// packet after it.
 #[derive(Debug, Default)]
 pub struct Encapsulator {
     protection: Protection,
@@ -29,8 +30,8 @@ impl Encapsulator {
         }
     }
 
-    /// Carries units of `service` in place of IP packets. Only IP has a compressed protocol type here: others cost two
-    /// bytes more.
+    /// Carries units of `service` in place of IP packets. Only IP has a compressed protocol type
+    /// here: others cost two bytes more.
     #[must_use]
     pub fn with_service(mut self, service: Service) -> Self {
         self.service = service;
@@ -54,11 +55,11 @@ impl Encapsulator {
         self.current.rest().len()
     }
 
-    /// Fills `payload` from the packet in hand and from `next`, which writes the next packet into the empty vector and
-    /// says whether there was one. The rest of the payload becomes padding.
+    /// Fills `payload` from the packet in hand and from `next`, which writes the next packet into
+    /// the empty vector and says whether there was one. The rest of the payload becomes padding.
     ///
-    /// Anything but an IP packet of at most [`MAX_SDU`] bytes is taken and discarded. A payload shorter than
-    /// [`MIN_PAYLOAD`] may stay empty.
+    /// Anything but an IP packet of at most [`MAX_SDU`] bytes is taken and discarded. A payload
+    /// shorter than [`MIN_PAYLOAD`] may stay empty.
     pub fn fill(
         &mut self,
         payload: &mut [u8],
@@ -125,8 +126,8 @@ impl Encapsulator {
             .map(|bytes| (bytes, data))
     }
 
-    /// A continuation or end PPDU. The end keeps at least one byte of the SDU in front of the trailer: a receiver may
-    /// refuse a bare trailer, though it is legal.
+    /// A continuation or end PPDU. The end keeps at least one byte of the SDU in front of the
+    /// trailer: a receiver may refuse a bare trailer, though it is legal.
     fn put_rest(&mut self, room: &mut [u8]) -> Option<(usize, usize)> {
         let rest = self.current.rest();
         let frag_id = self.frag_id;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Return Link Encapsulation (ETSI TS 103 179, ETSI EN 301 545-2 clause 7): IP packets in the payload of bursts.
+//! Return Link Encapsulation (ETSI TS 103 179, ETSI EN 301 545-2 clause 7): IP packets in the
+//! payload of bursts.
 //!
-//! An SDU with its protocol type in front and, if it is fragmented, a trailer behind is an ALPDU; one ALPDU travels in
-//! one or more PPDUs. [`Ppdu`] is one of these, [`Encapsulator`] and [`Decapsulator`] turn packets into burst payloads
-//! and back. There is no payload label and no ALPDU label: the receiver knows whose slot it is.
+//! An SDU with its protocol type in front and, if it is fragmented, a trailer behind is an ALPDU;
+//! one ALPDU travels in one or more PPDUs. [`Ppdu`] is one of these, [`Encapsulator`] and
+//! [`Decapsulator`] turn packets into burst payloads and back. There is no payload label and no
+//! ALPDU label: the receiver knows whose slot it is.
 //!
 //! The protocol type is sent compressed to one byte (EN 301 545-2 table 7-3): IPv4 0x0D, IPv6 0x11.
 
@@ -15,7 +17,8 @@ pub use decap::{Decapsulator, Sdu};
 pub use encap::Encapsulator;
 pub use ppdu::{AlpduType, Header, Ppdu, RleError};
 
-/// Longest SDU: the 12-bit total length also counts protocol type (at most 3 bytes) and trailer (at most 4).
+/// Longest SDU: the 12-bit total length also counts protocol type (at most 3 bytes) and trailer (at
+/// most 4).
 pub const MAX_SDU: usize = 4095 - 3 - 4;
 /// Smallest burst payload that an [`Encapsulator`] is sure to make progress in.
 pub const MIN_PAYLOAD: usize = 8;

@@ -99,7 +99,8 @@ pub enum RleError {
 }
 
 impl<'a> Ppdu<'a> {
-    /// Splits the first PPDU off `bytes`; `None` at the end of the payload or at padding, which is all zero.
+    /// Splits the first PPDU off `bytes`; `None` at the end of the payload or at padding, which is
+    /// all zero.
     ///
     /// # Errors
     /// The bytes are no PPDU; what follows cannot be found either.
@@ -142,11 +143,12 @@ impl Header {
         }
     }
 
-    /// Writes a PPDU with the bytes of `pieces` to the start of `out` and returns its length, bytes.
+    /// Writes a PPDU with the bytes of `pieces` to the start of `out` and returns its length,
+    /// bytes.
     ///
     /// # Errors
-    /// [`RleError::Truncated`] if `out` is too small, [`RleError::Length`] if the pieces are too long for a PPDU or if a
-    /// continuation of fragment id 0 has none, which would read as padding.
+    /// [`RleError::Truncated`] if `out` is too small, [`RleError::Length`] if the pieces are too
+    /// long for a PPDU or if a continuation of fragment id 0 has none, which would read as padding.
     pub fn emit(&self, pieces: &[&[u8]], out: &mut [u8]) -> Result<usize, RleError> {
         let (flags, low, second) = match *self {
             Self::Complete { alpdu } => (START | END, alpdu.bits(), None),

@@ -36,8 +36,8 @@ pub struct Sent {
     pub spans: Vec<(usize, usize)>,
 }
 
-/// Fills frames of `frame_bytes` until all packets are sent. `fill` returns the number of completed packets and the bytes
-/// still pending.
+/// Fills frames of `frame_bytes` until all packets are sent. `fill` returns the number of completed
+/// packets and the bytes still pending.
 pub fn send_all(
     packets: &[Vec<u8>],
     frame_bytes: usize,

@@ -50,7 +50,8 @@ impl Tunnel {
         }
     }
 
-    /// Sends packet `number` now; `loses` is asked for each of its frames: its number on the wire, and whether it is a repair.
+    /// Sends packet `number` now; `loses` is asked for each of its frames: its number on the wire,
+    /// and whether it is a repair.
     pub fn push(&mut self, now: Nanos, number: u64, mut loses: impl FnMut(u64, bool) -> bool) {
         let mut arrived = Vec::new();
         let packet = packet(number, self.longest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Controlled delay (RFC 8289): packets are dropped or marked as they leave, once the least sojourn time of an interval
-//! lies above the target.
+//! Controlled delay (RFC 8289): packets are dropped or marked as they leave, once the least sojourn
+//! time of an interval lies above the target.
 
 use super::{CoDel, ecn};
 use crate::Nanos;
@@ -19,7 +19,8 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// Takes the next packet that is not dropped from `ring` (RFC 8289 section 5.5): when it came; `None` if there is none.
+    /// Takes the next packet that is not dropped from `ring` (RFC 8289 section 5.5): when it came;
+    /// `None` if there is none.
     pub(super) fn pop(
         &mut self,
         config: CoDel,
@@ -64,7 +65,8 @@ impl Controller {
         self.take(config, now, ring, out).map(|(since, _)| since)
     }
 
-    /// Enters the dropping state: close after the last one, at the rate that controlled the queue then.
+    /// Enters the dropping state: close after the last one, at the rate that controlled the queue
+    /// then.
     fn start(&mut self, config: CoDel, now: Nanos) {
         let delta = self.count - self.last_count;
         let recent = now.saturating_sub(self.drop_next) < config.interval.saturating_mul(16);
@@ -118,7 +120,8 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// Offers a packet of 1500 bytes every `gap` and takes one out every `service`; returns the times of drops.
+    /// Offers a packet of 1500 bytes every `gap` and takes one out every `service`; returns the
+    /// times of drops.
     fn drops(gap: Nanos, service: Nanos, until: Nanos) -> Vec<Nanos> {
         let (mut ring, mut ledger) = (Ring::for_bytes(0), Ledger::default());
         let mut controller = Controller::default();

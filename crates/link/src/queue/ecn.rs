@@ -6,7 +6,8 @@ const CE: u8 = 0b11;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 
-/// Marks an ECN-capable IP packet with congestion experienced; false, and nothing changed, if it is none.
+/// Marks an ECN-capable IP packet with congestion experienced; false, and nothing changed, if it is
+/// none.
 ///
 /// The header checksum of IPv4 is updated (RFC 1624 equation 3); IPv6 has none.
 pub(crate) fn mark(packet: &mut [u8]) -> bool {
@@ -22,7 +23,8 @@ pub(crate) fn mark(packet: &mut [u8]) -> bool {
             packet[10..12].copy_from_slice(&updated(checksum, before, after).to_be_bytes());
             true
         }
-        // The traffic class lies across the first two bytes, its ECN bits in the upper half of the second.
+        // The traffic class lies across the first two bytes, its ECN bits in the upper half of the
+        // second.
         Some(6) if packet.len() >= IPV6_HEADER && packet[1] >> 4 & CE != 0 => {
             packet[1] |= CE << 4;
             true

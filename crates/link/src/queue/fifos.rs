@@ -11,8 +11,8 @@ use crate::ledger::Ledger;
 /// Classes of traffic in front of a carrier, each with a FIFO, in strict priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
-    /// Most packets in each FIFO, at least 1; highest priority first; 1 to 64 FIFOs. Each holds what
-    /// [`LinkConfig::queue`] says.
+    /// Most packets in each FIFO, at least 1; highest priority first; 1 to 64 FIFOs. Each holds
+    /// what [`LinkConfig::queue`] says.
     pub packets: Vec<u64>,
     /// Index of the FIFO of each DSCP.
     pub of_dscp: [u8; 64],
@@ -43,7 +43,8 @@ pub struct FifoState {
     pub packets_dropped: u64,
     /// Bytes of these.
     pub bytes_dropped: u64,
-    /// How long those packets waited that left it since this was last asked, from their arrival to the opening of the frame.
+    /// How long those packets waited that left it since this was last asked, from their arrival to
+    /// the opening of the frame.
     pub waits: Vec<Waited>,
 }
 

@@ -71,7 +71,8 @@ impl FlowQueues {
         index
     }
 
-    /// Drops from the head of the flow with the most bytes (section 4.1), and returns that flow and whether it is empty now.
+    /// Drops from the head of the flow with the most bytes (section 4.1), and returns that flow and
+    /// whether it is empty now.
     pub(super) fn drop_from_fattest(&mut self, now: Nanos, ledger: &mut Ledger) -> (usize, bool) {
         let listed = self.new.iter().chain(&self.old).copied();
         let fattest = listed
@@ -153,7 +154,8 @@ impl FlowQueues {
     }
 }
 
-/// Hash of addresses, protocol and ports; of a fragment, or what is shorter than its headers, without ports.
+/// Hash of addresses, protocol and ports; of a fragment, or what is shorter than its headers,
+/// without ports.
 fn flow_hash(packet: &[u8], key: u64) -> u64 {
     let byte = |at: usize| packet.get(at).copied().unwrap_or(0);
     let (addresses, protocol, ports) = match byte(0) >> 4 {

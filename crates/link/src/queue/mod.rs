@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Queues in front of a carrier: a limit, and active management that drops or marks before it is reached.
+//! Queues in front of a carrier: a limit, and active management that drops or marks before it is
+//! reached.
 
 mod codel;
 mod ecn;
@@ -25,11 +26,13 @@ pub struct Queue {
     pub packets: u64,
     /// Active management.
     pub aqm: Aqm,
-    /// Mark ECN-capable packets (RFC 3168) where the active management would drop them. The limit always drops.
+    /// Mark ECN-capable packets (RFC 3168) where the active management would drop them. The limit
+    /// always drops.
     pub ecn: bool,
 }
 
-/// Active queue management. Times of waiting are taken in model time, from the arrival to the frame that opens.
+/// Active queue management. Times of waiting are taken in model time, from the arrival to the frame
+/// that opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aqm {
     /// Drop-tail: the limit alone.
@@ -37,19 +40,22 @@ pub enum Aqm {
     DropTail,
     /// One queue with `CoDel` (RFC 8289).
     CoDel(CoDel),
-    /// Queues per flow with a `CoDel` each (RFC 8290). At the limit the flow with the most bytes loses its oldest packet.
+    /// Queues per flow with a `CoDel` each (RFC 8290). At the limit the flow with the most bytes
+    /// loses its oldest packet.
     FqCoDel(FqCoDel),
     /// PIE (RFC 8033).
     Pie(Pie),
 }
 
-/// Parameters of `CoDel`. The defaults are those of RFC 8289 for paths up to about 100 ms round trip.
+/// Parameters of `CoDel`. The defaults are those of RFC 8289 for paths up to about 100 ms round
+/// trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDel {
-    /// Acceptable standing sojourn time, 5 ms. At least the duration of a frame, or the frames themselves are a fault.
+    /// Acceptable standing sojourn time, 5 ms. At least the duration of a frame, or the frames
+    /// themselves are a fault.
     pub target: Nanos,
-    /// Time in which the sojourn time must fall below the target, 100 ms; at least the worst round trip: a geostationary
-    /// path wants 600 ms and more.
+    /// Time in which the sojourn time must fall below the target, 100 ms; at least the worst round
+    /// trip: a geostationary path wants 600 ms and more.
     pub interval: Nanos,
 }
 
@@ -151,8 +157,8 @@ enum Discipline {
     Flows(Box<FlowQueues>),
 }
 
-/// Bytes of a full-size packet: for the room that is reserved, and the size up to which a queue never drops (`maxpacket`
-/// of RFC 8289 section 5.2).
+/// Bytes of a full-size packet: for the room that is reserved, and the size up to which a queue
+/// never drops (`maxpacket` of RFC 8289 section 5.2).
 const FULL_SIZE: u64 = 1500;
 
 impl Buffer {
@@ -180,8 +186,8 @@ impl Buffer {
         }
     }
 
-    /// Offers a packet; `pending` bytes of another one wait outside of this queue and count towards its limit. False if
-    /// the packet was dropped. Every drop is in the ledger.
+    /// Offers a packet; `pending` bytes of another one wait outside of this queue and count towards
+    /// its limit. False if the packet was dropped. Every drop is in the ledger.
     fn push(&mut self, now: Nanos, packet: &[u8], pending: u64, ledger: &mut Ledger) -> bool {
         let ecn = self.queue.ecn;
         let has_room = self.has_room(packet.len() as u64, 1, pending);
@@ -200,7 +206,8 @@ impl Buffer {
         kept
     }
 
-    /// Takes the next packet for a frame that opens at `now`: when it came; `None` if there is none.
+    /// Takes the next packet for a frame that opens at `now`: when it came; `None` if there is
+    /// none.
     fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> Option<Nanos> {
         let ecn = self.queue.ecn;
         match &mut self.discipline {

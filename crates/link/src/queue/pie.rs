@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Proportional integral controller enhanced (RFC 8033): packets are dropped or marked at random as they arrive.
+//! Proportional integral controller enhanced (RFC 8033): packets are dropped or marked at random as
+//! they arrive.
 //!
-//! The queuing delay is the measured sojourn time of the last packet that left (section 5.2). The update period of the
-//! probability runs in model time from 0, so that it does not depend on when packets come.
+//! The queuing delay is the measured sojourn time of the last packet that left (section 5.2). The
+//! update period of the probability runs in model time from 0, so that it does not depend on when
+//! packets come.
 
 use super::{Pie, ecn};
 use crate::Nanos;
@@ -176,7 +178,8 @@ mod tests {
     fn first_burst_passes_and_a_standing_queue_is_brought_to_the_target() {
         let (mut pie, mut ring, mut ledger) = (controller(), Ring::for_bytes(0), Ledger::default());
         let (mut out, mut first, mut late) = (vec![], None, vec![]);
-        // 12 Mbit/s of service, 15 Mbit/s offered, and a sender that slows down by a thousandth per drop.
+        // 12 Mbit/s of service, 15 Mbit/s offered, and a sender that slows down by a thousandth per
+        // drop.
         let (mut gap, mut next) = (0.8e6, 0.0);
         for now in (0..60_000 * MS).step_by(1_000_000) {
             while next <= now as f64 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! How long packets waited in a FIFO: a histogram of fixed size, so that memory does not grow with packets or time.
+//! How long packets waited in a FIFO: a histogram of fixed size, so that memory does not grow with
+//! packets or time.
 //!
-//! A bin is 1.024 us wide up to 32 of these, then a sixteenth of an octave: the middle of a bin is right within 3.2 %, or
-//! within 1 us. Times of 68.7 s and more count as the longest.
+//! A bin is 1.024 us wide up to 32 of these, then a sixteenth of an octave: the middle of a bin is
+//! right within 3.2 %, or within 1 us. Times of 68.7 s and more count as the longest.
 
 use crate::Nanos;
 

@@ -82,8 +82,8 @@ pub fn first_packet(config: &LinkConfig, at: Nanos) -> Nanos {
     }
 }
 
-/// The same from the clocks alone. The packet waits for the next request; request, plan and packet each propagate; the
-/// request waits for the planner, the plan for the terminal's superframe.
+/// The same from the clocks alone. The packet waits for the next request; request, plan and packet
+/// each propagate; the request waits for the planner, the plan for the terminal's superframe.
 pub fn model(at: Nanos, one_way: Nanos) -> Nanos {
     let next = |time: Nanos, period: Nanos, phase: Nanos| {
         (time.saturating_sub(phase)).div_ceil(period) * period + phase

@@ -124,7 +124,8 @@ impl SharedCarrier for SharedReturn {
     }
 }
 
-/// Bytes that come out for each terminal, which byte 9 names, from `from` to `until`, with `offer` called every ms.
+/// Bytes that come out for each terminal, which byte 9 names, from `from` to `until`, with `offer`
+/// called every ms.
 pub fn received<T: SharedCarrier>(
     shared: &mut T,
     count: usize,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A link under a random mix of packets, with what went in, what was on air and what came out. Same seed, same bytes.
+//! A link under a random mix of packets, with what went in, what was on air and what came out. Same
+//! seed, same bytes.
 #![allow(clippy::expect_used)] // Helpers outside of #[test] functions.
 
 use dvb::dama::{Access, Agreement, put_tbtp2};
@@ -24,8 +25,8 @@ pub struct OnAir {
     pub received: Vec<Vec<u8>>,
 }
 
-/// A forward link without losses: any MODCOD, either frame length, with and without pilots; with plans for 791 slots, or
-/// without.
+/// A forward link without losses: any MODCOD, either frame length, with and without pilots; with
+/// plans for 791 slots, or without.
 pub fn forward(seed: u64, has_plans: bool) -> OnAir {
     let mut random = Pcg64::seed_from_u64(seed);
     let frame_size = *pick(&mut random, &[FrameSize::Normal, FrameSize::Short]);
@@ -52,7 +53,8 @@ pub fn forward(seed: u64, has_plans: bool) -> OnAir {
 /// Superframe, first slot and the terminal of each slot of a TBTP2.
 pub type Said = (u64, u16, Vec<u8>);
 
-/// TBTP2s of any content, of one terminal or of several, one in each frame of a carrier; none is longer than the frame.
+/// TBTP2s of any content, of one terminal or of several, one in each frame of a carrier; none is
+/// longer than the frame.
 #[allow(dead_code)] // Not every test that includes this file needs it.
 pub fn tables(seed: u64) -> (Carrier, Vec<Frame>, Vec<Said>) {
     let mut random = Pcg64::seed_from_u64(seed);
@@ -94,11 +96,12 @@ pub fn tables(seed: u64) -> (Carrier, Vec<Frame>, Vec<Said>) {
     (carrier, frames, said)
 }
 
-/// What a carrier of several terminals has on air: the carrier, its frames, and the packets for each terminal.
+/// What a carrier of several terminals has on air: the carrier, its frames, and the packets for
+/// each terminal.
 pub type Shared = (Carrier, Vec<Frame>, Vec<Vec<Vec<u8>>>);
 
-/// A forward carrier of two to eight terminals with one MODCOD: a frame holds packets for several of them. The label of
-/// terminal N ends with N.
+/// A forward carrier of two to eight terminals with one MODCOD: a frame holds packets for several
+/// of them. The label of terminal N ends with N.
 #[allow(dead_code)] // Not every test that includes this file needs it.
 pub fn shared(seed: u64) -> Shared {
     let mut random = Pcg64::seed_from_u64(seed);
@@ -138,7 +141,8 @@ pub type Burst = (usize, u64, u64);
 const SUPERFRAME: Nanos = 26_500_000;
 const DELAY: Nanos = 16_000_000;
 
-/// Forward carriers of terminals of a network, and their return carrier with slots on demand; of each its own access.
+/// Forward carriers of terminals of a network, and their return carrier with slots on demand; of
+/// each its own access.
 #[allow(dead_code)] // Not every test that includes this file needs it.
 fn of_network(terminal: usize, seed: u64) -> [LinkConfig; 2] {
     let down = Carrier::Forward {
@@ -184,8 +188,8 @@ fn of_network(terminal: usize, seed: u64) -> [LinkConfig; 2] {
     ]
 }
 
-/// Both carriers of three terminals that ask for slots in turns, for 5 s: the forward carrier, its frames, and the bursts of
-/// the terminals as they were sent.
+/// Both carriers of three terminals that ask for slots in turns, for 5 s: the forward carrier, its
+/// frames, and the bursts of the terminals as they were sent.
 #[allow(dead_code)] // Not every test that includes this file needs it.
 pub fn network(seed: u64) -> (Carrier, Vec<Frame>, Vec<Burst>) {
     let mut random = Pcg64::seed_from_u64(seed);
@@ -275,7 +279,8 @@ fn run(
     }
 }
 
-/// IPv4 or IPv6 with a true length and random content: small, full-size, or anything up to `longest` bytes.
+/// IPv4 or IPv6 with a true length and random content: small, full-size, or anything up to
+/// `longest` bytes.
 fn packet(random: &mut Pcg64, longest: usize) -> Vec<u8> {
     let len = match random.next_u32() % 4 {
         0 => 40 + random.next_u32() as usize % 80,

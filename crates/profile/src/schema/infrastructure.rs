@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Elements of `infrastructure_sat.xml`, `infrastructure_gw.xml` and `infrastructure_st.xml`: one table for all three.
+//! Elements of `infrastructure_sat.xml`, `infrastructure_gw.xml` and `infrastructure_st.xml`: one
+//! table for all three.
 
 use super::{
     Element, ID, INT, LEVEL, PORT, Type, USHORT, include, leaf, list, refused_list, section,

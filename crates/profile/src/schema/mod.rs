@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The elements of `OpenSAND` 8.2 profiles: one table per file, in the order the files are written.
 //!
-//! Values that `OpenSAND` allows and this release does not support are in the `refused` half of a [`Type::Choice`] or in a
-//! [`Kind::RefusedList`], so that they are refused by name.
+//! Values that `OpenSAND` allows and this release does not support are in the `refused` half of a
+//! [`Type::Choice`] or in a [`Kind::RefusedList`], so that they are refused by name.
 
 mod infrastructure;
 mod profile;
@@ -42,8 +42,8 @@ pub(crate) enum Type {
 pub(crate) enum Need {
     Required,
     Optional,
-    /// Required when the sibling leaf has this value, or with `../` in front that of the section around; its content is
-    /// then required too.
+    /// Required when the sibling leaf has this value, or with `../` in front that of the section
+    /// around; its content is then required too.
     When(&'static str, &'static str),
 }
 
@@ -137,7 +137,8 @@ const fn include(children: &'static [Element]) -> Element {
     }
 }
 
-/// Elements that files of 7.x and earlier have, by the end of their path, and what 8.2 has in their place.
+/// Elements that files of 7.x and earlier have, by the end of their path, and what 8.2 has in their
+/// place.
 const EARLIER: [(&str, &str); 5] = [
     (
         "entity_sat/default_gw",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! noq's transport configuration from the options of a leg (noq-proto, a fork of quinn-proto). It has `BBRv3`: its controllers
-//! set the pacing rate and learn the number of each acknowledged packet.
+//! noq's transport configuration from the options of a leg (noq-proto, a fork of quinn-proto). It
+//! has `BBRv3`: its controllers set the pacing rate and learn the number of each acknowledged
+//! packet.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

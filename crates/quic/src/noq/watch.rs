@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! State of noq's congestion controller that noq does not report itself, as [`crate::sender_state`] has it of quinn's.
+//! State of noq's congestion controller that noq does not report itself, as [`crate::sender_state`]
+//! has it of quinn's.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -20,7 +20,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The groups of terminals, each of which has the profile as it sees it; that of the first one first.
+    /// The groups of terminals, each of which has the profile as it sees it; that of the first one
+    /// first.
     pub fn of(terminals: &[&Profile]) -> Vec<Self> {
         let mut names: Vec<&str> = Vec::new();
         for seen in terminals {
@@ -54,13 +55,15 @@ impl Group {
 pub(super) struct Carriers {
     pub forward: profile::Forward,
     pub back: profile::Return,
-    /// Constant rates of all terminals of the carrier, and the most that they may ask for by rate, kbit/s.
+    /// Constant rates of all terminals of the carrier, and the most that they may ask for by rate,
+    /// kbit/s.
     pub cra_kbps: u64,
     pub rbdc_max_kbps: u64,
 }
 
 impl Carriers {
-    /// Those of the first of these terminals; where it is alone, the others that share them hold their constant rates.
+    /// Those of the first of these terminals; where it is alone, the others that share them hold
+    /// their constant rates.
     fn of(profile: &Profile, further: &[&Profile]) -> Self {
         let own = std::iter::once(profile.st_profile.dama);
         let others = profile.sharing().map(|it| it.profile.dama);
@@ -169,7 +172,8 @@ impl Carriers {
     }
 }
 
-/// Rate in kbit/s and volume in kbit that the terminal asked for; of several requests in an interval the mean rate.
+/// Rate in kbit/s and volume in kbit that the terminal asked for; of several requests in an
+/// interval the mean rate.
 pub(super) fn asked(back: &Part<'_>) -> [u64; 2] {
     let (rates, bursts) = back.asked;
     let waveform = back.modcod_id.and_then(Waveform::by_id);

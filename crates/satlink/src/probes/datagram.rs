@@ -38,7 +38,8 @@ impl Entity {
     }
 }
 
-/// When a sample ends, its length, when it begins since the first one's beginning, and the step of attenuation then.
+/// When a sample ends, its length, when it begins since the first one's beginning, and the step of
+/// attenuation then.
 pub(super) struct Interval {
     pub t_unix_s: f64,
     pub seconds: f64,
@@ -148,8 +149,9 @@ impl Datagram {
         );
     }
 
-    /// Each FIFO of an entity: with classes its own figures, else those of all for the one of packets without a tag. Lost bytes
-    /// times `lost_unit` are kbit of a terminal, kbit/s of a gateway.
+    /// Each FIFO of an entity: with classes its own figures, else those of all for the one of
+    /// packets without a tag. Lost bytes times `lost_unit` are kbit of a terminal, kbit/s of a
+    /// gateway.
     pub fn queue(
         &mut self,
         prefix: &str,

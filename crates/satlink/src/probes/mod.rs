@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Samples for the collectors of `OpenSAND` 8.2: its probe names and units, one datagram per entity and sample.
+//! Samples for the collectors of `OpenSAND` 8.2: its probe names and units, one datagram per entity
+//! and sample.
 //!
 //! Of several terminals each has a datagram, and the gateway one with the figures of all.
 //!
-//! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. Probes without a counterpart here (a
-//! satellite, grants by kind) are left out. Throughputs count the Ethernet frames that `OpenSAND` carries: 14 bytes more
-//! a packet than the IP packets here. Delay and attenuation are those of the profile; link changes are not in them. Log
-//! lines go to the port after that of the probes, as in `OpenSAND` (5361 and 5362).
+//! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. Probes without a
+//! counterpart here (a satellite, grants by kind) are left out. Throughputs count the Ethernet
+//! frames that `OpenSAND` carries: 14 bytes more a packet than the IP packets here. Delay and
+//! attenuation are those of the profile; link changes are not in them. Log lines go to the port
+//! after that of the probes, as in `OpenSAND` (5361 and 5362).
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -222,7 +224,8 @@ impl Entities {
         let [sent, received] = links.map(|it| group.part(it));
         let lost = ("rate", 8e-3 / seconds);
         found.queue(&prefix, &self.gw, (&sent, lost), seconds);
-        // A frame with packets of several terminals counts for each of them: only all together are known, or one alone.
+        // A frame with packets of several terminals counts for each of them: only all together are
+        // known, or one alone.
         if self.groups.len() == 1 || group.members.len() == 1 {
             found.whole(&format!("{prefix}.global.bbframe_number"), sent.frames);
             (group.carriers).forward_capacities(found, &prefix, &sent, seconds);

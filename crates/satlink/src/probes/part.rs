@@ -76,8 +76,8 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The parts of some terminals together; the direction as a whole where they are all of them. MODCOD and `Es/N0` are the
-    /// first one's.
+    /// The parts of some terminals together; the direction as a whole where they are all of them.
+    /// MODCOD and `Es/N0` are the first one's.
     pub(super) fn of_some(direction: &'a Direction, members: &[usize]) -> Self {
         let lines = &direction.terminals;
         let mut parts = (members.iter())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The eBPF program that notes arrivals, and the memory it shares with this process (Linux, `bpf(2)`; RFC 9669 for the
-//! instructions). It is the device's filter, runs on each packet before it is queued, and lets all of them pass.
+//! The eBPF program that notes arrivals, and the memory it shares with this process (Linux,
+//! `bpf(2)`; RFC 9669 for the instructions). It is the device's filter, runs on each packet before
+//! it is queued, and lets all of them pass.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -76,7 +77,8 @@ fn program(map: i32) -> [Instruction; 13] {
 }
 
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: `attributes` is the start of a `union bpf_attr` of the size that is given, and all its pointers live.
+    // SAFETY: `attributes` is the start of a `union bpf_attr` of the size that is given, and all
+    // its pointers live.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -133,7 +135,8 @@ impl Notes {
     }
 
     fn map(map: &OwnedFd) -> io::Result<Self> {
-        // SAFETY: a new mapping of the map's one value, whose size the kernel rounds up to pages as mmap() does.
+        // SAFETY: a new mapping of the map's one value, whose size the kernel rounds up to pages as
+        // mmap() does.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

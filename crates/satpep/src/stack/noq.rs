@@ -49,9 +49,9 @@ mod differences {
     /// The options refuse Careful Resume next to bbr3.
     pub fn set_controllers(_: &mut TransportConfig, _: &Resumption) {}
 
-    /// See `Window`. noq 1.4.0 closes a connection once a stream has more than 2,048 unread datagrams, with gaps or without
-    /// (quinn-rs/quinn issue 2809): one whose window takes so many is always read, and the connection's window holds its
-    /// peer back.
+    /// See `Window`. noq 1.4.0 closes a connection once a stream has more than 2,048 unread
+    /// datagrams, with gaps or without (quinn-rs/quinn issue 2809): one whose window takes so many
+    /// is always read, and the connection's window holds its peer back.
     pub fn most_ready(stream_window: u64) -> usize {
         if stream_window <= 1 << 20 {
             256 * 1024

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A long path whose queue overflows in slow start leaves more gaps in one stream than quinn keeps spans.
+//! A long path whose queue overflows in slow start leaves more gaps in one stream than quinn keeps
+//! spans.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -15,7 +16,8 @@ use crate::lab::{ALPN, NAME, Pki, sockets, soon};
 
 on_each_library!(more_gaps_than_quinn_keeps_do_not_close_the_connection,);
 
-/// These datagrams from the client are held back until the last of them is there; then every second one is let go.
+/// These datagrams from the client are held back until the last of them is there; then every second
+/// one is let go.
 const HELD: std::ops::Range<usize> = 50..4_650;
 /// Fills far more datagrams than are held, as the path's own socket may overflow, too.
 const BYTES: usize = 10_000_000;

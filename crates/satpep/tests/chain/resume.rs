@@ -86,7 +86,8 @@ async fn one_connection_at_a_time_has_the_set_of_the_satellite_leg() {
     gw.end().await;
     let saved = json!({"saved_congestion_window": 1_000_000, "saved_rtt": 1.0});
     assert_eq!(restored(&qlog), [Some(saved), None]);
-    // How much a loopback carries in its round trip is not certain; whatever is left is of this path, and private.
+    // How much a loopback carries in its round trip is not certain; whatever is left is of this
+    // path, and private.
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let left: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();

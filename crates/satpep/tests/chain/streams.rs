@@ -37,7 +37,8 @@ async fn receive(mut stream: RecvStream) -> Vec<u8> {
     stream.read_to_end(1 << 24).await.unwrap()
 }
 
-/// `from` opens four streams of each kind; `to` sees them with the same ids and contents, and answers the two-way ones.
+/// `from` opens four streams of each kind; `to` sees them with the same ids and contents, and
+/// answers the two-way ones.
 async fn exchange(from: &Connection, to: &Connection) {
     for index in 0..4 {
         let data = pattern(index, 50_000 * index);
@@ -76,7 +77,8 @@ async fn streams_of_both_kinds_and_both_sides_cross_in_each_mode(pki: Pki) {
             assert_eq!(closed["outcome"], "closed");
             assert_eq!(closed["from_client"]["streams"], 8);
             assert_eq!(closed["from_server"]["streams"], 8);
-            // 4 two-way and 4 one-way streams of 0, 50, 100 and 150 kB, and the other side's answers of half as much.
+            // 4 two-way and 4 one-way streams of 0, 50, 100 and 150 kB, and the other side's
+            // answers of half as much.
             assert_eq!(closed["from_client"]["bytes"], 300_000 * 2 + 150_000);
             assert_eq!(closed["from_server"]["bytes"], 300_000 * 2 + 150_000);
             assert_eq!(closed["alpn"], "test");

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! quiche in lock-step with satlab's virtual time (docs/virtual-interface.md): client or server, by the set-up.
+//! quiche in lock-step with satlab's virtual time (docs/virtual-interface.md): client or server, by
+//! the set-up.
 //!
-//! An example of the crate satperf: cargo build --release --locked -p satperf --features quiche --example quiche-lockstep
-//! (cmake and a C++ compiler for `BoringSSL`). File descriptor 0 is the socket to satlab.
+//! An example of the crate satperf: cargo build --release --locked -p satperf --features quiche
+//! --example quiche-lockstep (cmake and a C++ compiler for `BoringSSL`). File descriptor 0 is the
+//! socket to satlab.
 #![allow(
     unsafe_code,
     reason = "a clock and functions of C libraries are replaced"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Functions that the linker replaces: the clock, random bytes, and one setting of `BoringSSL`.
 //!
-//! quiche has no argument for the time: it calls `Instant::now()`, and std calls `clock_gettime`. A function of this name
-//! in the program takes precedence over libc's.
+//! quiche has no argument for the time: it calls `Instant::now()`, and std calls `clock_gettime`. A
+//! function of this name in the program takes precedence over libc's.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Added to the virtual time: the zero of the clocks is not reached by subtractions. 2001-09-09.
 const EPOCH_NS: u64 = 1_000_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Ed25519, the scheme of the interface's certificates, which `BoringSSL` does not offer by default. RFC 8446, section 4.2.3.
+/// Ed25519, the scheme of the interface's certificates, which `BoringSSL` does not offer by
+/// default. RFC 8446, section 4.2.3.
 const SCHEMES: [u16; 3] = [0x0807, 0x0403, 0x0804];
 
 static NOW_NS: AtomicU64 = AtomicU64::new(0);

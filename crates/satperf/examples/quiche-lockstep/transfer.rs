@@ -96,7 +96,8 @@ impl Transfer {
         self.ids.iter().any(|own| own == id)
     }
 
-    /// A packet has arrived. A fault of it is ignored, or the connection's, which then ends with it.
+    /// A packet has arrived. A fault of it is ignored, or the connection's, which then ends with
+    /// it.
     pub fn receive(&mut self, data: &mut [u8], from: SocketAddr, to: SocketAddr) {
         let _ = self.quic.recv(data, RecvInfo { from, to });
     }

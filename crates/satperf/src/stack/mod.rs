@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! One interface to several QUIC libraries: a state machine without socket or thread, stepped by datagrams and time.
+//! One interface to several QUIC libraries: a state machine without socket or thread, stepped by
+//! datagrams and time.
 
 #[cfg(feature = "noq")]
 pub mod noq;
@@ -40,7 +41,8 @@ pub struct Setup {
     pub epoch: Option<(Instant, f64)>,
     /// Text of the state file of Careful Resume; empty: no path is known (quinn).
     pub resume_state: String,
-    /// Makes connection ids and other random choices the same in every run, for simulations (quinn, noq).
+    /// Makes connection ids and other random choices the same in every run, for simulations (quinn,
+    /// noq).
     pub seed: Option<u64>,
     /// UDP payload of a full datagram, bytes, 1200 at least; `None`: found out (quinn, noq).
     pub datagram_bytes: Option<u16>,
@@ -235,7 +237,8 @@ pub struct Stats {
     pub sender: Option<SenderState>,
 }
 
-/// A QUIC library. Streams have the numbers of RFC 9000 section 2.1. A call for a connection that is gone does nothing.
+/// A QUIC library. Streams have the numbers of RFC 9000 section 2.1. A call for a connection that
+/// is gone does nothing.
 pub trait Stack {
     /// Starts a connection (client).
     ///
@@ -253,7 +256,8 @@ pub trait Stack {
     /// Appends the next burst of at most `segments` datagrams to the empty `buffer`.
     fn transmit(&mut self, now: Instant, segments: usize, buffer: &mut Vec<u8>)
     -> Option<Transmit>;
-    /// The client sends from another own address from now on (RFC 9000 section 9): its connections take other ids.
+    /// The client sends from another own address from now on (RFC 9000 section 9): its connections
+    /// take other ids.
     fn migrated(&mut self, _: Instant) {}
     /// When [`Stack::handle_timeout`] and [`Stack::transmit`] are due at the latest.
     fn timeout(&mut self) -> Option<Instant>;
@@ -263,7 +267,8 @@ pub trait Stack {
     fn poll(&mut self) -> Option<(Conn, Event)>;
     /// Application data may be sent, be it early data.
     fn may_write(&self, conn: Conn) -> bool;
-    /// Opens a stream to write, with a way back (`both`) or without; `None` while the peer allows no more.
+    /// Opens a stream to write, with a way back (`both`) or without; `None` while the peer allows
+    /// no more.
     fn open(&mut self, conn: Conn, both: bool) -> Option<u64>;
     /// Writes as much of `data` as is taken now and cuts it off.
     fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes);

@@ -25,11 +25,12 @@ pub const NAME: &str = "quiche 0.28.0";
 /// UDP payload per datagram: fits an IPv6 packet of 1,400 bytes, as path MTU discovery is off.
 const DATAGRAM: usize = 1350;
 
-/// Packets that are due this soon leave together: waking up for each would cost more than it shapes.
+/// Packets that are due this soon leave together: waking up for each would cost more than it
+/// shapes.
 const SLACK: Duration = Duration::from_micros(500);
 
-/// quiche's BBR takes the initial RTT for a measured one until it is 10 s old: on a longer path it believes in half the
-/// bandwidth-delay product and stays there.
+/// quiche's BBR takes the initial RTT for a measured one until it is 10 s old: on a longer path it
+/// believes in half the bandwidth-delay product and stays there.
 const BBR_INITIAL_RTT_MS: u32 = 1000;
 
 /// `ssl_early_data_accepted` of `BoringSSL`.
@@ -172,8 +173,9 @@ impl Entry {
         })
     }
 
-    /// Joins packets of one size that are due by `now`; a shorter one ends the burst. Pacing ends with the connection: the
-    /// application does not wait for it, and the peer needs the `CONNECTION_CLOSE`.
+    /// Joins packets of one size that are due by `now`; a shorter one ends the burst. Pacing ends
+    /// with the connection: the application does not wait for it, and the peer needs the
+    /// `CONNECTION_CLOSE`.
     fn burst(&mut self, now: Instant, segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let mut burst: Option<(SendInfo, usize)> = None;
         for _ in 0..segments {
@@ -254,7 +256,8 @@ impl Stack for Quiche {
             return;
         };
         if let Some(connection) = self.connection(conn) {
-            // A fault of a packet is the connection's, which then ends with it, or the packet is ignored.
+            // A fault of a packet is the connection's, which then ends with it, or the packet is
+            // ignored.
             let _ = connection.recv(data, RecvInfo { from, to });
         }
         self.process_events(conn);

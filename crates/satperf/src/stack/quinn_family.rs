@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A stack on the protocol core of quinn, or of a library that has its interface (`super::proto`), without its runtime. What
-//! differs between them is in the parent module.
+//! A stack on the protocol core of quinn, or of a library that has its interface (`super::proto`),
+//! without its runtime. What differs between them is in the parent module.
 //!
-//! Streams are read unordered and put in order here: these libraries close a connection once it buffers more than 1,024
-//! separate spans of one stream, and a lossy or overrun 250 Mbit/s satellite link leaves ten times as many.
+//! Streams are read unordered and put in order here: these libraries close a connection once it
+//! buffers more than 1,024 separate spans of one stream, and a lossy or overrun 250 Mbit/s
+//! satellite link leaves ten times as many.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -145,7 +146,8 @@ impl Family {
         })
     }
 
-    /// Transport configuration of the next connection, with a qlog file of its own, between two addresses.
+    /// Transport configuration of the next connection, with a qlog file of its own, between two
+    /// addresses.
     fn transport(
         &mut self,
         now: Instant,
@@ -558,8 +560,8 @@ fn counted_ids(seed: u64, kind: u64) -> Arc<AtomicU64> {
     Arc::new(AtomicU64::new(seed << 32 | kind))
 }
 
-/// Connection ids that are the same in every run. Unpredictable ones protect against off-path attackers, which a
-/// simulation does not have.
+/// Connection ids that are the same in every run. Unpredictable ones protect against off-path
+/// attackers, which a simulation does not have.
 struct CountedIds(Arc<AtomicU64>);
 
 impl ConnectionIdGenerator for CountedIds {

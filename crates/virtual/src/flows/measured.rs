@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What was measured of flows on the real clock, from which the same figures are made as from simulated ones.
+//! What was measured of flows on the real clock, from which the same figures are made as from
+//! simulated ones.
 
 use std::collections::BTreeMap;
 

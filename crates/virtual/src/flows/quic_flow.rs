@@ -189,7 +189,8 @@ impl QuicFlow {
         self.work(now);
     }
 
-    /// Totals so far; those of the last call once the connection is over. satperf's own lines are dropped.
+    /// Totals so far; those of the last call once the connection is over. satperf's own lines are
+    /// dropped.
     pub fn counts(&mut self) -> Counts {
         self.server.lines();
         let Some((app, conn)) = &mut self.client else {

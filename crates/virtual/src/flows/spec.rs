@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `flows.json` (schemas/virtual-flows.schema.json): every fault at once, with its place; unknown fields are refused.
+//! `flows.json` (schemas/virtual-flows.schema.json): every fault at once, with its place; unknown
+//! fields are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -57,7 +58,8 @@ pub struct Spec {
     /// A tunnel between both sides; all flows are in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fec: Option<TunnelOptions>,
-    /// Whether CUBIC of the kernel leaves slow start early (`HyStart`); without it the host's setting holds.
+    /// Whether CUBIC of the kernel leaves slow start early (`HyStart`); without it the host's
+    /// setting holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_hystart: Option<bool>,
     /// Boundaries between phases, s.
@@ -176,8 +178,9 @@ impl Spec {
         }
     }
 
-    /// Bytes that a sender keeps: four times what can be on the way, as slow start overshoots; of four flows and more each
-    /// once. It is generated at once, so that more would cost time and memory for nothing.
+    /// Bytes that a sender keeps: four times what can be on the way, as slow start overshoots; of
+    /// four flows and more each once. It is generated at once, so that more would cost time and
+    /// memory for nothing.
     #[must_use]
     pub fn send_window(&self, flow: &Flow) -> u64 {
         let default = LegOptions::default().send_window;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Figures of flows, groups and queues from their series. A flow that died counts with nothing until its planned end.
+//! Figures of flows, groups and queues from their series. A flow that died counts with nothing
+//! until its planned end.
 
 use link::Nanos;
 use serde::Serialize;
@@ -58,7 +59,8 @@ pub struct GroupStatistics {
     failed: usize,
     /// Payload of the group per capacity of the link while any of its flows was to run.
     utilisation: Option<f64>,
-    /// Jain's index over the goodput of the flows while all were to run (Jain, Chiu, Hawe, DEC-TR-301, 1984).
+    /// Jain's index over the goodput of the flows while all were to run (Jain, Chiu, Hawe,
+    /// DEC-TR-301, 1984).
     jain: Option<f64>,
     /// Of each second; `null` with fewer than two flows.
     jain_over_time: Vec<Option<f64>>,
@@ -88,7 +90,8 @@ pub fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// Jain's index of rates: 1 when all are equal, 1/n when one has all; `None` when there is nothing to share.
+/// Jain's index of rates: 1 when all are equal, 1/n when one has all; `None` when there is nothing
+/// to share.
 #[must_use]
 pub fn jain(rates: &[f64]) -> Option<f64> {
     let sum: f64 = rates.iter().sum();
@@ -177,7 +180,8 @@ impl<'a> All<'a> {
         (!part.is_empty()).then(|| sum / part.len() as f64 / 1e6)
     }
 
-    /// Time from a flow's start until its goodput of 1 s is `share` of its fair share of the link, s.
+    /// Time from a flow's start until its goodput of 1 s is `share` of its fair share of the link,
+    /// s.
     #[must_use]
     pub fn time_to_share(&self, index: usize, share: f64) -> Option<f64> {
         let flow = &self.spec.flows[index];
@@ -196,7 +200,8 @@ impl<'a> All<'a> {
         None
     }
 
-    /// Share of a flow in what its group carried in its first seconds; `None` when the group carried nothing.
+    /// Share of a flow in what its group carried in its first seconds; `None` when the group
+    /// carried nothing.
     #[must_use]
     pub fn first_share(&self, index: usize, length_s: f64) -> Option<f64> {
         let flow = &self.spec.flows[index];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! All flows and the time between them. A flow is stepped only when it has a packet or something is due: the work grows with
-//! packets, not with flows times packets.
+//! All flows and the time between them. A flow is stepped only when it has a packet or something is
+//! due: the work grows with packets, not with flows times packets.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -50,7 +50,8 @@ pub struct World {
     bin: Nanos,
     next_bin: Nanos,
     flows: Vec<Running>,
-    /// When each flow has to be stepped next. Apart from the flows, as all are looked through whenever one is due.
+    /// When each flow has to be stepped next. Apart from the flows, as all are looked through
+    /// whenever one is due.
     due: Vec<Nanos>,
     /// The least of them.
     next_flow: Nanos,

@@ -11,8 +11,8 @@ use crate::packet;
 
 /// Datagrams of one message to a program.
 const BATCH: usize = 256;
-/// Largest UDP payload that the path carries: IPv4 packets of 1500 bytes. Larger ones are lost, as with the "do not
-/// fragment" bit.
+/// Largest UDP payload that the path carries: IPv4 packets of 1500 bytes. Larger ones are lost, as
+/// with the "do not fragment" bit.
 const MAX_PAYLOAD: usize = 1500 - packet::HEADER;
 /// A timer that is due comes after this time again at the earliest.
 const TICK: Nanos = 1_000;
@@ -43,7 +43,8 @@ pub struct End {
 }
 
 impl End {
-    /// A program at an address, and its stack's name; the inner error: why it cannot do what the set-up asks for.
+    /// A program at an address, and its stack's name; the inner error: why it cannot do what the
+    /// set-up asks for.
     ///
     /// # Errors
     /// It answers nothing, or nonsense.

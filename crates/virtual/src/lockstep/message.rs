@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Messages of the interface (schemas/virtual-interface.schema.json): a line of JSON, then the bytes of its datagrams.
+//! Messages of the interface (schemas/virtual-interface.schema.json): a line of JSON, then the
+//! bytes of its datagrams.
 
 use satperf::record::Direction;
 use satperf::streams::SourceState;

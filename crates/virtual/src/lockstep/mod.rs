@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Any QUIC stack under the virtual clock: two programs that take the time and datagrams, and return datagrams and their
-//! next timer (docs/virtual-interface.md).
+//! Any QUIC stack under the virtual clock: two programs that take the time and datagrams, and
+//! return datagrams and their next timer (docs/virtual-interface.md).
 //!
-//! [`world`] and [`end`] are stepped with (now, input) and have neither process nor clock; [`process`] is the pipe.
+//! [`world`] and [`end`] are stepped with (now, input) and have neither process nor clock;
+//! [`process`] is the pipe.
 
 pub mod end;
 pub mod message;
@@ -22,7 +23,8 @@ use world::World;
 /// Runs transfers between the programs behind two pipes: client's, server's.
 ///
 /// # Errors
-/// The configuration is invalid, or a library refuses its input. What a program does wrong is a failed transfer.
+/// The configuration is invalid, or a library refuses its input. What a program does wrong is a
+/// failed transfer.
 pub fn run(
     config: &Config,
     profile: &Profile,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A program as a process: its file descriptor 0 is a stream socket, as with inetd(8); what it prints goes to a log.
+//! A program as a process: its file descriptor 0 is a stream socket, as with inetd(8); what it
+//! prints goes to a log.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

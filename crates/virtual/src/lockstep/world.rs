@@ -44,7 +44,8 @@ pub struct World {
 }
 
 impl World {
-    /// Two programs that have their set-up, at time 0. One that fails at it ends the first transfer.
+    /// Two programs that have their set-up, at time 0. One that fails at it ends the first
+    /// transfer.
     ///
     /// # Errors
     /// A library makes no certificate.

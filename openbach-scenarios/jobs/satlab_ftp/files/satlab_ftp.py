@@ -238,7 +238,8 @@ class Session(socketserver.StreamRequestHandler):
                 self.server.meter.take(len(block), now_s)
         done = own.count()
         self.reply(
-            f"226 received {done.total} bytes, {done.first} at first, then for {done.lasted_s:.6f} s"
+            f"226 received {done.total} bytes, {done.first} at first, then for"
+            f" {done.lasted_s:.6f} s"
         )
 
 

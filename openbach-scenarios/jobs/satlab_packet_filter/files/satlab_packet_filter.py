@@ -95,7 +95,10 @@ def ruleset(options: argparse.Namespace) -> str:
     kind = "route" if options.action in ("mark", "dscp") and hook == "output" else "filter"
     chain = f"type {kind} hook {hook} priority {PRIORITIES[options.action]}; policy accept;"
     body = "\n".join([chain, *rules])
-    return f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain selecting {{\n{body}\n}}\n}}\n"
+    return (
+        f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain selecting"
+        f" {{\n{body}\n}}\n}}\n"
+    )
 
 
 def counted() -> tuple[int, int]:

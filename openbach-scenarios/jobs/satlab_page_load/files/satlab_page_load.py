@@ -458,9 +458,11 @@ def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
             ],
             "wrong body bytes",
         ),
-        f"{len(timeline['resources'])} requests for {len(sizes)} objects"
-        if len(timeline["resources"]) != len(sizes)
-        else "",
+        (
+            f"{len(timeline['resources'])} requests for {len(sizes)} objects"
+            if len(timeline["resources"]) != len(sizes)
+            else ""
+        ),
         "" if timeline["first_contentful_paint_ms"] else "no first contentful paint",
     ]
     return [fault for fault in faults if fault]

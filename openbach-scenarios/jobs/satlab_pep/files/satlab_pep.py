@@ -290,8 +290,9 @@ def ruleset(engine: Engine, request: Request, interface: str) -> str:
     own = f"meta l4proto {{ {engine.protocol}, {request.family.errors} }}"
     home = f"{own} socket transparent 1 meta mark set {MARK} accept"
     catch = (
-        f'iifname "{interface}" {ip} saddr {request.client} {ip} daddr {request.server} '
-        f"meta l4proto {engine.protocol} {engine.catch} tproxy to :{request.port} meta mark set {MARK} accept"
+        f'iifname "{interface}" {ip} saddr {request.client} {ip} daddr {request.server} meta'
+        f" l4proto {engine.protocol} {engine.catch} tproxy to :{request.port} meta mark set {MARK}"
+        " accept"
     )
     hook = "type filter hook prerouting priority mangle; policy accept;"
     return f"table {ip} {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"

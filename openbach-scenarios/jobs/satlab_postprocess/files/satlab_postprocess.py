@@ -259,10 +259,10 @@ def page(document: Json, title: str) -> str:
     for character in "<>&":  # the text of a job ends no script
         content = content.replace(character, f"\\u{ord(character):04x}")
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
-        f'<script>{library}</script></head>\n<body><div id="figure" style="height: 90vh"></div>\n'
-        f'<script>const made = {content}; Plotly.newPlot("figure", made.data, made.layout);</script>\n'
-        "</body></html>\n"
+        '<!DOCTYPE html>\n<html lang="en"><head><meta'
+        f' charset="utf-8"><title>{html.escape(title)}</title>\n<script>{library}</script></head>\n<body><div'
+        f' id="figure" style="height: 90vh"></div>\n<script>const made = {content};'
+        ' Plotly.newPlot("figure", made.data, made.layout);</script>\n</body></html>\n'
     )
 
 

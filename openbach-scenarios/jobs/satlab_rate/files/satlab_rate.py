@@ -67,7 +67,10 @@ def ruleset(options: argparse.Namespace) -> str:
             words += [f"{options.protocol} {field} {port}"] if port is not None else []
     rule, name = " ".join([*words, "counter"]), table_name()
     chain = f"type filter hook {options.chain_name.lower()} priority 0; policy accept;"
-    return f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain counting {{\n{chain}\n{rule}\n}}\n}}\n"
+    return (
+        f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain counting"
+        f" {{\n{chain}\n{rule}\n}}\n}}\n"
+    )
 
 
 def counted() -> tuple[int, int]:

@@ -61,7 +61,10 @@ def ruleset(options: argparse.Namespace) -> str:
     rule = " ".join([*words, f"counter ip dscp set {options.dscp}"])
     name = table_name()
     chain = "type filter hook postrouting priority mangle; policy accept;"
-    return f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain marking {{\n{chain}\n{rule}\n}}\n}}\n"
+    return (
+        f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain marking"
+        f" {{\n{chain}\n{rule}\n}}\n}}\n"
+    )
 
 
 def counted() -> tuple[int, int]:

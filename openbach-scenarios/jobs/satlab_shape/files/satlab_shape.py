@@ -96,7 +96,8 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
     for each in disciplines(options.interface):
         if each.get("root") and each.get("handle", _DEFAULT) != _DEFAULT:
             raise JobError(
-                f"{options.interface} has a queueing discipline already: {each['kind']} {each['handle']}"
+                f"{options.interface} has a queueing discipline already: {each['kind']}"
+                f" {each['handle']}"
             )
     try:
         run("tc", *command(options))

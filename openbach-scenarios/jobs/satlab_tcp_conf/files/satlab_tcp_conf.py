@@ -139,7 +139,10 @@ class Connection:
             None not in (requested.initial_window, self.initial_window)
             and requested.initial_window != self.initial_window
         ):
-            return f"{where} starts with a window of {self.initial_window}, not {requested.initial_window}"
+            return (
+                f"{where} starts with a window of {self.initial_window}, not"
+                f" {requested.initial_window}"
+            )
         return ""
 
 

@@ -81,9 +81,10 @@ def settings(options: argparse.Namespace) -> str:
     peer = run("wg", "pubkey", text=private_key(options.secret, options.peer_ip)).strip()
     keepalive = KEEPALIVE_S if options.own_ip < options.peer_ip else 0
     return (
-        f"[Interface]\nPrivateKey = {private_key(options.secret, options.own_ip)}\nListenPort = {options.port}\n"
-        f"[Peer]\nPublicKey = {peer}\nEndpoint = {options.peer_ip}:{options.port}\n"
-        f"AllowedIPs = {options.peer_tunnel_ip}/32\nPersistentKeepalive = {keepalive}\n"
+        f"[Interface]\nPrivateKey = {private_key(options.secret, options.own_ip)}\nListenPort ="
+        f" {options.port}\n[Peer]\nPublicKey = {peer}\nEndpoint ="
+        f" {options.peer_ip}:{options.port}\nAllowedIPs ="
+        f" {options.peer_tunnel_ip}/32\nPersistentKeepalive = {keepalive}\n"
     )
 
 
@@ -152,7 +153,10 @@ def until(
 def check_alive(child: "subprocess.Popen[bytes] | None", stop: threading.Event) -> None:
     """Raise if wireguard-go has ended, unless all is being stopped."""
     if child is not None and child.poll() is not None and not stop.wait(STOP_S):
-        hint = "see the job's log; by 'too many open files' it means inotify instances (fs.inotify.max_user_instances)"
+        hint = (
+            "see the job's log; by 'too many open files' it means inotify instances"
+            " (fs.inotify.max_user_instances)"
+        )
         raise JobError(f"wireguard-go ended with status {child.returncode}", hint, status=1)
 
 

@@ -219,7 +219,10 @@ def nginx_config(request: Request) -> str:
     if request.protocol != "h1":
         key, certificate = key_pair(request)
         kind = "quic" if request.protocol == "h3" else "ssl http2"
-        listen += f" {kind}; ssl_protocols TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key}"
+        listen += (
+            f" {kind}; ssl_protocols TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key"
+            f" {key}"
+        )
     bodies = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return "\n".join(
         [

@@ -265,10 +265,13 @@ class _Sitting:
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
-            listens = lambda: (
-                server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)
-            )
-            if not wait(listens, START_S):
+
+            def has_begun() -> bool:
+                """Whether the server listens or has ended."""
+                ended = server.poll() is not None
+                return ended or _listens(self.up, self.ends.protocol, self.ends.port)
+
+            if not wait(has_begun, START_S):
                 return self.request.failed(
                     f"the server does not listen on port {self.ends.port} after {START_S:g} s"
                 )

@@ -134,7 +134,8 @@ def run(
         raise refusal(done.stderr.decode(errors="replace"), "satvirtual refuses the transfer")
     if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
         raise HostError(
-            f"satvirtual ended with status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}"
+            f"satvirtual ended with status {done.returncode}:"
+            f" {done.stderr.decode(errors='replace')[-300:]}"
         )
     outcome_file.write_bytes(done.stdout)
     found = sample(case, json.loads(done.stdout), link.plan)

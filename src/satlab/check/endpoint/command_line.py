@@ -48,7 +48,10 @@ PLACEHOLDERS = {
     "ca": "certificate that the client trusts, PEM",
     "out": "empty folder: the client must leave the file there, and nothing else",
     "qlog": "folder for qlog files, one per endpoint",
-    "state": "folder of each side that is kept between two connections: sessions, tokens, what is known of the path",
+    "state": (
+        "folder of each side that is kept between two connections: sessions, tokens, what is known"
+        " of the path"
+    ),
 }
 PAYLOAD = "payload"
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
@@ -148,7 +151,10 @@ class CommandLinePair(LabPair):
         if wire.arrived_bytes < MIN_COMPLETE_SHARE * request.size:
             return (
                 "failed",
-                f"the client ended with status 0, but {wire.arrived_bytes} of {request.size} bytes arrived",
+                (
+                    f"the client ended with status 0, but {wire.arrived_bytes} of {request.size}"
+                    " bytes arrived"
+                ),
             )
         return "ok", ""
 

@@ -212,7 +212,10 @@ class InteropPair:
         if ended.is_refusal:
             return ""
         outcome = ended.reason or "it ended with status 0"
-        return f"not compliant: the {role} must refuse an unknown test case with status {NOT_SUPPORTED}; {outcome}"
+        return (
+            f"not compliant: the {role} must refuse an unknown test case with status"
+            f" {NOT_SUPPORTED}; {outcome}"
+        )
 
     def sample(
         self,

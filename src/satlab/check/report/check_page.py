@@ -224,8 +224,8 @@ def _plot(transfer: PlottedTransfer) -> Figure:
     spent = trace.spent_s()
     parts = ", ".join(f"{cause} {time:.2f}" for cause, time in spent.items() if time)
     caption = (
-        f"{trace.end_s:.2f} s ({transfer.sample.status}): {parts}. Queues as the time that their link takes to send. "
-        + careful_resume.line(transfer.sample.careful_resume)
+        f"{trace.end_s:.2f} s ({transfer.sample.status}): {parts}. Queues as the time that their"
+        " link takes to send. " + careful_resume.line(transfer.sample.careful_resume)
     ).strip()
     table = DataTable(
         ("cause", "from (s)", "until (s)"),

@@ -111,7 +111,9 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
         seconds(one.median_s),
         f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}",
         f"{one.n}{incomplete}{off}",
-        f"{RESULT_WORDS.get(one.result, one.result)}{': ' + '; '.join(one.died) if one.died else ''}",
+        (
+            f"{RESULT_WORDS.get(one.result, one.result)}{': ' + '; '.join(one.died) if one.died else ''}"
+        ),
     )
 
 
@@ -282,7 +284,10 @@ def _other_figures(check: CheckResult) -> Section:
         )
         for case, samples in check.samples.items()
     ]
-    title = f"other figures: medians of the samples; {UNKNOWN}: not measured; source stack: reported by the programs"
+    title = (
+        f"other figures: medians of the samples; {UNKNOWN}: not measured; source stack: reported by"
+        " the programs"
+    )
     return Section(title, _OTHER_FIGURES_HEAD, rows)
 
 

@@ -149,12 +149,12 @@ def badge(matrix: StackMatrix) -> str:
     colour = "#616161" if not judged else "#2e7d32" if met == judged else "#b71c1c"
     label = escape(f"{texts[0]}: {texts[1]}")
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{label}">'
-        f'<rect width="{left}" height="20" fill="#424242"/>'
-        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
-        '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11" text-anchor="middle">'
-        f'<text x="{left / 2:g}" y="14">{escape(texts[0])}</text>'
-        f'<text x="{left + right / 2:g}" y="14">{escape(texts[1])}</text></g></svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img"'
+        f' aria-label="{label}"><rect width="{left}" height="20" fill="#424242"/><rect x="{left}"'
+        f' width="{right}" height="20" fill="{colour}"/><g fill="#fff"'
+        ' font-family="Verdana,sans-serif" font-size="11" text-anchor="middle"><text'
+        f' x="{left / 2:g}" y="14">{escape(texts[0])}</text><text x="{left + right / 2:g}"'
+        f' y="14">{escape(texts[1])}</text></g></svg>\n'
     )
 
 

@@ -60,7 +60,10 @@ class SearchResult:
         """Return a line for each finding, and the number of trials."""
         found = self.record
         judged = found.trials - found.not_judged
-        head = f"{len(found.findings)} findings in {found.trials} trials ({judged} judged), {found.real_s:.0f} s"
+        head = (
+            f"{len(found.findings)} findings in {found.trials} trials ({judged} judged),"
+            f" {found.real_s:.0f} s"
+        )
         return [
             head,
             *(f"  {text(one)}" for one in found.findings),
@@ -202,7 +205,10 @@ def _show(step: Step, found: SearchRecord) -> None:
 def _write_suite(result: SearchResult, finding: Finding, found: Suite) -> None:
     document = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     asked = result.record.input
-    head = f"# {printable(asked.stack)} {VERBS[finding.kind]} here; trial {finding.trial} of a search around "
+    head = (
+        f"# {printable(asked.stack)} {VERBS[finding.kind]} here; trial {finding.trial} of a search"
+        " around "
+    )
     head += f"{asked.case} of {asked.suite}.\n"
     content = yaml.safe_dump(document, sort_keys=False, width=120)
     (result.folder / f"{found.name}.yml").write_text(head + content)

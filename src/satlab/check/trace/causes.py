@@ -64,7 +64,10 @@ MEANING: Mapping[Cause, str] = {
     "congestion avoidance": "the congestion window limits and grows slowly, without a loss so far",
     "loss recovery": "the congestion window limits, after losses have reduced it",
     "pacing": "the sender keeps to a rate of its own, or a window that it reduced without a loss",
-    "host": "neither window nor data limits: CPU or timers; or it lost the packets that reduced the window",
+    "host": (
+        "neither window nor data limits: CPU or timers; or it lost the packets that reduced the"
+        " window"
+    ),
     "delivery": "all data was sent; the last packets are in flight",
 }
 CAUSES = tuple(MEANING)

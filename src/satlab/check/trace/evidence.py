@@ -39,7 +39,10 @@ def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
     ]
     limit = case.name_length * len(case.files_bytes) // 2
     if sum(late) > limit:
-        return f"requests were not sent as early data: {sum(late)} bytes in 1-RTT packets, at most {limit} expected"
+        return (
+            f"requests were not sent as early data: {sum(late)} bytes in 1-RTT packets, at most"
+            f" {limit} expected"
+        )
     return ""
 
 

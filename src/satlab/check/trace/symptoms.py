@@ -48,7 +48,8 @@ def symptoms(
         elif duration_s > 1 and waited_s > WAITING * duration_s:
             took = f"took {used_s / duration_s:.1%} of a core"
             found.append(
-                f"CPU limit: the {name} waited for a core {waited_s / duration_s:.0%} of the time, and {took}"
+                f"CPU limit: the {name} waited for a core {waited_s / duration_s:.0%} of the time,"
+                f" and {took}"
             )
     return tuple(filter(None, found))
 
@@ -56,7 +57,10 @@ def symptoms(
 def _lost_handshake_packet(wire: CapturedTransfer, rtt_s: float) -> str:
     answer_s, end_s = wire.first_answer_s, wire.handshake_s
     if answer_s is not None and answer_s > 1.5 * rtt_s:
-        return f"lost handshake packet: the first answer arrived after {answer_s:.2f} s, the RTT is {rtt_s:.2f} s"
+        return (
+            f"lost handshake packet: the first answer arrived after {answer_s:.2f} s, the RTT is"
+            f" {rtt_s:.2f} s"
+        )
     if answer_s is not None and end_s is not None:
         # Each Retry costs a round trip.
         retries = wire.count("retry", from_server=True)
@@ -78,7 +82,10 @@ def _small_initial_window(wire: CapturedTransfer, rtt_s: float) -> str:
     flight = [one.size for one in payload if one.t_s < payload[0].t_s + 0.6 * rtt_s]
     later_bytes = sum(one.size for one in payload) - sum(flight)
     if sum(flight) < SMALL_WINDOW_PACKETS * FULL_DATAGRAM_BYTES < later_bytes:
-        return f"small initial window: the first flight had {sum(flight)} bytes in {len(flight)} packets"
+        return (
+            f"small initial window: the first flight had {sum(flight)} bytes in {len(flight)}"
+            " packets"
+        )
     return ""
 
 
@@ -113,4 +120,7 @@ def _constant_window(wire: CapturedTransfer, rtt_s: float, rate_bps: float) -> s
     spread, window_bytes, capacity_bytes = min(candidates, default=(math.inf, 0.0, 0.0))
     if spread > CONSTANT_SPREAD:
         return ""
-    return f"constant window: {window_bytes / 1e6:.2f} MB per round trip; the link carries {capacity_bytes / 1e6:.2f} MB"
+    return (
+        f"constant window: {window_bytes / 1e6:.2f} MB per round trip; the link carries"
+        f" {capacity_bytes / 1e6:.2f} MB"
+    )

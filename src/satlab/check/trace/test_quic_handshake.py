@@ -132,7 +132,9 @@ def short(number: int, phase: int, *, from_server: bool) -> tuple[bool, bytes]:
     head = bytes([0x40 | phase << 2]) + (b"C1" if from_server else b"S1")
     hp = expand_label(SECRETS[from_server], hashes.SHA256, "quic hp", 16)
     return from_server, masked(
-        head + bytes([number]) + random.Random(number).randbytes(40), len(head), hp
+        head + bytes([number]) + random.Random(number).randbytes(40),  # noqa: S311
+        len(head),
+        hp,
     )
 
 

@@ -115,7 +115,8 @@ def _objects(found: Found, host: str) -> tuple[list[WebObject], list[str]]:
     if objects[0].size_bytes < least:
         objects[0] = page_files.made(1, "document", least)
         notes.append(
-            f"the document has {least} bytes in place of {found.items[0].size_bytes}: it names all objects"
+            f"the document has {least} bytes in place of {found.items[0].size_bytes}: it names all"
+            " objects"
         )
     enlarged = sum(
         o.size_bytes != item.size_bytes

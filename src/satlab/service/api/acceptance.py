@@ -255,7 +255,10 @@ class _Check:
                 name for name in template.get_identifiers() if name not in (self.values or {})
             ]
             if missing:
-                message = f"value contains a placeholder ('{missing[0]}') that is not found in provided parameters"
+                message = (
+                    f"value contains a placeholder ('{missing[0]}') that is not found in provided"
+                    " parameters"
+                )
                 raise RefusalError(repr_list(message), entry)
             value = template.safe_substitute(self.values or {})
         faults: list[Fault] = []

@@ -163,7 +163,10 @@ class Accounts:
         """Return the account of a session, None if the session has expired or its account is not
         active.
         """
-        sql = "SELECT users.* FROM users JOIN sessions USING (login) WHERE token_sha256 = ? AND expires > ? AND active"
+        sql = (
+            "SELECT users.* FROM users JOIN sessions USING (login) WHERE token_sha256 = ? AND"
+            " expires > ? AND active"
+        )
         row = self._store.row(sql, _digest(token), self._clock())
         return _user(row) if row else None
 

@@ -78,12 +78,18 @@ class Catalog:
 
     def scenarios(self, project: str) -> dict[str, Document]:
         """Return the latest version of each scenario of a project, by name."""
-        sql = "SELECT name, document, MAX(version) FROM scenarios WHERE project = ? GROUP BY name ORDER BY name"
+        sql = (
+            "SELECT name, document, MAX(version) FROM scenarios WHERE project = ? GROUP BY name"
+            " ORDER BY name"
+        )
         return {row["name"]: json.loads(row["document"]) for row in self.store.rows(sql, project)}
 
     def scenario(self, project: str, name: str) -> Document | None:
         """Return the latest version of a scenario."""
-        sql = "SELECT document FROM scenarios WHERE project = ? AND name = ? ORDER BY version DESC LIMIT 1"
+        sql = (
+            "SELECT document FROM scenarios WHERE project = ? AND name = ? ORDER BY version DESC"
+            " LIMIT 1"
+        )
         row = self.store.row(sql, project, name)
         return json.loads(row["document"]) if row else None
 

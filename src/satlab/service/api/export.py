@@ -192,7 +192,10 @@ def archive(
     ]
     size, most = sum(path.stat().st_size for _, path in files), context.settings.archive_bytes
     if size > most:
-        what = f"The stored files have {size} bytes, an archive has at most {most}: request fewer statistics"
+        what = (
+            f"The stored files have {size} bytes, an archive has at most {most}: request fewer"
+            " statistics"
+        )
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
     return _archive(_members(context, instance, files))
 

@@ -95,7 +95,10 @@ def check(request: ServeRequest) -> ListenAddress:
         )
     is_open = place.address is not None and not place.address.is_loopback
     if is_open and request.public is None:
-        hint = "add --public NAME (the host name that clients use), --tls-cert and --tls-key; or listen on 127.0.0.1"
+        hint = (
+            "add --public NAME (the host name that clients use), --tls-cert and --tls-key; or"
+            " listen on 127.0.0.1"
+        )
         raise ConfigError(f"--listen {request.listen}: is open to others", hint=hint)
     if request.public is not None and (request.certificate is None or request.key is None):
         raise ConfigError(
@@ -139,7 +142,10 @@ def tls_files(request: ServeRequest) -> list[int]:
             request.certificate, request.key, password=""
         )
     except ssl.SSLError as error:
-        hint = "both are PEM: the chain, the server's own certificate first; the key without a passphrase"
+        hint = (
+            "both are PEM: the chain, the server's own certificate first; the key without a"
+            " passphrase"
+        )
         raise ConfigError(
             f"{request.certificate}, {request.key}: {error.reason or error}", hint=hint
         ) from error

@@ -45,7 +45,10 @@ class Marks:
         text = note.strip()
         if len(text) > MAX_NOTE:
             raise ConfigError(f"a note has at most {MAX_NOTE} characters, this one has {len(text)}")
-        sql = "INSERT INTO marks (instance, note) VALUES (?, ?) ON CONFLICT (instance) DO UPDATE SET note = excluded.note"
+        sql = (
+            "INSERT INTO marks (instance, note) VALUES (?, ?) ON CONFLICT (instance) DO UPDATE SET"
+            " note = excluded.note"
+        )
         self._store.write(sql, instance, text)
 
     def pin(self, instance: int) -> None:
@@ -56,7 +59,10 @@ class Marks:
             ).fetchone()
             if count >= MAX_PINNED:
                 raise ConfigError(f"{count} runs are pinned already", hint="unpin some")
-            sql = "INSERT INTO marks (instance, pinned) VALUES (?, 1) ON CONFLICT (instance) DO UPDATE SET pinned = 1"
+            sql = (
+                "INSERT INTO marks (instance, pinned) VALUES (?, 1) ON CONFLICT (instance) DO"
+                " UPDATE SET pinned = 1"
+            )
             connection.execute(sql, (instance,))
 
     def unpin(self, instance: int) -> None:

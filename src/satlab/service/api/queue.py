@@ -146,8 +146,9 @@ class Queue:
             if waiting >= self._most_queued:
                 raise QueueFullError(f"{waiting} instances wait already", "stop some, or wait")
             connection.execute(
-                "DELETE FROM instances WHERE id IN (SELECT id FROM instances WHERE status NOT IN (?, ?)"
-                " AND id NOT IN (SELECT instance FROM marks WHERE pinned = 1) ORDER BY id DESC LIMIT -1 OFFSET ?)",
+                "DELETE FROM instances WHERE id IN (SELECT id FROM instances WHERE status NOT IN"
+                " (?, ?) AND id NOT IN (SELECT instance FROM marks WHERE pinned = 1) ORDER BY id"
+                " DESC LIMIT -1 OFFSET ?)",
                 (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING, MOST_ENDED),
             )
             number = self._store.reserve("scenario_instance", 1 + launch.subs)
@@ -156,8 +157,8 @@ class Queue:
                 update={"first_scenario_id": number, "first_job_id": first_job}
             )
             connection.execute(
-                "INSERT INTO instances (id, subs, first_job, jobs, kind, project, scenario, user, request, status,"
-                " launched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO instances (id, subs, first_job, jobs, kind, project, scenario, user,"
+                " request, status, launched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(
                         number,
@@ -185,7 +186,8 @@ class Queue:
         with self._store.transaction() as connection:
             where = "WHERE id = ? AND status = ?"
             stopped = connection.execute(
-                f"UPDATE instances SET status = ?, stopped = ?, reason = 'stopped before it ran' {where}",  # noqa: S608
+                "UPDATE instances SET status = ?, stopped = ?, reason = 'stopped before it ran'"  # noqa: S608
+                f" {where}",
                 (ScenarioStatus.STOPPED, self._clock(), number, ScenarioStatus.SCHEDULING),
             ).rowcount
             connection.execute(

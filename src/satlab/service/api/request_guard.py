@@ -24,7 +24,9 @@ PAGES = "/ui"
 """
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 HEADERS = {
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "content-security-policy": (
+        "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -122,7 +124,8 @@ class RequestGuard:
         if foreign or (origin is None and not is_json):
             raise _RefusedError(
                 HTTPStatus.FORBIDDEN,
-                "Only this server's own pages may send this request (the header Origin is missing, or of another site)",
+                "Only this server's own pages may send this request (the header Origin is missing,"
+                " or of another site)",
             )
 
 

@@ -16,6 +16,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     example = example_run.Example(loads={"h1": 2, "h3": 2}, censored=1, observed=1)
     folder = example_run.write(tmp_path_factory.mktemp("runs"), example)
     (folder / "report").mkdir()
-    policy = '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;x&#39;">'
+    policy = (
+        '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src'
+        ' &#39;x&#39;">'
+    )
     (folder / "report" / "index.html").write_text(f"<head>{policy}</head><script>1</script>")
     return folder

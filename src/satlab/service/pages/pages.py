@@ -28,8 +28,8 @@ from satlab.service.api.request_guard import PAGES
 
 FOLDER = Path(__file__).parent
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src"
+    " 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Scripts, styles and images only from this server, nothing inline."""
 

@@ -133,7 +133,7 @@ def test_the_first_token_opens_and_a_password_can_be_set(
     )
     assert (
         "not the same"
-        in post(anonymous, "/account", password="a new password", again="another").text
+        in post(anonymous, "/account", password="a new password", again="another").text  # noqa: S106
     )
     assert "8 to 256" in post(anonymous, "/account", password="short", again="short").text  # noqa: S106
     answer = post(anonymous, "/account", password="a new password", again="a new password")  # noqa: S106

@@ -136,7 +136,11 @@ def test_several_terminals_are_named() -> None:
         {"type": "sample", "t_unix_s": 1011, **quiet, "forward": counters(terminals=[{}] * 4)}
     )
     wide, _ = path_picture.pictures(Figures(curves, PLAN, None, ended=False))
-    assert [node.name for node in wide.nodes[:3]] == ["client ×4", "Proxy-ST", "ST ×4"]  # noqa: RUF001
+    assert [node.name for node in wide.nodes[:3]] == [
+        "client ×4",  # noqa: RUF001
+        "Proxy-ST",
+        "ST ×4",  # noqa: RUF001
+    ]
     assert "4 terminals share the link" in wide.boxes[0].lines
 
 
@@ -243,6 +247,7 @@ def test_the_host_s_pressure_is_read(tmp_path: Path) -> None:
     path.write_text("nonsense")
     assert live_view.host_pressure(path) is None
     path.write_text(
-        "some avg10=12.34 avg60=1.00 avg300=0.50 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+        "some avg10=12.34 avg60=1.00 avg300=0.50 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00"
+        " total=0\n"
     )
     assert live_view.host_pressure(path) == 12.34

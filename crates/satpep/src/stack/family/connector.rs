@@ -28,8 +28,9 @@ use crate::tickets::Tickets;
 
 /// Interval of PING frames to the next hop, which stays connected while the client does.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// What a peer may send before both legs are there. So little cannot come in more separate spans than the library allows,
-/// though no stream is read yet; [`super::window::Window`] opens the window to its full size.
+/// What a peer may send before both legs are there. So little cannot come in more separate spans
+/// than the library allows, though no stream is read yet; [`super::window::Window`] opens the
+/// window to its full size.
 const EARLY_BYTES: u64 = 1 << 20;
 
 /// Makes connections from certificates, tickets and options.
@@ -48,8 +49,8 @@ pub struct Connector {
 pub struct LegConnection {
     /// Streams can be opened and accepted.
     pub connection: Connection,
-    /// Completes with the handshake, if that is still running; the value of the dialling end is whether early data was
-    /// accepted.
+    /// Completes with the handshake, if that is still running; the value of the dialling end is
+    /// whether early data was accepted.
     pub handshake: Option<ZeroRttAccepted>,
     /// Time from `ClientHello` or dialling to the end of the handshake.
     pub handshake_time: OnceLock<Duration>,
@@ -183,7 +184,8 @@ impl Connector {
         })
     }
 
-    /// Connects to `target` on behalf of a client; waits for the handshake unless early data can be sent.
+    /// Connects to `target` on behalf of a client; waits for the handshake unless early data can be
+    /// sent.
     ///
     /// # Errors
     /// No connection in time.
@@ -241,7 +243,8 @@ impl Connector {
         })
     }
 
-    /// Returns the library's configuration of a leg with a qlog file of its own; `key` is its path, if that is known.
+    /// Returns the library's configuration of a leg with a qlog file of its own; `key` is its path,
+    /// if that is known.
     fn parts(
         &self,
         leg: &LegOptions,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A proxy on quinn, or on a library that has its interface (`library`). What differs between them is in `differences`.
+//! A proxy on quinn, or on a library that has its interface (`library`). What differs between them
+//! is in `differences`.
 //!
-//! `connector` accepts a client and dials the next hop, `splice` joins both connections, `relay` each direction of each stream.
+//! `connector` accepts a client and dials the next hop, `splice` joins both connections, `relay`
+//! each direction of each stream.
 
 use super::{differences, library};
 

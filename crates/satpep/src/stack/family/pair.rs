@@ -240,15 +240,16 @@ impl Shared {
         let Some(handshake) = handshake else { return };
         let client = &legs.connections.0;
         match timeout(self.handshake_limit(), handshake).await {
-            // The value has a meaning at the dialling end alone. A failed handshake closes the connection.
+            // The value has a meaning at the dialling end alone. A failed handshake closes the
+            // connection.
             Ok(_) if client.connection.close_reason().is_none() => client.note_handshake(),
             Ok(_) => {}
             Err(_) => legs.break_off(PepCode::OtherLeg, "client side: handshake overdue"),
         }
     }
 
-    /// Notes when the next hop has answered early data. If it refused them, the connection cannot go on: what the client
-    /// sent is gone. Its tickets are worth nothing then.
+    /// Notes when the next hop has answered early data. If it refused them, the connection cannot
+    /// go on: what the client sent is gone. Its tickets are worth nothing then.
     async fn early_data(&self, request: &Request, legs: &Legs, handshake: Option<ZeroRttAccepted>) {
         let Some(handshake) = handshake else { return };
         let server = &legs.connections.1;

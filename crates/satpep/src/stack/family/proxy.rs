@@ -50,7 +50,8 @@ struct Totals {
 type ServeResult = Result<Closed, (SocketAddr, String)>;
 
 impl Proxy {
-    /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their check. Needs [`crate::runtime`].
+    /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their
+    /// check. Needs [`crate::runtime`].
     ///
     /// # Errors
     /// Certificates, addresses or folders that cannot be used.
@@ -87,8 +88,8 @@ impl Proxy {
             .collect()
     }
 
-    /// Serves clients until `shutdown` is done; then those that are connected may go on for the time set, and the rest
-    /// is closed.
+    /// Serves clients until `shutdown` is done; then those that are connected may go on for the
+    /// time set, and the rest is closed.
     pub async fn run(self, shutdown: impl Future<Output = &'static str>) {
         self.shared.report.record(&self.ready());
         let mut priming = self.prime();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! One direction of one stream: bytes, FIN, `RESET_STREAM` and `STOP_SENDING` from one connection to the other.
+//! One direction of one stream: bytes, FIN, `RESET_STREAM` and `STOP_SENDING` from one connection
+//! to the other.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -25,8 +26,8 @@ pub enum RelayEnd {
     Finished,
     /// Reset by the sender, or stopped by the receiver; the other side got the same code.
     Aborted,
-    /// A connection is gone. What was read is written. The stream must live until the other connection is closed:
-    /// dropping it would finish and stop it as if its peers had.
+    /// A connection is gone. What was read is written. The stream must live until the other
+    /// connection is closed: dropping it would finish and stop it as if its peers had.
     Torn(TornStream),
 }
 
@@ -100,7 +101,8 @@ enum Input {
 /// What is read from the sending peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadMode {
-    /// The next bytes, in whatever order: the library closes a connection when it has to keep more than 1,024 separate spans.
+    /// The next bytes, in whatever order: the library closes a connection when it has to keep more
+    /// than 1,024 separate spans.
     Data,
     /// Only a reset.
     ResetOnly,
@@ -155,7 +157,8 @@ impl<'a> Buffer<'a> {
     fn read_mode(&self) -> ReadMode {
         match self.ended {
             Some(_) => ReadMode::Off,
-            // While there are gaps, every datagram that closes one would be a separate span in the library's buffer.
+            // While there are gaps, every datagram that closes one would be a separate span in the
+            // library's buffer.
             None if self.ready_bytes < self.window.most_ready || !self.gaps.is_empty() => {
                 ReadMode::Data
             }

@@ -22,8 +22,8 @@ use crate::report::Relayed;
 /// After the end of one connection, the other may take this long to acknowledge finished streams.
 const FLUSH: Duration = Duration::from_secs(10);
 
-/// Codes of connections that the proxy closes on its own behalf. HTTP/3 takes codes that it does not know for
-/// `H3_NO_ERROR` (RFC 9114 section 9); the reason phrase has details.
+/// Codes of connections that the proxy closes on its own behalf. HTTP/3 takes codes that it does
+/// not know for `H3_NO_ERROR` (RFC 9114 section 9); the reason phrase has details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PepCode {
@@ -101,7 +101,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Joins two connections until one of them ends; then what it finished is delivered, and the other one is closed alike.
+/// Joins two connections until one of them ends; then what it finished is delivered, and the other
+/// one is closed alike.
 pub async fn splice(client: &Leg, server: &Leg) -> Ending {
     let mut work = pin!(async {
         tokio::join!(
@@ -119,7 +120,8 @@ pub async fn splice(client: &Leg, server: &Leg) -> Ending {
             error = server.connection.closed() => (Side::Server, error),
         }
     });
-    // The work ends only after one of the connections did. Torn streams are kept until the other one is closed.
+    // The work ends only after one of the connections did. Torn streams are kept until the other
+    // one is closed.
     let mut torn = None;
     let (side, error) = tokio::select! {
         biased;
@@ -142,8 +144,8 @@ pub async fn splice(client: &Leg, server: &Leg) -> Ending {
     Ending { side, error, cut }
 }
 
-/// Code and reason of the other leg's `CONNECTION_CLOSE`. The libraries can send no transport error code, so that these become
-/// [`PepCode::OtherLeg`] with their text.
+/// Code and reason of the other leg's `CONNECTION_CLOSE`. The libraries can send no transport error
+/// code, so that these become [`PepCode::OtherLeg`] with their text.
 fn closing(error: &ConnectionError) -> (VarInt, Vec<u8>) {
     match error {
         ConnectionError::ApplicationClosed(frame) => (frame.error_code, frame.reason.to_vec()),
@@ -155,9 +157,10 @@ fn closing(error: &ConnectionError) -> (VarInt, Vec<u8>) {
     }
 }
 
-/// Passes on the streams of one kind that the peer of `from` opens. The library accepts and opens streams in the order of
-/// their ids, so that both connections count alike. Ends when either connection has ended and all streams with it;
-/// returns the streams that must not be dropped before the other connection is closed.
+/// Passes on the streams of one kind that the peer of `from` opens. The library accepts and opens
+/// streams in the order of their ids, so that both connections count alike. Ends when either
+/// connection has ended and all streams with it; returns the streams that must not be dropped
+/// before the other connection is closed.
 async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornStream> {
     let mut relays = JoinSet::new();
     let mut torn = Vec::new();
@@ -176,7 +179,8 @@ async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornStream> {
                 Ok(stream) => accepted = Some(stream),
                 Err(_) => open = false,
             },
-            // The peer of `to` may allow fewer streams at once than this proxy does: later ones wait here.
+            // The peer of `to` may allow fewer streams at once than this proxy does: later ones
+            // wait here.
             opened = open_stream(&to.connection, dir), if open && accepted.is_some() => {
                 let (Ok((send, answer)), Some((back, receive))) = (opened, accepted.take()) else {
                     open = false;

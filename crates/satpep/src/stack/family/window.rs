@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Flow control of a connection whose streams are read out of order.
 //!
-//! The library returns credit for data that was read, though it may wait here behind a gap, or for the next hop. The
-//! connection's window is made smaller by what waits, so that the peer never has more under way than it was granted:
-//! the memory of a connection is bounded whatever its peers do, and a gap costs no more than with ordered reads.
+//! The library returns credit for data that was read, though it may wait here behind a gap, or for
+//! the next hop. The connection's window is made smaller by what waits, so that the peer never has
+//! more under way than it was granted: the memory of a connection is bounded whatever its peers do,
+//! and a gap costs no more than with ordered reads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,8 +18,8 @@ use super::library::{Connection, VarInt};
 pub struct Window {
     connection: Connection,
     full: u64,
-    /// Bytes of a stream without gaps that wait for the next hop before its reading pauses. Behind them the peer's stream
-    /// window fills, and then the peer is blocked.
+    /// Bytes of a stream without gaps that wait for the next hop before its reading pauses. Behind
+    /// them the peer's stream window fills, and then the peer is blocked.
     pub most_ready: usize,
     waiting: Mutex<Waiting>,
 }
