@@ -51,7 +51,7 @@ def link(
     comparison.
     """
     from benches import terminal_bench
-    from satlab.run import link_bench
+    from satlab.campaign import link_bench
 
     needs.ensure("lab")
     needs.root(NETNS)

@@ -25,12 +25,12 @@ from typing import Any
 from satlab.campaign import engine, planning
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder
+from satlab.campaign.link_bench import Promise, at_most
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.campaign.record import Attempt
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
-from satlab.run.link_bench import Promise, at_most
 
 SCHEMA = "satlab/bench-campaign/2"
 PROBE_S = 60.0

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from satlab.campaign.link_bench import profile_of
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
@@ -29,7 +30,6 @@ from satlab.lab import pep, pki
 from satlab.lab.lab import Lab
 from satlab.link.config import BytesQueue, Direction, LinkRequest, Loss
 from satlab.run import manifest
-from satlab.run.link_bench import profile_of
 from satlab.run.session import QUIET, NetnsHost, new_lab_id
 
 PORT = 4433

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from collect import terminals as shares
+from satlab.campaign import link_bench
+from satlab.campaign.link_bench import LOAD, BenchLab, Flow, Promise, ReleaseErrors
 from satlab.common import paths, terminals, topology
 from satlab.common.console import ProgressLog
 from satlab.lab import lab as labs
 from satlab.lab import ownership
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest
-from satlab.run import link_bench
-from satlab.run.link_bench import LOAD, BenchLab, Flow, Promise, ReleaseErrors
 from satlab.run.link_probe import ProbeError
 from satlab.run.session import metrics_of, new_lab_id
 

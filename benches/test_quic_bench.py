@@ -77,8 +77,8 @@ def test_a_program_that_is_not_built_is_reported(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(paths, "SATPERF", paths.ROOT / "nonexistent")
     with (
         pytest.raises(HostError, match="missing") as caught,
-        quic_bench.server(None, "server", [], paths.ROOT),
-    ):  # type: ignore[arg-type]
+        quic_bench.server(None, "server", [], paths.ROOT),  # type: ignore[arg-type]
+    ):
         pass
     assert "satlab --install quic" in str(caught.value.hint)
 

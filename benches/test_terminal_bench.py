@@ -6,8 +6,8 @@ from typing import Any
 
 from benches import terminal_bench
 from benches.terminal_bench import Shared
-from satlab.run import link_bench
-from satlab.run.link_bench import ReleaseErrors
+from satlab.campaign import link_bench
+from satlab.campaign.link_bench import ReleaseErrors
 
 
 def shared(

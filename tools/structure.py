@@ -3,8 +3,7 @@
 
 `--check` exits with 1 for a fault.
 
-A fault is a circle, an import against the order of the packages, or a file of more than
-`MOST_LINES` lines.
+A fault is a circle, or an import against the order of the packages.
 
 A room of Python is a package of `src/satlab` (or `collect`); a room of Rust is a file of a crate.
 An arrow is an import that stands in the code, not in a test. A level is the longest chain of
@@ -24,13 +23,13 @@ Graph = Mapping[str, set[str]]
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ("common",),
-    ("link",),
-    ("netlab", "openbach", "report"),
-    ("experiment",),
-    ("check", "vm", "rootd"),
+    ("link", "openbach"),
+    ("lab", "report"),
+    ("run",),
+    ("check", "vm", "service"),
     ("flows",),
-    ("bench", "reproduce", "serve"),
-    ("campaign", "web"),
+    ("papers",),
+    ("campaign",),
     ("cli",),
 )
 """Packages of `src/satlab`, lowest first; a package uses its own layer and lower ones."""
@@ -52,34 +51,6 @@ CRATES = (
     "satfec",
     "confine",
 )
-MOST_LINES = 600
-WRITTEN = (
-    *(
-        ".c",
-        ".css",
-        ".h",
-        ".html",
-        ".j2",
-        ".js",
-        ".md",
-        ".nft",
-        ".py",
-        ".rs",
-        ".sh",
-        ".toml",
-        ".yml",
-    ),
-    *("Makefile", "satlab"),
-)
-"""How the names of files end that people write and read.
-
-Schemas, lock files and dashboards are generated.
-"""
-LISTS = ("docs/specification.md", "docs/cli.md")
-"""Files in which entries are looked up: all promises, and all commands, which is generated.
-
-They may be longer.
-"""
 _USE = re.compile(r"\bcrate::(\w+)")
 
 
@@ -226,22 +197,6 @@ def _tracked(pattern: str) -> list[Path]:
     ]
 
 
-def too_long() -> list[str]:
-    """Return the files with more lines than a reader keeps in mind."""
-    counts = {
-        path: len(path.read_text(encoding="utf-8").splitlines())
-        for path in _tracked("*")
-        if path.name.endswith(WRITTEN)
-        and path.is_file()
-        and str(path.relative_to(ROOT)) not in LISTS
-    }
-    return [
-        f"{path.relative_to(ROOT)}: {count} lines"
-        for path, count in counts.items()
-        if count > MOST_LINES
-    ]
-
-
 def _line(name: str, graph: Graph) -> tuple[str, bool]:
     ring = circle(graph)
     arrows = sum(map(len, graph.values()))
@@ -268,7 +223,6 @@ def main() -> int:
     ]
     lines += [_line(f"crates/{name}", rust_files(ROOT / "crates" / name)) for name in CRATES]
     wrong = [f"AGAINST THE LAYERS: {each}" for each in upward(graph)]
-    wrong += [f"TOO LONG: {each}" for each in too_long()]
     print("\n".join([text for text, _ in lines] + wrong))
     if options.packages:
         print(

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from satlab import __version__
+from satlab.campaign import host_bench, manifest
 from satlab.campaign.plan import Id, Rule, Strict
 from satlab.common.errors import ExitStatus
-from satlab.run import host_bench, manifest
 
 ATTEMPT, TASK, OUTPUT, LOG = "attempt.json", "task.json", "output.json", "log"
 Status = Literal["ok", "failed", "out of calibration"]

@@ -12,12 +12,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from satlab.campaign import attempt
+from satlab.campaign import attempt, host_bench
 from satlab.campaign.plan import Task
 from satlab.campaign.record import Ended
 from satlab.common import paths
 from satlab.common.locks import open_lock, try_lock
-from satlab.run import host_bench
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Of the machine: nodes with this in common share its cores (random(4))."""

@@ -41,7 +41,7 @@ def bench_host(
 
     Status 4: not even one.
     """
-    from satlab.run import host_bench
+    from satlab.campaign import host_bench
 
     needs.ensure("lab")
     needs.root(NETNS)

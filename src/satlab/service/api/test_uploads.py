@@ -38,9 +38,9 @@ def pax(count: int, size: int) -> bytes:
     """Return an archive whose only member has so many extended headers of so many bytes, one before
     the other.
     """
-    record = tarfile.TarInfo._create_pax_generic_header(
+    record = tarfile.TarInfo._create_pax_generic_header(  # type: ignore[attr-defined]
         {"comment": "x" * size}, tarfile.XHDTYPE, "utf-8"
-    )  # type: ignore[attr-defined]
+    )
     return gzip.compress(record * count + tarfile.TarInfo("x").tobuf() + b"\0" * 1024)
 
 

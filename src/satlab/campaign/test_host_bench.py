@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import engine, record
+from satlab.campaign import engine, host_bench, link_bench, record
 from satlab.campaign.engine import Options
+from satlab.campaign.link_bench import ReleaseErrors, TimerBaseline
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.common.console import ProgressLog
-from satlab.run import host_bench, link_bench
-from satlab.run.link_bench import ReleaseErrors, TimerBaseline
 
 QUIET = ProgressLog(quiet=True)
 
@@ -45,7 +44,7 @@ def test_p265_the_search_ends_within_its_time(
 ) -> None:
     bears[0] = 1000
     clock = iter(range(0, 10_000, 9))
-    monkeypatch.setattr("satlab.run.host_bench.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("satlab.campaign.host_bench.time.monotonic", lambda: float(next(clock)))
     result = host_bench.measure(QUIET)
     assert result["took_s"] <= host_bench.LIMIT_S
     assert result["labs"] < host_bench.MOST_LABS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from satlab.run import link_bench
+from satlab.campaign import link_bench
 
 
 def flow(received_bps: float, us_per_packet: float | None) -> dict[str, object]:
@@ -60,9 +60,9 @@ def test_a_result_is_reported_with_its_ratios() -> None:
 def test_promises_are_held_against_the_figures() -> None:
     measured = result()
     measured["labs"] = [[]] * 7 + [["rtt_ms not measured ms"]]
-    measured["rates"][0]["late"] |= {
+    measured["rates"][0]["late"] |= {  # type: ignore[index]
         "terrestrial_down": {"p50_us": 10.0, "p99_us": 101.0, "max_us": 300.0}
-    }  # type: ignore[index]
+    }
     verdicts = {
         promise.name: (promise.measured, promise.met) for promise in link_bench.promises(measured)
     }
@@ -105,12 +105,12 @@ def test_a_promise_that_was_not_measured_is_not_met() -> None:
 
 def test_a_failed_flow_is_reported_not_omitted() -> None:
     failed = result()
-    failed["rates"][0] |= {
+    failed["rates"][0] |= {  # type: ignore[index]
         "load": None,
         "failure": "iperf3: no route",
         "counted_loss_packets": None,
         "rtt_ms": None,
-    }  # type: ignore[index]
+    }
     assert "250 Mbit/s: iperf3: no route" in "\n".join(link_bench.lines(failed))
 
 

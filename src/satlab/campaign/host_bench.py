@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from satlab import __version__
+from satlab.campaign import link_bench, manifest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
-from satlab.run import link_bench, manifest
 
 SCHEMA = "satlab/bench-host/1"
 LIMIT_S = 60.0
