@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from benches import quic_bench
-from satlab.campaign import link_bench, link_probe, manifest
+from satlab.campaign import link_bench
 from satlab.campaign.link_bench import Promise
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.flows.tunnel import Tunnel
 from satlab.lab.lab import Lab
+from satlab.run import link_probe, manifest
 from satlab.run.link_probe import ProbeError
 
 NODES = {"server": "gw", "client": "proxy-gw"}

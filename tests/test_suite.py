@@ -15,7 +15,6 @@ import pytest
 
 from satlab.common import paths
 from tests.polling import until
-from tools import structure
 
 SKIPS = """
 import pytest, unittest
@@ -301,9 +300,3 @@ def test_what_one_worker_takes_whole_begins_before_single_tests(tmp_path: Path) 
     (tmp_path / "test_b.py").write_text(f"{fixture}def test_whole(shared): pass\n")
     said = pytest_of(tmp_path, "-v")
     assert 0 < said.find("test_whole") < said.find("test_single"), said
-
-
-def test_p280_files_that_people_write_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert structure.too_long() == []
-    monkeypatch.setattr(structure, "MOST_LINES", 100)
-    assert any(line.startswith("docs/measurements.md: ") for line in structure.too_long())

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from satlab import __version__
-from satlab.campaign import link_bench, manifest
+from satlab.campaign import link_bench
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
+from satlab.run import manifest
 
 SCHEMA = "satlab/bench-host/1"
 LIMIT_S = 60.0

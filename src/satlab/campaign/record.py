@@ -14,9 +14,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from satlab import __version__
-from satlab.campaign import host_bench, manifest
+from satlab.campaign import host_bench
 from satlab.campaign.plan import Id, Rule, Strict
 from satlab.common.errors import ExitStatus
+from satlab.run import manifest
 
 ATTEMPT, TASK, OUTPUT, LOG = "attempt.json", "task.json", "output.json", "log"
 Status = Literal["ok", "failed", "out of calibration"]
