@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use emulator::drive::Snapshot;
 use emulator::fifos::FifoNames;
 use emulator::plan::rounded_db;
-use emulator::served::OfTerminal;
+use emulator::bearer::OfTerminal;
 use link::Counters;
 use serde::Serialize;
 

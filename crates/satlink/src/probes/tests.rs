@@ -8,7 +8,7 @@ use link::{Carrier, Counters};
 
 use crate::samples::sampled;
 use emulator::drive::Snapshot;
-use emulator::served::OfTerminal;
+use emulator::bearer::OfTerminal;
 
 /// A second reading of the format: time, entity, and every probe with its value.
 fn decoded(datagram: &str) -> (u64, &str, BTreeMap<&str, f64>) {
