@@ -143,6 +143,7 @@ def batch_of_campaign(
     """Run a batch of a campaign's tasks; the campaign's engine calls this on a host."""
     from satlab.campaign import attempt
     from satlab.campaign import hosts as hosts_files
+    from satlab.campaign import plan as plans
     from satlab.campaign import turns as turns_of_host
     from satlab.campaign.folder import CampaignFolder
     from satlab.campaign.over_ssh import OverSsh
@@ -150,7 +151,10 @@ def batch_of_campaign(
 
     where = CampaignFolder(folder)
     here = turns_of_host.in_turn if turns else attempt.here
-    measure = OverSsh(hosts_files.load(hosts), where, plan) if hosts else here
+    measure = here
+    if hosts:
+        known = hosts_files.load(hosts)
+        measure = OverSsh(known, where, plans.load(where.plan_file, plan).answer_mib << 20)
     return Worker(where, plan, retries, measure).work_batch(
         name, stop_on_signal(), ProgressLog().line
     )
@@ -163,7 +167,7 @@ def attempt_of_campaign() -> int:
     """
     from satlab.campaign import remote
 
-    return remote.serve(sys.stdin.buffer, sys.stdout.buffer, stop_on_signal())
+    return remote.serve(sys.stdin.fileno(), sys.stdout.buffer, stop_on_signal())
 
 
 @command(
