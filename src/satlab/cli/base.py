@@ -54,6 +54,7 @@ Jobs = Annotated[
             " OpenBACH reads them, with warnings."
         ),
         envvar="SATLAB_JOBS",
+        resolve_path=True,
     ),
 ]
 Privileges = Annotated[

@@ -205,7 +205,7 @@ def programs() -> tuple[Mount, ...]:
     """Return what our programs need in addition to those of the system; caches of the system that
     exist.
     """
-    known = [*privileges.program_paths(), paths.PROGRAMS, *_CACHES]
+    known = [*privileges.code_paths(), paths.PROGRAMS, *_CACHES]
     return tuple(
         Mount(path.resolve())
         for path in dict.fromkeys(known)

@@ -33,6 +33,13 @@ def test_a_host_that_enforces_less_is_named(lack: dict[str, str], said: list[str
     assert all(words in line for words, line in zip(said, found, strict=True))
 
 
+def test_t11_results_and_history_of_the_tree_are_not_seen() -> None:
+    seen = [mount.source.resolve() for mount in sandbox.programs()]
+    assert (paths.ROOT / "collect").resolve() in seen
+    for hidden in (paths.ROOT, paths.ROOT / ".git", paths.ROOT / "runs", paths.ROOT / "target"):
+        assert not any(hidden.resolve().is_relative_to(each) for each in seen)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_what_enforces_limits_here_fits_the_manifest() -> None:
     schema = json.loads((paths.ROOT / "schemas" / "manifest.schema.json").read_text())[

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from satlab.common import yaml_text
+from satlab.common.errors import ConfigError
 from satlab.openbach import upstream
 
 PLACES = ("usr", "etc", "opt")
@@ -104,10 +103,8 @@ def contents(folder: Path) -> Contents:
     One that cannot be read has nothing; `validate` names its fault.
     """
     try:
-        document = yaml_text.load(
-            (folder / f"install_{folder.name}.yml").read_text(encoding="utf-8")
-        )
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        document = yaml_text.read(folder / f"install_{folder.name}.yml")
+    except (OSError, ConfigError):
         return Contents()
     tasks = list(_tasks(document, conditional=False))
     packages = _packages(task for task, conditional in tasks if not conditional)

@@ -192,9 +192,7 @@ def collector_of(folder: VmFolder) -> str | None:
 
 def _service(folder: VmFolder, service: Service) -> str | None:
     """Return the address of the host that the inventory has for a service."""
-    found = (
-        yaml_text.load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
-    )
+    found = yaml_text.read(folder.inventory)["all"] if folder.inventory.exists() else {}
     names = list(found.get("children", {}).get(service.value, {}).get("hosts", {}))
     return str(found["hosts"][names[0]]["ansible_host"]) if names else None
 

@@ -19,6 +19,7 @@ MAX_FILES = 200
 MAX_BYTES = 32 << 20
 LIMITS = Limits(MAX_BYTES + MAX_FILES * 1024, MAX_FILES)
 """Limits of an unpacked archive."""
+_PREFIX = ".upload-"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
@@ -30,7 +31,7 @@ def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) ->
     `check` raises if it refuses the new content, in a folder of the same name. Raises ConfigError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".upload-", dir=target.parent))
+    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=target.parent))
     try:
         made = scratch / target.name
         made.mkdir()
@@ -47,12 +48,20 @@ def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) ->
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def sweep(jobs: Path) -> None:
+    """Remove what uploads and removals that a crash has ended have left in the folder of uploaded
+    jobs.
+    """
+    for left in jobs.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def remove(target: Path) -> None:
     """Remove an unpacked folder: it is renamed first, so that no part of it is ever seen.
 
     Raises OSError.
     """
-    scratch = Path(tempfile.mkdtemp(prefix=".upload-", dir=target.parent))
+    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=target.parent))
     try:
         target.rename(scratch / target.name)
     finally:
