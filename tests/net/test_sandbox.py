@@ -41,7 +41,7 @@ def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWH
     out.mkdir(exist_ok=True)
     box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits, place=place)
     os.chown(out, box.uid, box.uid)
-    program = sandboxed.start(box, ["sh", "-c", script], {}, tmp_path / "log")
+    program = sandboxed.start(box, ["sh", "-c", script], tmp_path / "log")
     try:
         ended = program.poll(20)
         assert ended is not None, "the program exceeded its limits and was not ended"
@@ -74,7 +74,7 @@ def test_a_sandbox_that_does_not_start_has_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "SATBOX", shutil.which("cat"))
-    program = sandboxed.start(Sandbox(limits=SMALL), ["true"], {}, tmp_path / "log")
+    program = sandboxed.start(Sandbox(limits=SMALL), ["true"], tmp_path / "log")
     ended = program.poll(20)
     assert ended is not None
     assert re.match(r"its sandbox did not start: .*cat: true: No such file", ended.reason), (
@@ -88,7 +88,7 @@ def held(tmp_path: Path, uid: int) -> SandboxedProcess:
     out.mkdir()
     os.chown(out, uid, uid)
     box = Sandbox(uid=uid, mounts=(Mount(out, "/out", writable=True),), limits=SMALL, held=True)
-    return sandboxed.start(box, ["sh", "-c", "cat > /out/begun"], {}, tmp_path / "log")
+    return sandboxed.start(box, ["sh", "-c", "cat > /out/begun"], tmp_path / "log")
 
 
 def test_p387_a_held_program_starts_when_it_is_released(tmp_path: Path) -> None:
@@ -201,7 +201,6 @@ def test_a_stopped_program_can_end_by_itself(tmp_path: Path) -> None:
     program = sandboxed.start(
         Sandbox(),
         ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"],
-        {},
         tmp_path / "log",
     )
     assert program.poll(0.5) is None
@@ -227,7 +226,7 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
         " /bin/x"
     )
     running = sandboxed.start(
-        Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], {}, tmp_path / "log"
+        Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log"
     )
     ended = running.poll(20) or running.stop()
     output = (tmp_path / "log").read_text().split("\n")
@@ -245,8 +244,8 @@ def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("text\n")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    box = Sandbox(mounts=(Mount(tmp_path / "link"),))
-    running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], {}, tmp_path / "log")
+    box = Sandbox(mounts=(Mount.ours(tmp_path / "link"),))
+    running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
     ended = running.poll(20) or running.stop()
     assert (ended.status, ended.output_tail) == (0, "text")
 
@@ -276,7 +275,7 @@ def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_ru
     job = JobProcess(
         [*enter, sys.executable, "-c", REPORTS],
         stop_argv=[*enter, "echo", "after"],
-        environment={"HOME": sandbox.HOME, "PATH": paths.STANDARD_PATH},
+        environment=sandbox.ENVIRONMENT,
         log=log,
     )
     assert wait(lambda: "up" in log.read_text(), 10)
@@ -289,6 +288,6 @@ def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_ru
 def test_p271_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.root").mkdir()
     (tmp_path / "a.report").write_text('{"status": 7, "why": "of the killed one"}')
-    ended = sandboxed.start(Sandbox(), ["true"], {}, tmp_path / "a.log").poll(30)
+    ended = sandboxed.start(Sandbox(), ["true"], tmp_path / "a.log").poll(30)
     assert ended is not None and (ended.status, ended.reason) == (0, "")
     assert [file.name for file in tmp_path.iterdir()] == ["a.log"]

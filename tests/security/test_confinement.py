@@ -95,10 +95,16 @@ class Attacker:
         out.mkdir()
         capabilities = ("net_admin", "net_raw") if self.is_admin else ()
         mounts = (*sandbox.programs(), Mount(self.shown), Mount(out, writable=True))
-        box = Sandbox(place=self.place, mounts=mounts, capabilities=capabilities, limits=SMALL)
+        variables = {"SATLAB_RAW": str(self.folder), "FILES": str(out)}
+        box = Sandbox(
+            place=self.place,
+            mounts=mounts,
+            capabilities=capabilities,
+            limits=SMALL,
+            variables=variables,
+        )
         privileges.chown(out, box.uid)
-        environment = {"SATLAB_RAW": str(self.folder), "FILES": str(out)}
-        running = sandboxed.start(box, [sys.executable, "-c", program, *words], environment, log)
+        running = sandboxed.start(box, [sys.executable, "-c", program, *words], log)
         ended = running.poll(60) or running.stop()
         return Outcome(log.read_text(), ended.reason, out)
 

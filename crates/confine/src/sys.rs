@@ -2,7 +2,7 @@
 //! The system calls of this program.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -369,17 +369,30 @@ pub fn is_full(folder: &Path) -> [bool; 2] {
     [found.f_bavail, found.f_favail].map(|left| result == 0 && left == 0)
 }
 
-/// Opens a path, itself (`O_PATH`), that leads over no symbolic link.
+/// Opens an absolute path, itself (`O_PATH`), that leads over no symbolic link and is none.
 pub fn open_without_links(path: &Path) -> io::Result<File> {
-    let path = c_string(path)?;
+    let root = File::open("/")?;
+    open_below(&root, path.strip_prefix("/").unwrap_or(path), 0)
+}
+
+/// Opens an entry of an open folder, itself: a symbolic link, too, which is not followed.
+pub fn open_entry(folder: &File, name: &OsStr) -> io::Result<File> {
+    open_below(folder, Path::new(name), libc::O_NOFOLLOW)
+}
+
+/// Opens what lies below a folder. No symbolic link on the way is followed, nor `..` out of the
+/// folder.
+fn open_below(folder: &File, path: &Path, more: libc::c_int) -> io::Result<File> {
+    let is_folder = path.as_os_str().is_empty();
+    let path = c_string(if is_folder { Path::new(".") } else { path })?;
     // SAFETY: an all-zero open_how is valid; C string and struct live through the call.
     unsafe {
         let mut how: libc::open_how = std::mem::zeroed();
-        how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-        how.resolve = libc::RESOLVE_NO_SYMLINKS;
+        how.flags = (libc::O_PATH | libc::O_CLOEXEC | more) as u64;
+        how.resolve = libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_BENEATH;
         let file = check(libc::syscall(
             libc::SYS_openat2,
-            libc::AT_FDCWD,
+            folder.as_raw_fd(),
             path.as_ptr(),
             &raw const how,
             size_of::<libc::open_how>(),
@@ -508,5 +521,5 @@ pub fn link_target(link: &File) -> io::Result<std::path::PathBuf> {
         )
     };
     let length = check(length as libc::c_long)? as usize;
-    Ok(std::ffi::OsStr::from_bytes(&buffer[..length]).into())
+    Ok(OsStr::from_bytes(&buffer[..length]).into())
 }

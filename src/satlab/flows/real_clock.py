@@ -385,11 +385,12 @@ class FlowRunner:
                 grace_s=1.0,
             ),
             capabilities=program.capabilities,
+            variables=program.environment,
             held=not first,
         )
         try:
             log = self._folder / "logs" / f"{place.index}-{side}.log"
-            flow.processes[side] = sandboxed.start(box, program.argv, program.environment, log)
+            flow.processes[side] = sandboxed.start(box, program.argv, log)
         except NotStartedError as error:
             flow.course.refused = str(error)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from satlab.common import paths
 from satlab.common.errors import HostError
+from satlab.common.processes import Entrance
 from satlab.common.topology import Role
 from satlab.lab import pki, privileges, sandbox, web_target
 from satlab.lab.grants import Grants
@@ -94,8 +95,8 @@ class LabHost:
         """Return the node that plays an entity."""
         return entity if self._entities is None else self._entities[entity]
 
-    def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Return the argv prefix that runs a job's command on an entity's node with the privileges
+    def enter(self, entity: str, job: str, variables: Mapping[str, str]) -> Entrance:
+        """Return how a job's command runs on an entity's node with its variables and the privileges
         granted to it.
 
         Raises:
@@ -108,22 +109,26 @@ class LabHost:
             raise HostError(f"{job}: {why}", sandbox.ALLOW)
         shown = [*place.name()]
         if self._control and job in privileges.LINK_CONTROLLERS:
-            shown.append(Mount(self._control))
+            shown.append(Mount.ours(self._control))
         number = next(self._numbers)
         shown += self._tunnel(job, str(number))
         layers = None if job in privileges.SHIPPED else self._layers.get(job)
         mounts = (*(layers.mounts() if layers else ()), *self._mounts, *shown)
         box = Sandbox(
-            self._uid, place, mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS
+            self._uid,
+            place,
+            mounts,
+            name=node,
+            capabilities=capabilities,
+            limits=JOB_LIMITS,
+            variables={**variables, **(layers.variables() if layers else {})},
         )
         spec = self._specs / f"{number}.json"
         argv = box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
-        return layers.argv(argv) if layers else argv
+        return Entrance(tuple(layers.argv(argv) if layers else argv), sandbox.ENVIRONMENT)
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
-        """Return what a job that has ended used;
-
-        `argv` begins with what `enter_argv` returned for it.
+        """Return what a job that has ended used; `argv` begins with what `enter` returned for it.
 
         None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
         """
@@ -144,7 +149,7 @@ class LabHost:
         folder.mkdir(mode=0o700)
         privileges.chown(folder, self._uid)
         return [
-            Mount(open_tun_to_jobs(), writable=True),
+            Mount.ours(open_tun_to_jobs(), writable=True),
             Mount(folder, "/var/run/wireguard", writable=True),
         ]
 

@@ -190,7 +190,7 @@ def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
         *(Mount(file, f"/run/{file.name}") for file in files),
         Mount(target, "/run/target", writable=True),
     )
-    box = Sandbox(mounts=shown, name="unpack", limits=limits)
+    box = Sandbox(mounts=shown, name="unpack", variables={"LC_ALL": "C"}, limits=limits)
     privileges.chown(target, box.uid)
     (place / "root").mkdir(mode=0o700, exist_ok=True)
     for file in files:
@@ -211,7 +211,7 @@ def _confined(box: Sandbox, place: Path, argv: Sequence[str], what: str) -> None
     report.unlink(missing_ok=True)
     done = subprocess.run(
         [*box.argv(spec, place / "root", report), *argv],
-        env={"PATH": paths.STANDARD_PATH, "LC_ALL": "C"},
+        env=sandbox.ENVIRONMENT,
         cwd=sandbox.HOME,
         stdin=subprocess.DEVNULL,
         capture_output=True,

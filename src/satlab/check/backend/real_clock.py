@@ -399,8 +399,9 @@ class _Sitting:
             capabilities=program.capabilities,
             hosts=program.hosts or box.hosts,
             directory=program.directory,
+            variables=program.environment,
         )
-        return sandboxed.start(box, program.argv, program.environment, self.folder / log)
+        return sandboxed.start(box, program.argv, self.folder / log)
 
 
 UNSUPPORTED = "the program does not support it (exit status 127)"

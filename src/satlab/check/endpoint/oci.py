@@ -16,8 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from satlab.common import plain_files
 from satlab.common.archive import ArchiveError, Kind, Limits, Member, Reader, Section
 from satlab.common.errors import ConfigError
+from satlab.common.plain_files import RefusedError
+from satlab.lab import sandbox
 
 MAX_FILES, MAX_BYTES = 300_000, 8 << 30
 """Of all layers together; the image's own archive has as many bytes at the most, and MAX_BLOBS
@@ -49,7 +52,7 @@ def unpack(file: Path, target: Path) -> ImageConfig:
         ConfigError: the file is not an OCI archive, or exceeds a limit.
     """
     try:
-        with file.open("rb") as opened:
+        with plain_files.opened(file) as opened:
             image = _Image(opened)
             manifest = _manifest(image)
             left = Limits(MAX_BYTES, MAX_FILES)
@@ -77,6 +80,7 @@ def _unpack_layer(image: "_Image", digest: str, target: Path, left: Limits) -> L
 _INVALID = (
     ArchiveError,
     OSError,
+    RefusedError,
     ValueError,
     KeyError,
     IndexError,
@@ -95,7 +99,9 @@ def _config(document: Mapping[str, Any]) -> ImageConfig:
     [directory] = _texts([found.get("WorkingDir") or "/"])
     if not PurePosixPath(directory).is_absolute() or ".." in PurePosixPath(directory).parts:
         raise ValueError(f"its working directory {directory[:80]!r} is not absolute")
-    return ImageConfig(argv, {name: value for name, _, value in variables if name}, directory)
+    if why := sandbox.variables_fault({name: value for name, _, value in variables}):
+        raise ValueError(f"its configuration: {why}")
+    return ImageConfig(argv, {name: value for name, _, value in variables}, directory)
 
 
 def _texts(value: object) -> tuple[str, ...]:

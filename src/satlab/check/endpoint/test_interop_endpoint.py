@@ -204,6 +204,8 @@ def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_p
         {"WorkingDir": "a"},
         {"Entrypoint": [1]},
         {"Env": "PATH"},
+        {"Env": ["1A=b"]},
+        {"Env": ["A B=c"]},
         {"Cmd": ["a\0"]},
         [1],
     ],

@@ -8,17 +8,18 @@ limits.
 """
 
 import codecs
-import contextlib
 import itertools
 import json
 import math
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+
+from satlab.common import plain_files
+from satlab.common.plain_files import Found, RefusedError
 
 MAX_FILE_BYTES = 1 << 30
 """Several times what is usual: of 400 MB in 180 s ngtcp2 0.12.1 wrote more than 256 MiB at either
@@ -30,7 +31,7 @@ CHUNK_BYTES = 1 << 20
 _EVENTS = re.compile(rb'"events"\s*:\s*\[')
 MAX_LINE_BYTES = 256 << 10
 MAX_EVENTS = 3_000_000
-MAX_FILES = 64
+MAX_FILES, MAX_DEPTH = 64, 64
 MAX_NUMBER = float(1 << 53)
 """Larger numbers are ignored:
 
@@ -85,25 +86,19 @@ def newest(folder: Path) -> Path | None:
     """Return the qlog file in `folder` or below that was written last; a log ends with its
     connection.
     """
-    return max(((status.st_mtime_ns, path) for path, status in _files(folder)), default=(0, None))[
-        1
-    ]
+    last = max(_files(folder), key=lambda found: (found.changed_ns, found.name), default=None)
+    return None if last is None else folder / last.name
 
 
 def total_bytes(folder: Path) -> int:
     """Return the size of all qlog files in `folder` or below."""
-    return sum(status.st_size for _, status in _files(folder))
+    return sum(found.size for found in _files(folder))
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _files(folder: Path) -> Iterator[Found]:
     """Yield the qlog files in `folder` or below, MAX_FILES in each of as many folders at most."""
-    walked = itertools.islice(os.walk(folder), MAX_FILES)
-    for subfolder, _, names in walked if folder.is_dir() and not folder.is_symlink() else ():
-        for name in names[:MAX_FILES]:
-            with contextlib.suppress(OSError):  # removed meanwhile
-                status = (Path(subfolder) / name).lstat()
-                if name.endswith((".qlog", ".sqlog")) and stat.S_ISREG(status.st_mode):
-                    yield Path(subfolder) / name, status
+    found = plain_files.walk(folder, MAX_DEPTH, MAX_FILES, MAX_FILES)
+    return (file for file in found if file.name.endswith((".qlog", ".sqlog")))
 
 
 def opened(path: Path) -> QlogFile:
@@ -142,14 +137,13 @@ def number(data: Any, name: str) -> float | None:
 def _records(path: Path) -> Iterator[Any]:
     """Yield the JSON texts of a file: one per line, or the whole document."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        opened_file = plain_files.below(path.parent, path.name)
     except OSError as error:
         raise QlogError("broken", str(error.strerror)) from error
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise QlogError("broken", "it is not a regular file")
-        if status.st_size > MAX_FILE_BYTES:
+    except RefusedError as error:
+        raise QlogError("broken", f"it {error}") from error
+    with opened_file as file:
+        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise QlogError("too large", f"it has more than {MAX_FILE_BYTES >> 20} MiB")
         is_sequence = path.name.endswith(".sqlog") or file.read(1) == RECORD_SEPARATOR
         file.seek(0)
