@@ -11,7 +11,7 @@ import typer
 
 from satlab.cli.base import Quiet, app, command, print_json_lines
 from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
@@ -45,7 +45,7 @@ def plan_campaign(
     needs.ensure("link")
     plan = planning.plan(file)
     if out is None:
-        print(plan.text(), end="")
+        say(plan.text().removesuffix("\n"))
     else:
         write_atomically(out, plan.text())
     total = f"{len(plan.cells)} cells, {len(plan.tasks)} tasks"
@@ -106,7 +106,7 @@ def run_campaign(
     plan = planning.plan(file)
     work = engine.choose(plan, folder, engine.Options(executor, jobs, retries, partition, hosts))
     if dry_run:
-        print(json.dumps(work.document(), indent=1))
+        say(json.dumps(work.document(), indent=1))
         return ExitStatus.OK
     if hosts is None:
         _install(plan)
@@ -197,12 +197,8 @@ def manifest_of_campaign(
 
     needs.ensure("link")
     cluster = kubernetes.Cluster(image, claim, jobs, namespace, retries)
-    print(
-        yaml.safe_dump_all(
-            kubernetes.documents(planning.plan(file), cluster), sort_keys=False, width=200
-        ),
-        end="",
-    )
+    documents = kubernetes.documents(planning.plan(file), cluster)
+    say(yaml.safe_dump_all(documents, sort_keys=False, width=200).removesuffix("\n"))
     return ExitStatus.OK
 
 
@@ -249,5 +245,5 @@ def report_campaign(
     if json_lines:
         print_json_lines(collected.frame.iter_rows(named=True))
     else:
-        print(path)
+        say(path)
     return ExitStatus.OK
