@@ -21,7 +21,7 @@ from selenium import webdriver
 
 import collect
 from collect.fixtures import example_run
-from satlab.report import html
+from satlab import report
 from tests.browser.chromium import browser, text, until
 from tests.browser.replayed_site import Site, launch, log_in, serve
 
@@ -78,7 +78,7 @@ def main() -> int:
         run = example_run.write(Path(scratch) / "one", example)
         collected = collect.Collected(collect.gather(run), collect.stored(run))
         collected.records.lazy().collect().write_parquet(run / "records.parquet")
-        html.build({run: collected}, run / "report" / "index.html", "page_load over geo")
+        report.build({run: collected}, run / "report" / "index.html", "page_load over geo")
         fill(site, run, options.runs)
         name = sorted(path.name for path in site.others.iterdir())[-1]
         driver = browser(width=1280, is_shell=False)

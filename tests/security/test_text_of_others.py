@@ -30,8 +30,24 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.flows import tables
 from satlab.papers import flow_results, result_tables
-from satlab.report import figures, html
+from satlab.report import html, plotly
 from satlab.report.export import _for_spreadsheets
+from satlab.report.page import (
+    Axis,
+    Cell,
+    Facts,
+    Mark,
+    Page,
+    Part,
+    Plot,
+    Section,
+    Series,
+    Spans,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+)
 from satlab.service.api import export as service_export
 
 HOSTILE = (
@@ -75,7 +91,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckResult]:
     folder = tmp_path_factory.mktemp("baselines")
     (folder / "tiny.yml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "BASELINES", folder)
+        patch.setattr(paths, "SUITES", folder)
         request = check_run.CheckRequest("tiny", out=folder / "out", runs=2)
         yield check_run.run(request, ProgressLog(quiet=True))
 
@@ -248,16 +264,24 @@ def test_t55_messages_and_progress_are_bounded_text(
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_t55_nothing_breaks_out_of_pages(text: str) -> None:
-    table = figures.DataTable((text,), ((text,),))
-    figure = figures.Figure(
-        "key", text, text, {"data": [], "layout": {"title": figures.text(text)}}, 100, table
+    table = Table((text,), ((Cell(text, small=text),),), caption=text, title=text)
+    grouped = Table((text,), groups={text: ((text,),), f"{text}, empty": ()})
+    cards = Table((text, "b"), ((text, text),), numbers=(text,), cards=True, keys=1)
+    axis = Axis(text, categories=(text,))
+    series = (
+        Series(text, (text,), (1.0,)),
+        Spans(text, (text,), (), (1.0,), "--c1", texts=(text,)),
     )
-    words = (
-        '<html><p title="{{ one.title }}">{{ one.caption }}</p>{% for row in one.table.rows %}{{'
-        " row }}{% endfor %}"
-    )
-    page = html._environment().from_string(words)
-    is_inert_in_html(page.render(one=figure))
+    marks = (Mark("y", 1.0, label=text),)
+    plot = Plot("key", text, text, axis, (axis,), series, 100, table, marks)
+    parts: list[Part] = [
+        *(Tiles([Tile(text, text, text)]), table, grouped, cards, plot, replace(plot, folded=True)),
+        *(Text(text, kind, (text,)) for kind in ("plain", "note", "alert", "code")),
+        Facts(((text, text),), text),
+    ]
+    is_inert_in_html(html.render(Page(text, text, parts, [Section(text, parts)])))
+    drawn = json.dumps(plotly.document(plot))
+    assert not CONTROLS.search(drawn) and "<img" not in drawn and "<script" not in drawn
 
 
 @dataclass(frozen=True)
@@ -317,19 +341,18 @@ def test_t55_tables_lines_and_templates_are_made_in_one_place() -> None:
         },
         r"\badd_row\(|\bTable\(\"|rich\.markup|[^(]Console\(": {
             "common/console.py",
-            "report/terminal.py",
         },
         r"csv\.(DictWriter|writer)\(": {
             *(
                 "report/terminal.py",
-                "reproduce/result_tables.py",
-                "serve/export.py",
-                "netlab/page_files.py",
+                "papers/result_tables.py",
+                "service/api/export.py",
+                "lab/page_files.py",
             ),
         },
-        r"jinja2\.Environment\(": {"report/html.py", "web/pages.py"},
+        r"jinja2\.Environment\(": {"report/html.py"},
     }
-    programs = {"bench/udp_load.py", "openbach/shim/collect_agent.py"}
+    programs = {"openbach/shim/collect_agent.py"}
     root = paths.ROOT / "src" / "satlab"
     for file in root.rglob("*.py"):
         name = str(file.relative_to(root))

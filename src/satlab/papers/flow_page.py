@@ -3,135 +3,113 @@
 ones, and the plots.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from satlab.common.files import write_atomically
 from satlab.papers import flow_plots
 from satlab.papers.flow_campaign import FlowCampaign
 from satlab.papers.flow_figures import FIGURES
 from satlab.papers.flow_results import AGREEMENT_COLUMNS, FlowResults
 from satlab.report import html
+from satlab.report.page import Cell, Page, Part, Row, Section, State, Table, Text, Tile, Tiles
 
 NUMBERS = {"Published", "Ours", "Deviation", "95 % interval", "n", "Failed", "Out of calibration"}
-
-
-@dataclass(frozen=True)
-class FlowPage:
-    """What the template shows."""
-
-    campaign: FlowCampaign
-    results: FlowResults
-
-    def tiles(self) -> list[tuple[str, str, str]]:
-        """Return (figure, caption, state)."""
-        runs = [run for runs in self.results.runs.values() for run in runs]
-        planned = sum(self.campaign.runs.values())
-        verdicts = [j.verdict for j in self.results.judgements]
-        failed = sum(run.failed for run in runs)
-        judged = [v for v in verdicts if v in ("holds", "does not hold")]
-        state = "bad" if "does not hold" in verdicts else "good" if judged else ""
-        off = sum(run.is_uncalibrated for run in runs)
-        return [
-            (f"{len(runs)}/{planned}", f"runs done, on the {self.results.paper.clock} clock", ""),
-            *([(str(off), "of them out of calibration, counted below", "bad")] if off else []),
-            *self._deviations(),
-            (
-                f"{judged.count('holds')}/{len(judged)}",
-                "conclusions that hold here, of those judged",
-                state,
-            ),
-            (
-                str(failed),
-                "connections that ended before their time, counted below",
-                "bad" if failed else "good",
-            ),
-        ]
-
-    def _deviations(self) -> list[tuple[str, str, str]]:
-        tiles = []
-        for metric in dict.fromkeys(c.metric for c in self.results.comparisons):
-            for algorithm in sorted(
-                {c.cell.published for c in self.results.comparisons if c.cell.published}
-            ):
-                found = [
-                    abs(c.deviation)
-                    for c in self.results.comparisons
-                    if c.metric == metric
-                    and c.cell.published == algorithm
-                    and c.deviation is not None
-                ]
-                if found:
-                    tiles.append(
-                        (
-                            f"{median(found):.1%}",
-                            f"median deviation of {FIGURES[metric].title} from {algorithm}",
-                            "",
-                        )
-                    )
-        return tiles
-
-    def conclusions(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Return text, verdict, evidence."""
-        return [(j.conclusion.text, j.verdict, j.evidence) for j in self.results.judgements]
-
-    def agreements(self) -> list[tuple[str, ...]]:
-        """Return rows as in `AGREEMENT_COLUMNS`."""
-        return [one.row() for one in self.results.agreements]
-
-    def figures_by_cell(self) -> tuple[list[str], list[tuple[str, list[list[str]]]], list[int]]:
-        """Return heads, rows by group with cells of the paper first, and which columns, from 1 on,
-        hold numbers.
-        """
-        head, rows = self.results.table()
-        groups: dict[str, list[list[str]]] = {}
-        for one, row in zip(self.results.comparisons, rows, strict=True):
-            part = one.cell.id.partition("/")[0]
-            name = (
-                f"Test {one.cell.test}"
-                if one.cell.test
-                else self.results.paper.groups.get(part, "Not in the paper")
-            )
-            groups.setdefault(name, []).append(row)
-        return (
-            head,
-            list(groups.items()),
-            [place for place, name in enumerate(head, 1) if name in NUMBERS],
-        )
-
-    @property
-    def row_names(self) -> set[str]:
-        """Return the heads of the columns of the paper's own tables that have words: the first
-        ones.
-        """
-        return {table.head[0] for table in self.results.grids}
-
-    def command(self) -> str:
-        """Return the command that made it."""
-        words = (
-            f"{self.campaign.plan.paper} --clock {self.results.paper.clock} --resume"
-            f" {self.campaign.folder}"
-        )
-        return f"./satlab reproduce {words}"
+STATES: dict[str, State] = {"holds": "good", "does not hold": "bad"}
+"""Of verdicts; others are neither good nor bad."""
 
 
 def write(campaign: FlowCampaign, results: FlowResults, path: Path) -> Path:
     """Write the page atomically and return its path."""
-    figures = [
-        figure
-        for plot in results.paper.plots
-        for figure in flow_plots.draw(plot, campaign, results)
+    return html.write(page(campaign, results), path)
+
+
+def page(campaign: FlowCampaign, results: FlowResults) -> Page:
+    """Return the page of a paper."""
+    paper = results.paper
+    judged = [
+        (one.conclusion.text, _verdict(one.verdict), "\n".join(one.evidence))
+        for one in results.judgements
     ]
-    page = FlowPage(campaign, results)
-    content = html.page(
-        "paper.html",
-        figures,
-        page=page,
-        paper=results.paper,
-        figures=figures,
-        agreement_columns=AGREEMENT_COLUMNS,
+    head = ("Conclusion", "Verdict", "Evidence")
+    sections = [
+        Section("Conclusions of the paper", [Table(head, judged, verdict="Verdict")]),
+    ]
+    if results.agreements:
+        agreements = [
+            [_verdict(text) if name == "Verdict" else text for name, text in _named(one.row())]
+            for one in results.agreements
+        ]
+        table = Table(AGREEMENT_COLUMNS, agreements, verdict="Verdict")
+        sections.append(Section("Agreement with the published figures", [table]))
+    for grid in results.grids:
+        numbers = frozenset(grid.head) - {one.head[0] for one in results.grids}
+        title = grid.title[:1].upper() + grid.title[1:]
+        sections.append(Section(title, [Table(grid.head, grid.rows, numbers=numbers)]))
+    plots = [drawn for plot in paper.plots for drawn in flow_plots.draw(plot, campaign, results)]
+    if plots:
+        sections.append(Section("Plots", plots))
+    command = (
+        f"./satlab reproduce {campaign.plan.paper} --clock {paper.clock} --resume {campaign.folder}"
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content)
-    return path
+    assumed = [(one.what, one.assumed) for one in paper.assumptions]
+    sections += [
+        Section("Published figures and ours", [_by_cell(results), Text(FIGURES_NOTE, "note")]),
+        Section("What the paper leaves open", [Table(("What", "Assumed here"), assumed)]),
+        Section(
+            "How to reproduce", [Text("Resume this campaign, or extend it:"), Text(command, "code")]
+        ),
+    ]
+    lead: list[Part] = [Text(paper.source, "note"), Tiles([*_tiles(campaign, results)])]
+    return Page("satlab reproduction", paper.title, lead, sections)
+
+
+FIGURES_NOTE = (
+    "Mean and standard deviation over the time of a run, in windows of 1 s for goodput; ours are"
+    " means over the runs. The interval is that of the mean over the runs; a rule whose bound lies"
+    " within that of its figure is undecided, and so is one with too few runs."
+)
+
+
+def _verdict(text: str) -> Cell:
+    return Cell(text, STATES.get(text, ""))
+
+
+def _named(row: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    return zip(AGREEMENT_COLUMNS, row, strict=True)
+
+
+def _by_cell(results: FlowResults) -> Table:
+    """Return every figure next to the published one, by the paper's tests or groups of cells."""
+    head, rows = results.table()
+    groups: dict[str, list[Row]] = {}
+    for one, row in zip(results.comparisons, rows, strict=True):
+        part = one.cell.id.partition("/")[0]
+        named = results.paper.groups.get(part, "Not in the paper")
+        groups.setdefault(f"Test {one.cell.test}" if one.cell.test else named, []).append(row)
+    return Table(tuple(head), groups=groups, numbers=NUMBERS)
+
+
+def _tiles(campaign: FlowCampaign, results: FlowResults) -> Iterator[Tile]:
+    runs = [run for runs in results.runs.values() for run in runs]
+    planned = sum(campaign.runs.values())
+    yield Tile(f"{len(runs)}/{planned}", f"runs done, on the {results.paper.clock} clock")
+    off = sum(run.is_uncalibrated for run in runs)
+    if off:
+        yield Tile(str(off), "of them out of calibration, counted below", state="bad")
+    deviations: dict[tuple[str, str], list[float]] = {}
+    for one in results.comparisons:
+        if one.deviation is not None and one.cell.published:
+            key = one.metric, one.cell.published
+            deviations.setdefault(key, []).append(abs(one.deviation))
+    metrics = list(dict.fromkeys(one.metric for one in results.comparisons))
+    for metric, algorithm in sorted(deviations, key=lambda key: (metrics.index(key[0]), key[1])):
+        caption = f"median deviation of {FIGURES[metric].title} from {algorithm}"
+        yield Tile(f"{median(deviations[metric, algorithm]):.1%}", caption)
+    judged = [one.verdict for one in results.judgements if one.verdict in STATES]
+    state: State = "bad" if "does not hold" in judged else "good" if judged else ""
+    caption = "conclusions that hold here, of those judged"
+    yield Tile(f"{judged.count('holds')}/{len(judged)}", caption, state=state)
+    failed = sum(run.failed for run in runs)
+    caption = "connections that ended before their time, counted below"
+    yield Tile(str(failed), caption, state="bad" if failed else "good")
