@@ -71,16 +71,15 @@ def test_a_rule_selects_and_does_what_is_asked_for(
 ) -> None:
     options = job.parser().parse_args(words.split())
     assert job.fault(options) == ""
-    text = job.ruleset(options)
+    text = job.table(options).text()
     assert rule in text
     assert chain in text
     assert text.count("drop") == rule.count("drop"), "nothing else is dropped"
 
 
 def test_an_exclusive_rule_drops_others_of_the_measured_networks_alone(job: ModuleType) -> None:
-    lines = job.ruleset(
-        job.parser().parse_args(["INPUT", "-p", "udp", "accept", "--only"])
-    ).splitlines()
+    options = job.parser().parse_args(["INPUT", "-p", "udp", "accept", "--only"])
+    lines = job.table(options).text().splitlines()
     first = lines.index("meta l4proto udp counter accept")
     assert lines[first + 1 : first + 3] == [
         "ip saddr 198.18.0.0/16 drop",
@@ -130,8 +129,8 @@ def test_two_filters_hold_at_the_same_time(trial: Callable[[str], Any], node: An
         ("OUTPUT drop", "all packets would be dropped"),
         ("OUTPUT --dport 5 drop", "a port needs a protocol"),
         ("OUTPUT -p icmp --sport 5 drop", "a port needs a protocol"),
-        ("OUTPUT -i lan0 drop", "no interface that it came from"),
-        ("INPUT -o lan0 drop", "no interface that it leaves by"),
+        ("OUTPUT -i lan0 drop", "no incoming interface"),
+        ("INPUT -o lan0 drop", "no outgoing interface"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(

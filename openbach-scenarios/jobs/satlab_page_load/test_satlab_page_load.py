@@ -356,7 +356,9 @@ def test_what_a_signal_left_of_a_browser_is_removed(
     monkeypatch.setattr(job, "read_target", stopped)
     monkeypatch.setattr(sys, "argv", ["satlab_page_load", "h1", "198.18.4.2"])
     monkeypatch.setattr(job.signal, "signal", lambda *_: None)
-    assert job.main() == 1
+    with pytest.raises(job.JobError, match="stopped") as caught:
+        job.main()
+    assert caught.value.status == 1
     assert not (tmp_path / "profile").exists()
 
 
@@ -461,12 +463,13 @@ def test_t03_other_arguments_are_refused(argv: list[str]) -> None:
 
 
 def test_a_job_without_any_load_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.argv", ["job", "h1", "198.18.4.2", "-n", "0"])
     monkeypatch.setattr(job.signal, "signal", lambda *_: None)
-    assert job.main() == 2
-    assert "no load is asked for" in capsys.readouterr().err
+    with pytest.raises(job.JobError, match="no load is asked for") as caught:
+        job.main()
+    assert caught.value.status == 2
 
 
 def test_the_descriptor_names_the_arguments_of_the_script() -> None:

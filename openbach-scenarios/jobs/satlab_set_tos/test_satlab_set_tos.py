@@ -24,7 +24,7 @@ def test_a_rule_names_what_is_asked_for(module: Callable[[str], ModuleType]) -> 
         "--destination-port",
         "5004",
     ]
-    text = job.ruleset(job.parser().parse_args(words))
+    text = job.table(job.parser().parse_args(words)).text()
     expected = (
         "ip saddr 198.18.1.0/24 ip daddr 198.18.4.2/32 meta l4proto udp udp dport 5004 counter ip"
         " dscp set 46"
