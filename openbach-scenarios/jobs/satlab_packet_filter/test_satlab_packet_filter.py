@@ -121,39 +121,3 @@ def test_two_filters_hold_at_the_same_time(trial: Callable[[str], Any], node: An
         process.terminate()
         assert process.wait(10) == 0
     assert node.run("nft", "list", "ruleset") == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("OUTPUT drop", "all packets would be dropped"),
-        ("OUTPUT --dport 5 drop", "a port needs a protocol"),
-        ("OUTPUT -p icmp --sport 5 drop", "a port needs a protocol"),
-        ("OUTPUT -i lan0 drop", "no incoming interface"),
-        ("INPUT -o lan0 drop", "no outgoing interface"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(
-    trial: Callable[[str], Any], words: str, said: str
-) -> None:
-    status, output = trial("satlab_packet_filter").run(*words.split())
-    assert (status, said in output) == (2, True), output
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(
-            "output drop",
-            "OUTPUT",
-            "OUTPUT dscp 64",
-            "OUTPUT mark 0",
-            "OUTPUT -p sctp drop",
-            "OUTPUT -i a;b drop",
-        ),
-        *("INPUT jump", "INPUT -s host drop"),
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, words: str) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(words.split())

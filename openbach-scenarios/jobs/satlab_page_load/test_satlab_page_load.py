@@ -442,26 +442,6 @@ def test_target_is_read_from_the_generated_page(tmp_path: Path) -> None:
         job.read_target("other", "h3", SERVER, tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["h4", "198.18.4.2"],
-        ["h1", "server"],
-        ["h1", "198.18.4.2", "-n", "10001"],
-        ["h1", "198.18.4.2", "-t", "0"],
-        ["h1", "198.18.4.2", "-t", "nan"],
-        ["h1", "198.18.4.2", "-o", "101"],
-        ["h1", "198.18.4.2", "-p", "../x"],
-        ["h1", "198.18.4.2", "-p", "x,MAP * 8.8.8.8"],
-        ["h1"],
-    ],
-)
-def test_t03_other_arguments_are_refused(argv: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        job.parser().parse_args(argv)
-    assert caught.value.code == 2
-
-
 def test_a_job_without_any_load_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -39,14 +39,3 @@ def test_selected_packets_are_counted(trial: Callable[[str], Any], node: Any) ->
         "972 bytes, UDP and IP header"
     )
     assert node.run("nft", "list", "ruleset") == ""
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["0", "INPUT"], ["1", "input"], ["1", "INPUT", "-i", "a b"], ["1", "INPUT", "sctp"]],
-)
-def test_bad_arguments_are_refused(
-    module: Callable[[str], ModuleType], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        module("satlab_rate").parser().parse_args(arguments)

@@ -169,11 +169,3 @@ def test_presets_are_those_of_table_3_and_a_window_overrides_theirs(job: ModuleT
         ].initial_window
         == 30
     )
-
-
-@pytest.mark.parametrize(
-    "arguments", [["-w", "-1"], ["-w", "10001"], ["-C", "Cubic;"], ["-p", "E"], ["-c", "host"]]
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)

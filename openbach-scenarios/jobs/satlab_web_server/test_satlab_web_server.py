@@ -197,27 +197,6 @@ def test_another_congestion_control_ends_the_job() -> None:
     assert caught.value.status == 1
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["-P", "h4"],
-        ["-p", "../etc"],
-        ["-B", "localhost"],
-        ["-B", "127.0.0.1;"],
-        ["--port", "0"],
-        ["--port", "65536"],
-        ["-C", "cubic --evil"],
-        ["--root", "/tmp/a;b"],
-        ["--pki", "/tmp/a b"],
-        ["extra"],
-    ],
-)
-def test_t03_other_arguments_are_refused(argv: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        job.parser().parse_args(argv)
-    assert caught.value.code == 2
-
-
 def test_the_descriptor_names_the_options_of_the_script() -> None:
     descriptor = load_job(HERE)
     assert descriptor.persistent
