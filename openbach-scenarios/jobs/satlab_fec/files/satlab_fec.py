@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import re
-import signal
 import subprocess
 import tempfile
 import threading
@@ -25,6 +24,7 @@ from typing import Any
 
 import collect_agent
 from jobkit import (
+    Child,
     JobError,
     argument_parser,
     end,
@@ -36,17 +36,12 @@ from jobkit import (
     run,
     run_job,
     stop_event,
-    tail,
     whole,
 )
 
 READY_DEADLINE_S = 20.0
 WATCH_S = 0.1
 STOP_DEADLINE_S = 1.5
-AGENT_S = 5.0
-"""An agent that stops a job ends its children first, by force if they take long; the job hears of
-it seconds later.
-"""
 MAX_LINES = 1000
 MARK = TABLE = 1448
 DEVICE = "fec0"
@@ -119,49 +114,30 @@ def serve(request: Request, stop: threading.Event) -> None:
     argv, fault = command(request), ""
     block(request)
     with request.log.open("wb") as output, request.errors.open("wb") as errors:
-        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+    child = Child("satfec", process, request.errors)
+
+    def wait_for(state: str) -> None:
+        def reached() -> bool:
+            return any(line["type"] == state for line in lines(request.log))
+
+        child.wait_until(state, reached, stop, READY_DEADLINE_S)
+
     try:
-        await_line("ready", request, child, stop)
+        wait_for("ready")
         lead(request)
-        await_line("connected", request, child, stop)
+        wait_for("connected")
         with ready("satlab_fec"):
             while not stop.wait(WATCH_S):
-                check_alive(request, child, stop)
+                child.check(stop)
     except JobError as error:
         fault = str(error)
         raise
     finally:
-        end(child, STOP_DEADLINE_S)
+        end(process, STOP_DEADLINE_S)
         if not fault:
             release()
         record(request, argv, fault)
-
-
-def await_line(
-    kind: str, request: Request, child: subprocess.Popen[bytes], stop: threading.Event
-) -> None:
-    """Poll satfec's output for a line until the deadline."""
-    for _ in range(round(READY_DEADLINE_S / WATCH_S)):
-        check_alive(request, child, stop)
-        if any(line["type"] == kind for line in lines(request.log)) or stop.wait(WATCH_S):
-            return
-    raise JobError(
-        f"satfec was not {kind} after {READY_DEADLINE_S:g} s: {tail(request.errors)}", status=1
-    )
-
-
-def check_alive(request: Request, child: subprocess.Popen[bytes], stop: threading.Event) -> None:
-    """Raise if satfec has ended, unless all is being stopped: then an agent may have asked it first
-    to end.
-    """
-    code = child.poll()
-    was_asked = code in (0, -signal.SIGTERM, -signal.SIGKILL) and stop.wait(AGENT_S)
-    if code is not None and not was_asked:
-        raise JobError(
-            f"satfec ended with status {code}: {tail(request.errors)}",
-            "see the job's log",
-            status=1,
-        )
 
 
 def record(request: Request, argv: list[str], fault: str) -> None:

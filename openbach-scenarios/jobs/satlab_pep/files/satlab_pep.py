@@ -12,10 +12,10 @@ arguments, 3 the host cannot do it.
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import re
-import signal
 import socket
 import stat
 import subprocess
@@ -27,6 +27,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from jobkit import (
+    Child,
     JobError,
     argument_parser,
     end,
@@ -38,18 +39,12 @@ from jobkit import (
     run,
     run_job,
     stop_event,
-    tail,
 )
 
 READY_DEADLINE_S = 10.0
-POLL_S = 0.05
 STOP_DEADLINE_S = 1.5
 DRAIN_MS = 250
 """Time for satpep's open connections to end: well below the second after which an agent kills."""
-AGENT_S = 5.0
-"""An agent that stops a job ends its children first, by force if they take long; the job hears of
-it seconds later.
-"""
 WATCH_S = 0.1
 MAX_LINES = 1000
 SAMPLES = "satpep.jsonl"
@@ -322,22 +317,25 @@ def serve(request: Request, stop: threading.Event) -> None:
     check_port(sockets, request.port)
     log = request.scratch / "log"
     with log.open("wb") as output:
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
+    child = Child(engine.name, process, log)
     connections, fault = 0, ""
     try:
-        wait_ready(engine, sockets, request.port, child, log, stop)
+        # A connection would be caught by the proxy's own rules, so the socket is looked for.
+        is_ready = functools.partial(is_bound, sockets, request.port)
+        child.wait_until("ready", is_ready, stop, READY_DEADLINE_S)
         with caught(engine, request), ready("satlab_pep"):
             while not stop.wait(WATCH_S):
-                check_alive(engine, child, log, stop)
+                child.check(stop)
                 connections = counted(engine, log, connections)
                 bound(request.scratch / SAMPLES)
     except JobError as error:
         fault = str(error)
         raise
     finally:
-        end(child, STOP_DEADLINE_S)
+        end(process, STOP_DEADLINE_S)
         record(request, engine, connections, log, fault)
 
 
@@ -373,43 +371,6 @@ def is_bound(sockets: str, port: int) -> bool:
     return any(
         line.split()[1].endswith(f":{port:04X}") and line.split()[3] == state for line in lines
     )
-
-
-def wait_ready(
-    engine: Engine,
-    sockets: str,
-    port: int,
-    child: subprocess.Popen[bytes],
-    log: Path,
-    stop: threading.Event,
-) -> None:
-    """Poll for readiness until the deadline.
-
-    A connection would be caught by the proxy's own rules, so none is made.
-    """
-    for _ in range(round(READY_DEADLINE_S / POLL_S)):
-        check_alive(engine, child, log, stop)
-        if is_bound(sockets, port) or stop.wait(POLL_S):
-            return
-    raise JobError(
-        f"{engine.name} was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1
-    )
-
-
-def check_alive(
-    engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
-) -> None:
-    """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it
-    first to end.
-    """
-    code = child.poll()
-    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL) and stop.wait(
-        AGENT_S
-    )
-    if code is not None and not was_asked:
-        raise JobError(
-            f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1
-        )
 
 
 def record(request: Request, engine: Engine, connections: int, log: Path, fault: str) -> None:

@@ -10,6 +10,7 @@ docs/decisions/0003. Exit statuses: 0 stopped, 1 the server died or used another
 
 import argparse
 import errno
+import functools
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import collect_agent
 from jobkit import (
+    Child,
     JobError,
     argument_parser,
     congestion_control,
@@ -36,12 +38,10 @@ from jobkit import (
     ready,
     run_job,
     stop_event,
-    tail,
 )
 
 READY_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 5.0
-POLL_S = 0.05
 OBSERVE_S = 0.5
 TYPES = {
     "text/html;charset=iso-8859-1": "html",
@@ -317,20 +317,22 @@ def serve(request: Request, page: str, stop: threading.Event) -> None:
     server = choose(request)
     log = request.scratch / "log"
     with log.open("wb") as output:
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             server.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
+    child = Child("the server", process, log, agent_s=0.0)
     observed: set[str] = set()
     try:
-        wait_ready(request, child, log, stop)
+        is_accepting = functools.partial(is_ready, request)
+        child.wait_until("ready", is_accepting, stop, READY_DEADLINE_S)
         with ready("satlab_web_server"):
             while not stop.wait(OBSERVE_S):
-                check_alive(child, log)
+                child.check(stop)
                 if request.protocol != "h3" and not observed:
                     observed = congestion_controls(sockets(request.port))
                     check_congestion_control(observed, request.congestion_control)
     finally:
-        end(child, STOP_DEADLINE_S)
+        end(process, STOP_DEADLINE_S)
         record(request, page, server, observed)
 
 
@@ -346,23 +348,6 @@ def check_congestion_control(observed: set[str], requested: str) -> None:
         raise JobError(
             reason, f"set it on the route: ip route change ... congctl {requested}", status=1
         )
-
-
-def wait_ready(
-    request: Request, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
-) -> None:
-    """Poll for readiness until the deadline."""
-    for _ in range(round(READY_DEADLINE_S / POLL_S)):
-        check_alive(child, log)
-        if is_ready(request) or stop.wait(POLL_S):
-            return
-    raise JobError(f"the server was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1)
-
-
-def check_alive(child: subprocess.Popen[bytes], log: Path) -> None:
-    """Raise if the child has ended."""
-    if (code := child.poll()) is not None:
-        raise JobError(f"the server ended with status {code}: {tail(log)}", status=1)
 
 
 def record(request: Request, page: str, server: Server, observed: set[str]) -> None:
