@@ -2,8 +2,8 @@
 # Made by `make generate` from openbach-scenarios/_kit/jobkit.py: change it there.
 """What satlab's OpenBACH jobs share: start and end, readiness, stored files, programs, arguments.
 
-It needs the standard library and `collect_agent` alone. OpenBACH installs the folder of a job alone,
-so `make generate` copies this file into the folder of each job that imports it.
+It needs only the standard library and `collect_agent`. OpenBACH installs each job's folder by
+itself, so `make generate` copies this file into the folder of each job that imports it.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def raise_on_stop() -> None:
 
 
 def ignore_stops() -> None:
-    """Ignore SIGTERM and SIGINT from now on: the measurement has ended, and its record is written."""
+    """Ignore SIGTERM and SIGINT from now on, while the record of the measurement is written."""
     on_stop(signal.SIG_IGN)
 
 

@@ -25,12 +25,12 @@ _COUNTS = re.compile(r"^Packets received/dropped on interface .*: (\d+)/(\d+) ",
 _CAPTURING = "File: "
 """How its line begins once the interface is open and the file is there."""
 _NAME = r"(?!-)[^\s/]{1,15}"
-"""What the kernel takes as the name of an interface, less what would pass for an option."""
+"""The kernel's names of interfaces, without those that dumpcap would take for an option."""
 
 
 @dataclass(frozen=True)
 class Capture:
-    """What dumpcap reported at its end."""
+    """The counts that dumpcap reported at its end."""
 
     packets: int
     dropped: int

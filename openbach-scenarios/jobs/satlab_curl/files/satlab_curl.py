@@ -63,7 +63,7 @@ def _result(started: float, status: str, reason: str, timing: Request) -> Reques
         "start_unix_s": started,
         "status": status,
         "reason": reason,
-        # 0 means: not reached. What a request that was cut off took in total is its deadline.
+        # 0 means: not reached. The total of a request that was cut off is its deadline.
         **{
             name: round(timing[key] * 1000, 3) if timing.get(key) else None
             for name, key in times.items()

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one end of a tunnel that repairs losses (satfec), until it is stopped.
 
-What this node sends to the peer goes through the tunnel, with addresses unchanged: a rule leads it
-to a table of its own, and the tunnel's datagrams have a mark that spares them. The table has no
-other way: without a tunnel the peer is unreachable, so nothing passes unprotected. When the job is
-stopped, rule, routes and processes are as before; when the tunnel dies, the peer stays unreachable
-until the job runs again. Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host
-cannot do it.
+An ip rule leads packets for the peer, with their addresses unchanged, to a routing table whose only
+way is the tunnel. A mark exempts the tunnel's own datagrams. Without a tunnel the peer is
+unreachable, so no packet passes unprotected. When the job is stopped, rule, routes and processes
+are as before; when the tunnel dies, the peer stays unreachable until the job runs again.
+
+Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -50,7 +50,7 @@ TRANSPORTS = ("udp", "quic-client", "quic-server")
 
 @dataclass(frozen=True)
 class Request:
-    """What to protect, checked; `scratch` is a private folder."""
+    """The checked arguments; `scratch` is a private folder."""
 
     own: IPv4Address
     peer: IPv4Address
@@ -68,7 +68,7 @@ class Request:
         return self.scratch / "errors"
 
 
-# --- what leads into the tunnel -------------------------------------------------------------------
+# --- routing into the tunnel ----------------------------------------------------------------------
 
 
 def ip(*words: str) -> str:
@@ -77,20 +77,20 @@ def ip(*words: str) -> str:
 
 
 def block(request: Request) -> None:
-    """Leave no way to the peer but for marked datagrams."""
+    """Make the peer unreachable except for marked datagrams."""
     release()
     ip("route", "add", "unreachable", str(request.peer), "table", str(TABLE), "metric", "100")
     ip("rule", "add", "not", "fwmark", str(MARK), "to", str(request.peer), "lookup", str(TABLE))
 
 
 def lead(request: Request) -> None:
-    """Lead what goes to the peer into the tunnel."""
+    """Route packets for the peer into the tunnel."""
     way = ("dev", DEVICE, "src", str(request.own))
     ip("route", "add", str(request.peer), *way, "table", str(TABLE), "metric", "10")
 
 
 def release() -> None:
-    """Take rule and routes away, as far as they are there."""
+    """Remove the rule and the routes that are there."""
     ours = rf"not from all to (\S+) fwmark \S+ lookup {TABLE}\b"
     while match := re.search(ours, ip("rule")):
         ip("rule", "del", "not", "fwmark", str(MARK), "to", match[1], "lookup", str(TABLE))
@@ -224,7 +224,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def outer(arguments: argparse.Namespace) -> list[str]:
-    """Return satfec's options of what carries its frames."""
+    """Return satfec's options of the transport of its frames."""
     pki: Path = arguments.pki
     trust = {
         "udp": [],

@@ -92,7 +92,7 @@ class Meter:
 
 @contextlib.contextmanager
 def sampled(meter: Meter) -> Iterator[list[int]]:
-    """Send the throughput of each interval while the block runs; yields the bytes of each interval."""
+    """Send the throughput of each interval during the block; yield the bytes of each interval."""
     over, intervals = threading.Event(), list[int]()
 
     def sample() -> None:

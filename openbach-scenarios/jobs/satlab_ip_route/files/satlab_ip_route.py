@@ -23,7 +23,7 @@ def ip(*words: str) -> str:
 
 
 def routes(destination: str) -> list[list[str]]:
-    """Return the routes of the main table to exactly this destination, as the words that make them."""
+    """Return the routes of the main table to exactly this destination, in words of ip(8)."""
     lines = ip("show", "exact", destination).splitlines()
     return [re.sub(r" (linkdown|dead)\b", "", line).split() for line in lines if line.strip()]
 

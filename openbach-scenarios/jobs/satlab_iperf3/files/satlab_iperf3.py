@@ -118,7 +118,7 @@ def interval_statistics(stream: Report) -> Report:
 
 
 def total_statistics(report: Report) -> Report:
-    """Return the totals of the transfer as this side saw them; {} when it did not come to its end."""
+    """Return the totals of the transfer at this side; {} if it did not come to its end."""
     end = report.get("end", {})
     sending = any(
         stream.get("sender") for line in report.get("intervals", []) for stream in line["streams"]

@@ -28,7 +28,7 @@ LOSS_MODELS = {
 left out.
 """
 OF_THE_NEW_LINK = ("delay_ms", "symbol_rate_baud", "queue")
-"""What a handover takes with it."""
+"""Settings of the new link in a handover."""
 
 Answer = dict[str, Any]
 
@@ -81,7 +81,7 @@ def _losses(options: argparse.Namespace) -> Answer | list[Answer]:
 
 
 def _management(options: argparse.Namespace) -> Answer:
-    """Return what makes a queue an actively managed one."""
+    """Return the fields of active queue management."""
     chosen = {
         "aqm": options.aqm,
         "interval_ms": options.aqm_interval_ms,
@@ -91,10 +91,7 @@ def _management(options: argparse.Namespace) -> Answer:
 
 
 def statistics(fields: Answer) -> Answer:
-    """Return what one direction is set to, as far as it is numbers;
-
-    MODCOD 0: adaptive coding chooses.
-    """
+    """Return the settings of one direction that are numbers; MODCOD 0: adaptive coding chooses."""
     names = ("delay_ms", "attenuation_db", "symbol_rate_baud")
     found: Answer = {name: fields[name] for name in names if name in fields}
     loss = fields.get("loss")

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job:
-
-UDP load whose packet sizes and gaps follow named distributions; `receive` on one node, then `send`.
+"""OpenBACH job: UDP load whose packet sizes and gaps follow named distributions; `receive` on one
+node, then `send` on another.
 
 Several flows may be sent at the same time; equal seeds send equal packets at equal times. The
 receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and rate. One-way delays
@@ -50,9 +49,7 @@ MAX_PACKETS, MAX_FLOWS = 2_000_000, 64
 FIRST_S, IDLE_S = 60.0, 10.0
 """The receiver waits so long for the first packet, and for each further one."""
 LOST = (ConnectionRefusedError, PermissionError)
-"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet
-filter dropped it.
-"""
+"""Errors of a packet that a node loses: the receiver has ended, or a packet filter drops it."""
 MAX_POINTS = 2000
 """Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
@@ -105,7 +102,7 @@ DISTRIBUTIONS: Mapping[str, Distribution] = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is drawn: a distribution's name, mean and shape."""
+    """A random quantity: a distribution's name, mean and shape."""
 
     name: str
     mean: float
@@ -164,12 +161,12 @@ def packets(
     return heapq.merge(*each, key=lambda packet: packet.due_s)
 
 
-# --- what came ------------------------------------------------------------------------------------
+# --- received packets -----------------------------------------------------------------------------
 
 
 @dataclass
 class Flow:
-    """What came of one flow: numbers, and the jitter of RFC 3550 so far."""
+    """The packets received of one flow, and the jitter of RFC 3550 so far."""
 
     seen: set[int] = field(default_factory=set)
     announced: int | None = None
@@ -184,7 +181,7 @@ class Flow:
 
 @dataclass
 class Reception:
-    """What came of a load; times in ns of one clock, in the order of arrival."""
+    """The packets received of a load, in the order of arrival; times in ns."""
 
     flows: dict[int, Flow] = field(default_factory=dict)
     owd_ms: list[float] = field(default_factory=list)

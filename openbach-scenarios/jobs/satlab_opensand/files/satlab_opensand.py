@@ -26,7 +26,7 @@ option.
 
 @dataclass
 class Entity:
-    """What an entity has logged of its start: times in s since then, and its last error."""
+    """The start of an entity by its log: times in s since then, and its last error."""
 
     name: str
     reached: dict[str, float] = field(default_factory=dict)

@@ -20,7 +20,7 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True)
 class Target:
-    """What is loaded, from where, and what has to arrive: body bytes by `key`.
+    """The page, its server, and the body bytes of each object by `key`.
 
     `spki` is empty for h1.
     """

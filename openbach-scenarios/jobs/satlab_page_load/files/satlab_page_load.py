@@ -138,8 +138,7 @@ def fresh_browser(
     is_observed: bool = False,
     logs: Path | None = None,
 ) -> Iterator[webdriver.Chrome]:
-    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever
-    happened.
+    """Start driver and browser with a new profile, and remove all of them afterwards.
 
     `logs`: folder for the browser's log of the network and the keys of its connections.
     """
@@ -171,16 +170,14 @@ def fresh_browser(
 
 
 def remove_what_is_left() -> None:
-    """End what a signal kept from being ended and removed: it may have come in the middle of that."""
+    """End processes and remove profiles: a signal may have interrupted the ordinary clean-up."""
     end_children()
     for folder in PROFILES:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever a crashed driver or browser leaves behind, so that it can be
-    found and ended.
-    """
+    """Become the parent of the processes of a crashed driver or browser, to find and end them."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise JobError(
             f"prctl: {os.strerror(ctypes.get_errno())}", "a Linux kernel of 3.4 or later is needed"

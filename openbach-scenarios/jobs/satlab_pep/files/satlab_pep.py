@@ -49,9 +49,7 @@ WATCH_S = 0.1
 MAX_LINES = 1000
 SAMPLES = "satpep.jsonl"
 MAX_SAMPLES_BYTES = 4 << 20
-"""satpep's file of samples, for whoever watches the lab while it runs; it is emptied when it has
-grown so long.
-"""
+"""satpep's file of samples for `satlab serve`; the job empties it at this size."""
 TABLE = "satlab_pep"
 HINT = "the job needs nftables, iproute2, root, and a kernel with nft tproxy"
 MARK = 0x5A7
@@ -62,7 +60,7 @@ CONSENT = Path("/etc/satlab/quic-proxy-consent")
 user can write.
 """
 ACCEPTED = '"type":"accepted"'
-"""What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
+"""Part of satpep's line for a new connection (schemas/satpep.schema.json)."""
 LEG_OPTIONS = (
     "congestion-control",
     "initial-window",
@@ -80,8 +78,7 @@ IPV4_ALONE = ("pepsal",)
 
 @dataclass(frozen=True)
 class Family:
-    """What differs between the IP versions: options and names of the tools, and the addresses that
-    mean all hosts.
+    """An IP version: options and names of the tools, and the addresses that mean all hosts.
 
     `sockets` ends the names of the lists of sockets in /proc/net; `errors` is the protocol of ICMP.
     """
@@ -247,7 +244,7 @@ ENGINES: dict[str, Callable[[Request], Engine]] = {
 }
 
 
-# --- catching what passes -------------------------------------------------------------------------
+# --- catching connections -------------------------------------------------------------------------
 
 
 def ip(family: Family, *words: str) -> str:
@@ -295,7 +292,7 @@ def caught(engine: Engine, request: Request) -> Iterator[None]:
 
 
 def release() -> None:
-    """Take the rules of both IP versions away, as far as they are there."""
+    """Remove the rules of both IP versions that are there."""
     for family in FAMILIES.values():
         if family.version == 6 and not Path("/proc/net/if_inet6").exists():
             continue  # a kernel without IPv6

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: ICMP echo with iputils ping; a statistic for each reply, all replies in a file at the end."""
+"""OpenBACH job: ICMP echo with iputils ping; a statistic for each reply, all of them in a file."""
 
 import argparse
 import ipaddress
@@ -24,7 +24,7 @@ _SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
 
 @dataclass
 class Echo:
-    """What ping has reported so far.
+    """The replies that ping has reported so far.
 
     `sent` is ping's own count, or without its summary the highest number seen.
     """

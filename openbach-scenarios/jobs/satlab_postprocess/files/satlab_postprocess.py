@@ -183,7 +183,7 @@ def histogram(
 
 
 def comparison(series: Sequence[Series], title: str, value: str) -> tuple[Json, list[list[object]]]:
-    """Draw a box of each series: quartiles, median, mean, and whiskers of 1.5 interquartile ranges."""
+    """Draw a box of each series: quartiles, mean, and whiskers of 1.5 interquartile ranges."""
     traces: list[Json] = []
     rows: list[list[object]] = [
         ["series", "values", "mean", "min", "q1", "median", "q3", "p95", "max"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Made by `make generate` from openbach-scenarios/_kit/packet_rule.py: change it there.
-"""One nftables rule that selects and counts packets, in a table of its own for each job instance."""
+"""An nftables rule that selects and counts packets; each job instance has a table with one."""
 
 import argparse
 import contextlib
@@ -52,7 +52,8 @@ class Table:
         rules = "\n".join(self.rules)
         return (
             f"table ip {self.name}\ndelete table ip {self.name}\n"
-            f"table ip {self.name} {{\nchain selected {{\n{self.hook}; policy accept;\n{rules}\n}}\n}}\n"
+            f"table ip {self.name} {{\nchain selected {{\n"
+            f"{self.hook}; policy accept;\n{rules}\n}}\n}}\n"
         )
 
     @contextlib.contextmanager

@@ -42,7 +42,7 @@ LEG_OPTIONS = (
 LEG_OPTIONS_BYTES = ("receive_window", "stream_receive_window")
 POLL_S = 0.05
 MARGIN_S = 90.0
-"""How long satperf may take beyond the transfer; it has a deadline of its own before."""
+"""How long satperf may take beyond the transfer; its own deadline is earlier."""
 
 Line = dict[str, Any]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: mark packets that leave or cross this node with a DiffServ code point, until the job
-is stopped.
+"""OpenBACH job: mark packets that leave or cross this node with a DiffServ code point, until the
+job is stopped.
 
 A mark that a program has set is replaced. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot
 do it.

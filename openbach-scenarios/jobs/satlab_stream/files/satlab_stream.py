@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: a stream of RTP packets at a constant rate, one way;
-
-`receive` on one node, then `send` on another.
+"""OpenBACH job: a stream of RTP packets at a constant rate, one way; `receive` on one node, then
+`send` on another.
 
 The receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and, for a voice codec,
 the quality by the E-model (ITU-T G.107). One-way delays need clocks that agree: the nodes of the
@@ -50,9 +49,7 @@ FIRST_S, IDLE_S = 60.0, 10.0
 """The receiver waits so long for the first packet, and for each further one."""
 END_EVERY_S = 0.2
 LOST = (ConnectionRefusedError, PermissionError)
-"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet
-filter dropped it.
-"""
+"""Errors of a packet that a node loses: the receiver has ended, or a packet filter drops it."""
 MAX_POINTS = 2000
 """Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
@@ -83,8 +80,8 @@ R_DEFAULT = 93.2
 
 @dataclass
 class Reception:
-    """What came of one stream: sequence number, time of sending and of receiving in ns, in the
-    order of arrival.
+    """The packets received of one stream, in the order of arrival: sequence number, times of
+    sending and receiving in ns.
     """
 
     arrivals: list[tuple[int, int, int]] = field(default_factory=list)
@@ -109,7 +106,7 @@ class Reception:
 
     @property
     def sent(self) -> int:
-        """Packets that were sent: as the end of the stream says, or the highest number that came."""
+        """Packets sent, by the end of the stream, else by the highest number received."""
         highest = max((sequence for sequence, _, _ in self.arrivals), default=-1) + 1
         return max(self.announced or 0, highest)
 

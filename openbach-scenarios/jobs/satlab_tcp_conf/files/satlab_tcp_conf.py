@@ -38,7 +38,7 @@ MAX_CONNECTIONS = 1000
 MB = 1_000_000
 SYSCTL = Path("/proc/sys/net/ipv4")
 FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen"}
-"""What `ss -i` prints before the name of the congestion control."""
+"""Words of `ss -i` before the name of the congestion control."""
 MEASURED = (IPv4Network("198.18.0.0/16"), IPv6Network("2001:2::/48"))
 """The measured networks of vagrant/lab.yml: half of the range of RFC 2544, whose other half has its
 control network, and that of RFC 5180.
@@ -71,7 +71,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Side:
-    """What the routes of one side carry; windows in segments.
+    """The parameters of the routes of one side; windows in segments.
 
     None: the kernel's choice, which is then not checked.
     """
@@ -249,7 +249,7 @@ def family(route: str) -> str:
 
 
 def with_parameters(route: str, side: Side) -> str:
-    """Return a route with a side's parameters in place of its own; what the side leaves open stays."""
+    """Return a route with the parameters that a side sets; the others stay."""
     words = side.words()
     for name in words[::2]:
         route = re.sub(rf" {name} (lock )?\S+", "", route)

@@ -37,14 +37,13 @@ SESSIONS = {"QUIC_SESSION": "h3", "HTTP2_SESSION": "h2"}
 """Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1.
 """
 START_S = 60.0
-"""What the browser and the first segments may take beyond the length of the video, four times over.
-"""
+"""Time for the browser and the first segments, beyond four times the length of the video."""
 MAX_REPORT = 1 << 16
 
 
 @dataclass(frozen=True)
 class Video:
-    """What is played, from where.
+    """The video and its server.
 
     `rates`: path, bytes and bitrate of a segment, from low to high.
     """
@@ -72,7 +71,7 @@ class Video:
 
 @dataclass
 class Playback:
-    """What the player reported."""
+    """The reports of the player."""
 
     segments: list[dict[str, Any]] = field(default_factory=list)
     error: str = "not played to the end"

@@ -3,8 +3,8 @@
 """OpenBACH job: serve a generated page over HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3) until it is
 stopped.
 
-The server is a child in the foreground with a configuration of its own. Which server, and why:
-docs/decisions/0003. Exit statuses: 0 stopped, 1 the server died or used another congestion control,
+The server is a child in the foreground with a configuration of the job. docs/decisions/0003 has the
+choice of servers. Exit statuses: 0 stopped, 1 the server died or used another congestion control,
 2 arguments, 3 the host cannot do it.
 """
 
@@ -62,7 +62,7 @@ UDP_TABLES = {4: Path("/proc/net/udp"), 6: Path("/proc/net/udp6")}
 
 @dataclass(frozen=True)
 class Request:
-    """What to serve, checked.
+    """The checked arguments.
 
     `site` is the document root; `scratch` a private folder for configuration.
     """
@@ -212,7 +212,7 @@ def nginx(request: Request) -> Server | str:
 
 
 def nginx_config(request: Request) -> str:
-    """Return nginx's configuration: no compression, no access log, all files in the private folder."""
+    """Return nginx's configuration: no compression, no access log, all files in `scratch`."""
     listen = f"listen {request.place}"
     if request.protocol != "h1":
         key, certificate = key_pair(request)
@@ -342,7 +342,7 @@ def sockets(port: int) -> str:
 
 
 def check_congestion_control(observed: set[str], requested: str) -> None:
-    """Raise if TCP uses another congestion control: then the measurement is not the requested one."""
+    """Raise JobError if TCP uses another congestion control than requested."""
     if others := sorted(observed - {requested}):
         reason = f"TCP uses {', '.join(others)}, not {requested}"
         raise JobError(
