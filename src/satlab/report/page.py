@@ -178,7 +178,6 @@ class Spans:
     texts: Sequence[str] = ()
     hover: str = ""
     in_legend: bool = True
-    group: str = ""
 
 
 @dataclass(frozen=True)

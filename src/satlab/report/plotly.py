@@ -44,10 +44,11 @@ def document(plot: Plot) -> Json:
         "barmode": plot.bars,
         "boxmode": "group",
         "bargap": 0.15 if plot.bars == "overlay" else 0.2,
-        "showlegend": plot.has_legend,
         "shapes": [_shape(mark) for mark in plot.marks],
         "annotations": [_label(mark, plot) for mark in plot.marks if mark.label] + headings,
     }
+    if not plot.has_legend:  # else Plotly shows one where there are several series
+        layout["showlegend"] = False
     if plot.room:
         layout["margin"] = {"l": 56, "r": 12, "t": 12, "b": plot.room}
     drawn = [_spans(one) if isinstance(one, Spans) else _series(one) for one in plot.series]
@@ -110,8 +111,10 @@ def _series(one: Series) -> Json:
         "y": _values(one.y),
         "yaxis": f"y{_suffix(one.row)}",
         "opacity": one.opacity,
-        "showlegend": one.in_legend,
+        "hoverlabel": {"namelength": -1},
     }
+    if not one.in_legend:
+        made["showlegend"] = False
     if one.group:
         made["legendgroup"] = text(one.group)
     if one.hover == "skip":
@@ -148,7 +151,6 @@ def _spans(one: Spans) -> Json:
         "type": "bar",
         "orientation": "h",
         "name": text(one.name),
-        "showlegend": one.in_legend,
         "x": _values(one.length),
         "y": _values(one.y),
         "marker": {
@@ -156,14 +158,14 @@ def _spans(one: Spans) -> Json:
             "line": {"width": 0},
             "pattern": {**PATTERN, "shape": one.pattern},
         },
-        "hovertemplate": f"%{{text}}<br>{one.hover}" if one.texts else one.hover,
+        "hovertemplate": "<br>".join(["%{text}"] * bool(one.texts) + [one.hover] * bool(one.hover)),
     }
+    if not one.in_legend:
+        made["showlegend"] = False
     if one.start:
         made["base"] = _values(one.start)
     if one.texts:
         made |= {"text": [text(each) for each in one.texts], "textposition": "none"}
-    if one.group:
-        made["legendgroup"] = text(one.group)
     return made
 
 
