@@ -90,6 +90,7 @@ def step() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.promise("P83")
 def test_p370_the_action_has_the_form_of_composite_actions() -> None:
     jsonschema.Draft202012Validator(COMPOSITE).validate(ACTION)
     assert all(
@@ -165,6 +166,7 @@ def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], st
     return done.returncode, calls, done.stdout + done.stderr
 
 
+@pytest.mark.promise("P83")
 def test_p371_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
     deb = place / "satlab.deb"
     deb.write_bytes(b"package")

@@ -34,6 +34,7 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+@pytest.mark.promise("P31")
 def test_every_help_is_printed_and_builds_nothing(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_documents_print_commands() -> None:
 
 
 @pytest.mark.parametrize("kind", shipped.KINDS)
+@pytest.mark.promise("P30")
 def test_everything_that_ships_has_one_line(kind: shipped.Kind) -> None:
     found = shipped.shipped(kind)
     assert found

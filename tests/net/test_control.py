@@ -65,6 +65,7 @@ def changes(the_lab: Lab) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.promise("P7")
 def test_delay_changes_while_ping_runs(up: Up) -> None:
     """250 ms each way, then 100 ms: the RTT falls by 300 ms, and the change stands in the metrics."""
     the_lab, path = up()

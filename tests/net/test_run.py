@@ -67,6 +67,7 @@ def value(rows: list[dict[str, Any]], metric: str) -> float:
     return float(next(r["value"] for r in rows if r["metric"] == metric))
 
 
+@pytest.mark.promise("P26")
 def test_bulk_tcp_makes_records_and_a_run_folder(tmp_path: Path, as_planned: AsPlanned) -> None:
     rows = as_planned(lambda runs: finish(start(runs, "--set", "duration=8")))
     assert 4e6 < value(rows, "goodput_bps") < 19.7e6
@@ -137,6 +138,7 @@ def test_a_link_at_half_its_rate_passes_no_test(
     assert "late_packet_ratio" not in str(caught.value)
 
 
+@pytest.mark.promise("P27")
 def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=60")
     until(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-*.log")), seconds=60)
@@ -150,6 +152,7 @@ def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> 
     assert lab.status(run.lab_id(manifest["run_id"])).phase == "absent"
 
 
+@pytest.mark.promise("P27")
 def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=300")
     until(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-2.log")), seconds=60)
@@ -165,6 +168,7 @@ def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
     assert lab.status(run.lab_id(folder.name)).phase == "absent"
 
 
+@pytest.mark.promise("P25")
 def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     process = start(tmp_path / "killed", "--set", "duration=60")
     until(lambda: any(tmp_path.glob("killed/*/raw/link.jsonl")), seconds=60)

@@ -66,6 +66,7 @@ def origin(row: Chain) -> Satpep:
 
 @pytest.mark.parametrize("port", [443, 4433])
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])
+@pytest.mark.promise("P68")
 def test_both_proxies_take_what_passes_and_keep_the_client_s_address(
     row: Chain, mode: str, port: int
 ) -> None:

@@ -77,6 +77,7 @@ def service() -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.promise("P53")
 def test_a_client_that_follows_the_contract(service: Service) -> None:
     client = service.client
     assert client.expect(200, "GET", "/openbach/version/") == {"openbach_version": "2.7.0"}

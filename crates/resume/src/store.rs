@@ -213,6 +213,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P73
     fn a_set_is_used_by_one_connection_at_a_time() {
         let mut store = store();
         let saved = store.take(key(2), 1010.0).unwrap();

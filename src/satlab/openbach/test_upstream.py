@@ -42,6 +42,7 @@ def further(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_jobs(write_jobs(tmp_path_factory.mktemp("all_jobs")), EXTRA_JOBS)
 
 
+@pytest.mark.promise("P49")
 def test_every_shape_of_a_core_job_is_read(jobs: Path) -> None:
     found, bad = descriptor.sort_upstream(jobs)
     assert not bad, {name: list(map(str, error.faults)) for name, error in bad.items()}
@@ -112,6 +113,7 @@ def test_arguments_of_upstream_s_iperf3_become_its_command_line(jobs: Path) -> N
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.promise("P49")
 def test_scenarios_are_accepted_or_refused_for_the_right_reason(
     further: Path, tmp_path: Path, executor: str
 ) -> None:

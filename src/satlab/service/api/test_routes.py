@@ -397,6 +397,7 @@ def rows(client: TestClient) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.text)))
 
 
+@pytest.mark.promise("P53")
 def test_csv_has_openbach_s_columns(ended: Path, viewer: TestClient) -> None:
     assert "time" not in rows(viewer)[0]  # no statistic: a row per job
     write(ended, stat(1, rtt_ms=580.0), stat(1, loss=0))
