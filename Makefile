@@ -88,7 +88,7 @@ vm-tcg: ## the small lab in virtual machines under software emulation, with our 
 figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md states them
 	$(PY) tools/structure.py --sizes
 
-compare: ## the table "Before the redesign and now" of docs/measurements.md (root, a quiet host, about 25 minutes)
+compare: ## the table "Before the redesign and now" of docs/results.md (root, a quiet host, about 25 minutes)
 	python3 tools/compare_figures.py $(ARGS)
 
 generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure the table "Before the redesign and now" of docs/measurements.md; print it with a new last
+"""Measure the table "Before the redesign and now" of docs/results.md; print it with a new last
 column.
 
 As root, on a quiet host; about 25 minutes. Raw files go to `runs/compare`.

@@ -33,7 +33,7 @@ TOPOLOGY = load()
 REQUEST = LinkRequest(profile=paths.PROFILES / "geo")
 SERVER, CLIENT = "198.18.4.2", "198.18.1.2"
 UDP_SEGMENT = 103  # linux/udp.h; not in Python
-# The promises are 3 s and 2 s, measured on a quiet host (docs/measurements.md); a busy one gets
+# The promises are 3 s and 2 s, measured on a quiet host (docs/results.md); a busy one gets
 # more.
 UP_LIMIT_S, DOWN_LIMIT_S = 15.0, 10.0
 BUSY_HOST_MS = 10.0
