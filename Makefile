@@ -85,10 +85,10 @@ vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurem
 vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about an hour)
 	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
 
-figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md states them
+figures: ## rooms, dependencies, levels, lines and tests of the tree
 	$(PY) tools/structure.py --sizes
 
-compare: ## the table "Before the redesign and now" of docs/results.md (root, a quiet host, about 25 minutes)
+compare: ## the main figures again, into docs/results/compare.json (root, a quiet host, about 25 minutes)
 	python3 tools/compare_figures.py $(ARGS)
 
 generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference

@@ -20,6 +20,7 @@ from satlab.run import shipped
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "openbach-scenarios/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
@@ -30,7 +31,8 @@ PRINTED = re.compile(r"\./satlab ((?:[^\n\\]|\\.|\\\n)*)")
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     yield words
     for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*words, name))
+        if not below.hidden:
+            yield from commands(below, (*words, name))
 
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)

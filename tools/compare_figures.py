@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure the table "Before the redesign and now" of docs/results.md; print it with a new last
-column.
+"""Measure the main figures again and write them to docs/results/compare.json.
 
-As root, on a quiet host; about 25 minutes. Raw files go to `runs/compare`.
+As root, on a quiet host; about 25 minutes. Raw files go to `runs/compare`. Figures of measurements
+that are not named on the command line stay as they are.
 """
 
+import datetime
 import json
+import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -14,11 +17,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "docs" / "measurements.md"
-HEADING = "## Before the redesign and now"
+RESULTS = ROOT / "docs" / "results" / "compare.json"
 OUT = ROOT / "runs" / "compare"
 CASES = ("small-download", "small-upload", "medium", "medium-congested", "medium-variable", "large")
-Figures = Iterator[tuple[str, str]]
+Figure = dict[str, Any]
+Figures = Iterator[Figure]
+
+
+def figure(name: str, value: float | str, unit: str, **more: object) -> Figure:
+    """Return a figure as docs/results has it."""
+    return {"name": name, "value": value, "unit": unit, **more}
 
 
 def satlab(*words: str) -> list[Any]:
@@ -59,7 +67,7 @@ def demo() -> Figures:
                     record["value"] / scale
                 )
         for protocol, values in by_protocol.items():
-            yield f"`demo`: {metric} {protocol}, {unit}", f"{statistics.median(values):.2f}"
+            yield figure(f"{metric} {protocol}", round(statistics.median(values), 2), unit)
 
 
 def check() -> Figures:
@@ -67,24 +75,23 @@ def check() -> Figures:
     (document,) = satlab("check", "--json", "--out", str(OUT))
     for case in document["cases"]:
         if case["id"] in CASES:
-            times = [verdict["median_s"] for verdict in case["verdicts"]]
-            text = ", ".join("never" if time is None else f"{time:.2f}" for time in times)
-            yield f"`check`: {case['id']}, s to 2, 10, 100 MB", text
+            for size, verdict in zip((2, 10, 100), case["verdicts"], strict=True):
+                time = verdict["median_s"]
+                value = "never" if time is None else round(time, 2)
+                yield figure(f"{case['id']}, {size} MB", value, "s")
 
 
 def link() -> Figures:
     """Yield what the emulator takes and how exact it is."""
     (document,) = satlab("bench", "link", "--seconds", "10", "--json")
     for rate in document["rates"]:
-        load, name = rate["load"], f"`bench link`: {rate['rate_mbps']:g} Mbit/s"
+        load, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
         p99 = max(
             rate["late"][direction]["p99_us"] or 0 for direction in ("forward", "terrestrial_down")
         )
-        yield (
-            f"{name}: CPU, % of a core",
-            f"{100 * load['emulator_cores']:.1f}" if load else rate["failure"],
-        )
-        yield f"{name}: release error p99, us", f"{p99:.0f}"
+        cpu = round(100 * load["emulator_cores"], 1) if load else rate["failure"]
+        yield figure(f"{name}: CPU", cpu, "% of a core")
+        yield figure(f"{name}: release error p99", round(p99), "us")
 
 
 def agree() -> Figures:
@@ -92,14 +99,8 @@ def agree() -> Figures:
     (document,) = satlab("bench", "agree", "--cases", ",".join(CASES), "--json")
     deviations = [mark["deviation"] for case in document["cases"] for mark in case["marks"]]
     measured = [abs(deviation) for deviation in deviations if deviation is not None]
-    text = (
-        f"{100 * max(measured):.1f} % of {len(measured)} comparisons"
-        if measured
-        else "not measured"
-    )
-    if 0 < len(measured) < len(deviations):
-        text += f"; {len(deviations) - len(measured)} not measurable"
-    yield "`bench agree`: largest deviation", text
+    largest = round(100 * max(measured), 1) if measured else "not measured"
+    yield figure("largest deviation", largest, "%", n=len(measured))
 
 
 def reproduce() -> Figures:
@@ -108,33 +109,44 @@ def reproduce() -> Figures:
     (document,) = satlab("reproduce", "seed-002", *words)
     for line in document["pages"]:
         if line["n"]:
-            figure = f"{line['median']:.0f} ({line['low']:.0f} to {line['high']:.0f})"
-            yield f"`reproduce seed-002 --cells 'geo/0/h3'`: {line['metric']}", figure
+            interval = [round(line["low"]), round(line["high"])]
+            yield figure(line["metric"], round(line["median"]), "ms", interval=interval)
 
 
-MEASUREMENTS: tuple[Callable[[], Figures], ...] = (demo, check, link, agree, reproduce)
-
-
-def table(text: str, found: dict[str, str]) -> Iterator[str]:
-    """Yield the rows of the document's table with new figures in the last column; rows that it
-    lacks come last.
-    """
-    rows = [
-        line
-        for line in text.partition(HEADING)[2].split("\n## ")[0].splitlines()
-        if line.startswith("|")
-    ]
-    for row in rows:
-        name, before, *_ = (cell.strip() for cell in row.strip("|").split("|"))
-        yield f"| {name} | {before} | {found.pop(name)} |" if name in found else row
-    yield from (f"| {name} | not recorded | {value} |" for name, value in found.items())
+COMMANDS: dict[str, tuple[Callable[[], Figures], str, str]] = {
+    "demo": (demo, "The demo, medians", "satlab demo"),
+    "check": (check, "The ETOSAT suite under the virtual clock", "satlab check"),
+    "link": (link, "The emulator", "python -m benches link --seconds 10"),
+    "agree": (agree, "Real clock against virtual clock", "python -m benches agree"),
+    "reproduce": (
+        reproduce,
+        "Page metrics of h3 over GEO, medians of 10",
+        "satlab reproduce seed-002 --runs 10 --cells geo/0/h3 --parallel 1",
+    ),
+}
 
 
 def main() -> int:
-    """Measure all, or the commands named on the command line, and print the table."""
-    chosen = [each for each in MEASUREMENTS if each.__name__ in sys.argv[1:] or not sys.argv[1:]]
-    found = {name: value for measurement in chosen for name, value in measurement()}
-    print("\n".join(table(TABLE.read_text(encoding="utf-8"), found)))
+    """Measure all, or the commands named on the command line, and write the file."""
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    host = f"{os.cpu_count()} cores, {platform.platform()}"
+    document = json.loads(RESULTS.read_text(encoding="utf-8"))
+    results = {result["command"]: result for result in document["results"]}
+    for name in sys.argv[1:] or COMMANDS:
+        measure, what, command = COMMANDS[name]
+        results[command] = {
+            "what": what,
+            "command": command,
+            "commit": commit,
+            "date": f"{datetime.date.today()}",
+            "host": host,
+            "figures": list(measure()),
+        }
+    document["results"] = list(results.values())
+    RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print("now: make generate", file=sys.stderr)
     return 0
 
 

@@ -30,7 +30,18 @@ MADE = "Made by `make generate`.\n"
 CLI_HEAD = f"""# Commands
 
 Every command of satlab with its arguments and options, as `--help` prints them. In a clone `satlab` is `./satlab`.
-{MADE}"""
+Summary records go to stdout (`--json`: JSON lines), messages to stderr, files to `runs/ID/`. An error is one line
+`error: what, where, why` and a hint. {MADE}
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | the run failed: a job, a page load or a target |
+| 2 | usage or configuration (profile, scenario, arguments, lab.yml) |
+| 3 | the host cannot do it (not root, no namespaces, no TUN device, port in use, disk full) |
+| 4 | measured, but out of calibration: figures are kept and marked |
+| 5 | `satlab check`: the programs support none of the cases |
+| 130 | interrupted; the lab was removed |
+"""
 LINK_HEAD = f"""# Options of a link
 
 `satlab run` and `satlab up` take these options. Forms, REST API (`link` of a launch) and campaigns (`options`) take
