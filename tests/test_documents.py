@@ -53,7 +53,8 @@ def test_each_defence_has_a_test_and_each_number_in_a_name_a_defence() -> None:
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_documents_name_existing_files(name: str) -> None:
     paths = re.findall(r"`([\w-]+(?:/[\w.-]+)+(?:\.\w+|/))`", (ROOT / name).read_text())
-    written = {path for path in paths if "NAME" not in path}
+    made = ("raw/", "report/", "runs/")
+    written = {path for path in paths if "NAME" not in path and not path.startswith(made)}
     assert not [
         path
         for path in written
