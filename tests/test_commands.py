@@ -90,7 +90,7 @@ def test_everything_that_ships_has_one_line(kind: shipped.Kind) -> None:
     assert all(line and "\n" not in line for line in found.values())
 
 
-def test_p353_papers_are_those_that_can_be_repeated() -> None:
+def test_papers_are_those_that_can_be_repeated() -> None:
     assert shipped.shipped("papers").keys() == paper.CLOCKS.keys()
 
 
@@ -152,7 +152,7 @@ def unknown_options(words: list[str]) -> list[str]:
     ]
 
 
-def test_p226_hints_and_pages_name_options_that_their_commands_have() -> None:
+def test_hints_and_pages_name_options_that_their_commands_have() -> None:
     found = 0
     for path in SOURCES:
         for text in said(path):

@@ -65,7 +65,7 @@ def sizes(driver: webdriver.Chrome, files: list[Path]) -> dict[str, tuple[int, i
     return found
 
 
-def test_p377_pictures_show_the_pages_of_now(own_site: Site, tmp_path: Path) -> None:
+def test_pictures_show_the_pages_of_now(own_site: Site, tmp_path: Path) -> None:
     driver = browser(width=WIDTH, is_shell=False)
     try:
         log_in(driver, own_site)
@@ -105,7 +105,7 @@ def test_p377_pictures_show_the_pages_of_now(own_site: Site, tmp_path: Path) -> 
         driver.quit()
 
 
-def test_p377_each_picture_has_a_place_and_a_text_in_the_documentation() -> None:
+def test_each_picture_has_a_place_and_a_text_in_the_documentation() -> None:
     shown = re.findall(
         r"!\[([^\]]+)\]\(\.\./pictures/([\w-]+)\.webp\)",
         (paths.ROOT / "docs/how-to/web.md").read_text(),
