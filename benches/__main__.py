@@ -13,7 +13,7 @@ import typer
 
 from satlab.cli.base import Quiet, command
 from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
@@ -65,7 +65,7 @@ def link(
         result["terminals"] = shared
         result["promises"] += [asdict(promise) for promise in terminal_bench.promises(shared)]
     for line in [json.dumps(result, indent=1)] if json_lines else shown:
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 
@@ -96,7 +96,7 @@ def quic(
     ]
     result = quic_bench.quic(cases, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else quic_bench.lines(result):
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 
@@ -115,7 +115,7 @@ def tunnel(
     needs.root(NETNS)
     result = tunnel_bench.tunnel(seconds, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else tunnel_bench.lines(result):
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 
@@ -144,13 +144,13 @@ def bench_check(
     needs.ensure("virtual")
     result = verdict_power.measure(comparisons, slowdown, ProgressLog(quiet))
     if json_lines:
-        print(json.dumps(result))
+        say(json.dumps(result))
     else:
         caught = ", ".join(f"{case} {count}" for case, count in result["caught"].items())
         alarms = (
             f"{result['false_alarms']} false alarms in {comparisons} comparisons of equal builds"
         )
-        print(f"{alarms}; slowdowns found in {comparisons}: {caught}; {result['real_s']} s")
+        say(f"{alarms}; slowdowns found in {comparisons}: {caught}; {result['real_s']} s")
     return ExitStatus.OK
 
 
@@ -195,7 +195,7 @@ def bench_host_load(
     if plot:
         host_load.plot(result, plot)
     for line in [json.dumps(result, indent=1)] if json_lines else host_load.lines(result):
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 
@@ -222,7 +222,7 @@ def bench_confinement(
     needs.root(NETNS)
     result = confinement.measure(pairs, starts, out, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else confinement.lines(result):
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 
@@ -317,7 +317,7 @@ def bench_agree(
             suite, cases or (), up_to_mb, runs, compared, ProgressLog(quiet)
         )
     for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
-        print(line)
+        say(line)
     if not result["agree"]:
         return ExitStatus.FAILED
     return ExitStatus.OK if result["is_measurable"] else ExitStatus.UNCALIBRATED
@@ -374,13 +374,13 @@ def bench_flows(
         )
         found = flow_agreement.measure(compared, ProgressLog(quiet), stop_on_signal())
         for line in [json.dumps(found, indent=1)] if json_lines else flow_agreement.lines(found):
-            print(line)
+            say(line)
         if not found["agree"]:
             return ExitStatus.FAILED
         return ExitStatus.OK if found["is_measurable"] else ExitStatus.UNCALIBRATED
     result = flow_bench.measure(flows or flow_bench.FLOWS, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else flow_bench.lines(result):
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 
@@ -407,7 +407,7 @@ def bench_campaign(
     needs.ensure("campaign", "virtual")
     result = cost.measure(tasks, jobs, task_s, cells, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else cost.lines(result):
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 

@@ -22,12 +22,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from satlab.campaign import engine, planning
+from satlab.campaign import engine, planning, request
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.link_bench import Promise, at_most
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.campaign.record import Attempt
+from satlab.campaign.request import Flows
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
@@ -168,13 +169,9 @@ def plan_of(count: int, simulated_s: float, task_s: float) -> Plan:
             id=f"flow.{number}",
             cell="flow",
             number=number,
-            rule="flows",
-            lab="virtual",
-            seed=number,
-            argv=("satvirtual", "flows", "flows.json"),
-            files={"flows.json": _flows(number, simulated_s)},
             estimate_s=task_s,
             cores=1,
+            request=Flows(verb="flows", flows=_flows(number, simulated_s)),
         )
         for number in range(1, count + 1)
     )
@@ -207,9 +204,9 @@ def loop(folder: Path, tasks: Sequence[Task], at_once: int) -> None:
     for task in tasks:
         place = folder / task.id
         place.mkdir(parents=True)
-        for name, content in task.files.items():
+        for name, content in request.files(task.request).items():
             (place / name).write_text(json.dumps(content))
-    words = shlex.join([str(paths.SATVIRTUAL), *tasks[0].argv[1:]]) if tasks else "true"
+    words = shlex.join([str(paths.SATVIRTUAL), *tasks[0].request.words()[1:]]) if tasks else "true"
     argv = [
         "xargs",
         "-P",

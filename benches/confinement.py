@@ -69,7 +69,13 @@ def start_ms(starts: int) -> dict[str, list[float]]:
         for _ in range(starts):
             for kind, argv in (("sandbox", [*prefix, "true"]), ("without", ["true"])):
                 began = time.monotonic()
-                subprocess.run(argv, cwd=sandbox.HOME, stdin=subprocess.DEVNULL, check=True)
+                subprocess.run(
+                    argv,
+                    env=sandbox.ENVIRONMENT,
+                    cwd=sandbox.HOME,
+                    stdin=subprocess.DEVNULL,
+                    check=True,
+                )
                 found[kind].append(1000 * (time.monotonic() - began))
     return found
 
@@ -99,7 +105,9 @@ def _unconfined() -> Iterator[None]:
         network = (
             [] if box.place.network is None else ["nsenter", f"--net={box.place.network}", "--"]
         )
-        return [*network, *privileges.drop_argv(box.uid, [mount.source for mount in box.mounts])]
+        variables = [f"{name}={value}" for name, value in box.variables.items()]
+        visible = [mount.source for mount in box.mounts]
+        return [*network, *privileges.drop_argv(box.uid, visible), "env", *variables]
 
     setattr(Sandbox, "argv", argv)  # noqa: B010 - for this comparison alone
     try:

@@ -10,6 +10,7 @@ import pytest
 
 from benches import campaign_cost as cost
 from benches.campaign_cost import Spent
+from satlab.campaign import request
 from satlab.campaign.plan import load
 from satlab.campaign.record import Attempt, Host
 from satlab.common import paths
@@ -65,7 +66,7 @@ def test_p258_the_loop_runs_each_task_s_command_in_its_folder(
     cost.loop(tmp_path / "loop", tasks, 2)
     for task in tasks:
         found = json.loads((tmp_path / "loop" / task.id / "output.json").read_text())
-        assert found == task.files["flows.json"]
+        assert found == request.files(task.request)["flows.json"]
     program.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(HostError, match="loop failed"):
         cost.loop(tmp_path / "again", tasks, 2)
@@ -75,4 +76,6 @@ def test_p258_a_matrix_of_many_cells_is_planned(tmp_path: Path) -> None:
     plan = cost.plan_matrix(tmp_path, 12)
     assert len({cell.id for cell in plan.cells}) == len(plan.cells) == len(plan.tasks) == 12
     assert load(tmp_path / "plan.json") == plan
-    assert {task.argv[:3] for task in plan.tasks} == {("satlab", "run", "bulk_tcp")}
+    assert {tuple(task.request.words()[:3]) for task in plan.tasks} == {
+        ("satlab", "run", "bulk_tcp")
+    }

@@ -22,6 +22,7 @@ from typing import Any
 from satlab.campaign import dataset, engine
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.request import Flows
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 
@@ -57,7 +58,7 @@ def flows(seed: int) -> dict[str, Any]:
     }
 
 
-def plan(count: int, deadline_s: float = 600, argv: tuple[str, ...] = ("flows.json",)) -> Plan:
+def plan(count: int, deadline_s: float = 600) -> Plan:
     """Return a plan of so many tasks in CELLS cells."""
     factors = {"paper": "seed-003", "clock": "virtual", "cell": "test4/newreno"}
     cells = tuple(
@@ -68,11 +69,7 @@ def plan(count: int, deadline_s: float = 600, argv: tuple[str, ...] = ("flows.js
             id=f"cell-{n % CELLS}.{n // CELLS + 1}",
             cell=f"cell-{n % CELLS}",
             number=n // CELLS + 1,
-            rule="flows",
-            lab="virtual",
-            seed=n,
-            argv=("satvirtual", "flows", *argv),
-            files={"flows.json": flows(n)},
+            request=Flows(verb="flows", flows=flows(n)),
             estimate_s=1,
             cores=1,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from satlab.common import paths
 from satlab.lab.privileges import FIRST_UID, UIDS
-from satlab.lab.sandbox import Place
+from satlab.lab.sandbox import ENVIRONMENT, Place
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def new_place(folder: Path) -> Iterator[Place]:
     """Make a network namespace that belongs to a user namespace, kept in a folder."""
     user, network = folder / "user-namespace", folder / "networks" / "network"
     argv = [paths.SATBOX, "namespaces", user, FIRST_UID, UIDS, network]
-    subprocess.run(list(map(str, argv)), check=True)
+    subprocess.run(list(map(str, argv)), env=ENVIRONMENT, check=True)
     try:
         yield Place(network, user)
     finally:

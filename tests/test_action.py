@@ -210,3 +210,21 @@ def test_p371_the_status_of_the_check_is_that_of_the_step(place: Path) -> None:
     assert (
         "--baseline check.json" in act(place, 0, package="satlab.deb", baseline="check.json")[1][-1]
     )
+
+
+@pytest.mark.parametrize("out", ["x\nstatus=0", "x\rjson=/etc/passwd", "x\x1b[2J"])
+def test_t63_an_output_folder_forges_no_output_of_the_step(place: Path, out: str) -> None:
+    (place / "satlab.deb").write_bytes(b"package")
+    status, calls, said = act(place, 1, package="satlab.deb", out=out)
+    assert (status, calls) == (2, []) and "control characters" in said
+    assert not (place / "outputs").exists()
+
+
+def test_t63_what_satlab_and_inputs_say_does_not_steer_the_workflow(place: Path) -> None:
+    status, _, said = act(place, package="x\n::set-output name=status::0")
+    assert status == 2 and not re.search("^::set-output", said, re.MULTILINE)
+    (place / "satlab.deb").write_bytes(b"package")
+    lines = act(place, package="satlab.deb", baseline="x\n::warning::y")[2].splitlines()
+    [stop] = [line for line in lines if line.startswith("::stop-commands::")]
+    assert lines[-1] == f"::{stop.removeprefix('::stop-commands::')}::" and len(stop) > 40
+    assert not [line for line in lines if line.startswith("::warning")]

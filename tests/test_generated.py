@@ -61,6 +61,6 @@ def test_the_base_is_not_a_profile() -> None:
 def test_a_change_of_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     overlay = {"topology.xml": {"frequency_plan/no_such_element": 1}}
     layers = iter([{"topology.xml": {"from": "topology.xml"}}, overlay])
-    monkeypatch.setattr("yaml.safe_load", lambda _: next(layers))
+    monkeypatch.setattr("satlab.common.yaml_text.read", lambda _: next(layers))
     with pytest.raises(KeyError, match="no_such_element"):
         list(generate.profile("geo"))

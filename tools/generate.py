@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
 from satlab.campaign.campaign_file import CampaignFile
@@ -20,6 +19,7 @@ from satlab.campaign.plan import Plan
 from satlab.campaign.record import TaskRecord
 from satlab.check import suite
 from satlab.check.search.record import SearchRecord
+from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.service.helper import verbs
 from tools import reference, synthetic_pages
@@ -91,7 +91,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 def metrics() -> Iterator[tuple[Path, str]]:
     """Yield the metric reference, and the schema of records with the names of all metrics."""
-    groups = yaml.safe_load((ROOT / "collect" / "metrics.yml").read_text())
+    groups = yaml_text.read(ROOT / "collect" / "metrics.yml")
     path = SCHEMAS / "records.schema.json"
     schema = json.loads(path.read_text())
     schema["properties"]["metric"]["enum"] = [name for group in groups.values() for name in group]
@@ -126,9 +126,7 @@ def profile(name: str) -> Iterator[tuple[Path, str]]:
     """Yield the files of a profile: those of the base with the changes of `base.yml` and
     `NAME.yml`.
     """
-    layers: list[Layer] = [
-        yaml.safe_load((BASE / f"{each}.yml").read_text()) or {} for each in ("base", name)
-    ]
+    layers: list[Layer] = [yaml_text.read(BASE / f"{each}.yml") or {} for each in ("base", name)]
     sources = {
         file: changes["from"]
         for layer in layers

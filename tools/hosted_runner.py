@@ -27,9 +27,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import yaml
-
-from satlab.common import paths
+from satlab.common import paths, yaml_text
 from satlab.vm import box
 
 TEMPLATES = paths.ROOT / "docs" / "ci"
@@ -91,7 +89,7 @@ PUSH, ALWAYS = "github.event_name == 'push'", "always()"
 
 
 def _steps(name: str) -> list[dict[str, Any]]:
-    [job] = yaml.safe_load((TEMPLATES / name).read_text())["jobs"].values()
+    [job] = yaml_text.read(TEMPLATES / name)["jobs"].values()
     steps: list[dict[str, Any]] = job["steps"]
     return steps
 
@@ -158,7 +156,7 @@ def action_script(given: Mapping[str, str], source: str) -> str:
     """Return the commands of action.yml for its inputs, as GitHub fills them in; its caches are
     left out.
     """
-    about = yaml.safe_load(ACTION.read_text())
+    about = yaml_text.read(ACTION)
     inputs: dict[str, str] = {
         **{name: entry["default"] for name, entry in about["inputs"].items()},
         **given,
@@ -181,7 +179,7 @@ def gitlab(source: str = SOURCE, commit: str = "HEAD") -> Template:
     text = re.sub(
         r"\bCOMMIT\b", commit, text.replace("https://HOST/OWNER/satlab", f"file://{source}")
     )
-    job = yaml.safe_load(text)["satellite"]
+    job = yaml_text.load(text)["satellite"]
     cached = [path.rstrip("/") for cache in job["cache"] for path in cache["paths"]]
     artifacts = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
     return Template(

@@ -3,8 +3,14 @@
 # The step of action.yml, which sets the variables: installs a package if one is named, checks, writes summary and outputs.
 set -euo pipefail
 
+one_line() { # text: for a workflow command, which ends with its line
+  local text=${1//'%'/%25}
+  text=${text//$'\r'/%0D}
+  printf '%s' "${text//$'\n'/%0A}"
+}
+
 die() { # message hint
-  printf '::error::%s; %s\n' "$1" "$2"
+  printf '::error::%s; %s\n' "$(one_line "$1")" "$2"
   exit 2
 }
 
@@ -25,13 +31,17 @@ install_package() {
   rm -f "$file"
 }
 
+case $OUT in
+  *[[:cntrl:]]*) die "input out has control characters" "name a folder, such as satellite" ;;
+esac
+
 satlab=$(dirname "${BASH_SOURCE[0]}")/../../satlab
 if [ -n "$PACKAGE" ]; then
   install_package
   satlab=satlab
 fi
 
-mkdir -p "$OUT"
+mkdir -p -- "$OUT"
 words=(check --suite "$SUITE" --runs "$RUNS" --json --out "$OUT/runs" --junit "$OUT/check.xml" --markdown "$OUT/check.md")
 [ -z "$CASES" ] || words+=(--cases "$CASES")
 [ -z "$VIRTUAL_CLIENT" ] || words+=(--virtual-client "$VIRTUAL_CLIENT")
@@ -41,11 +51,15 @@ words=(check --suite "$SUITE" --runs "$RUNS" --json --out "$OUT/runs" --junit "$
 if [ -f "$BASELINE" ]; then
   words+=(--baseline "$BASELINE")
 elif [ -n "$BASELINE" ]; then
-  printf '::notice::%s is missing: this build is not compared with another\n' "$BASELINE"
+  printf '::notice::%s is missing: this build is not compared with another\n' "$(one_line "$BASELINE")"
 fi
 
+# What programs under test say is no command of the workflow.
+token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 status=0
+printf '::stop-commands::%s\n' "$token"
 "$satlab" "${words[@]}" >"$OUT/check.json" || status=$?
+printf '::%s::\n' "$token"
 [ ! -f "$OUT/check.md" ] || cat "$OUT/check.md" >>"$GITHUB_STEP_SUMMARY"
 printf '%s\n' "status=$status" "json=$OUT/check.json" "junit=$OUT/check.xml" "markdown=$OUT/check.md" >>"$GITHUB_OUTPUT"
 exit "$status"

@@ -28,6 +28,15 @@ pytestmark = [
     ),
 ]
 COUNT = 12
+HEAD = b'{"deadline_s": 9, "slot": 0, "request": '
+HOSTILE = (
+    HEAD + b'{"verb": "check", "suite": "etosat", "case": "medium", "seed": 1, "markdown":'
+    b' "/etc/cron.d/x"}}',
+    HEAD + b'{"verb": "run", "scenario": "ping", "link": {"timeline": "/etc/shadow"}}}',
+    HEAD
+    + b'{"verb": "run", "scenario": "ping", "link": {}, "argv": ["satlab", "check", "--markdown",'
+    b' "/etc/x"]}}',
+)
 
 
 @pytest.fixture
@@ -77,13 +86,20 @@ def test_t40_a_key_of_a_campaign_does_attempts_alone_and_hosts_have_pinned_keys(
     assert b"root:" not in other.stdout
     assert b"no request for an attempt" in other.stderr
 
+    for line in HOSTILE:
+        refused = subprocess.run(
+            [*words, "x"], input=line + b"\n", capture_output=True, check=False
+        )
+        assert refused.returncode == ExitStatus.USAGE
+        assert b"no request for an attempt" in refused.stderr and b"root:" not in refused.stderr
+
     swapped = nodes.file.with_name("known_hosts").read_text().splitlines()
     ports = [line.split(" ", 1)[0] for line in swapped]
     keys = [line.split(" ", 1)[1] for line in reversed(swapped)]
     nodes.file.with_name("known_hosts").write_text(
         "".join(f"{port} {key}\n" for port, key in zip(ports, keys, strict=True))
     )
-    work = Worker(where, digest, 0, OverSsh(known, where, digest))
+    work = Worker(where, digest, 0, OverSsh(known, where))
     with pytest.raises(HostError, match="Host key verification failed"):
         work.work(plan.tasks[0].id, threading.Event())
     assert not where.attempts(plan.tasks[0])

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -347,9 +347,7 @@ def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     usual = sandboxed.start
 
-    def limited(
-        box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path
-    ) -> sandboxed.SandboxedProcess:
+    def limited(box: Sandbox, argv: Sequence[str], log: Path) -> sandboxed.SandboxedProcess:
         if log.name == "client-0.log":
             [server] = [
                 pid
@@ -357,7 +355,7 @@ def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"
             ]
             (slow_group / "cgroup.procs").write_text(str(server))
-        return usual(box, argv, environment, log)
+        return usual(box, argv, log)
 
     monkeypatch.setattr(sandboxed, "start", limited)
 

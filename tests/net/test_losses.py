@@ -59,10 +59,8 @@ def at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[P
     (tmp_path / "suites" / "planted.yml").write_text(f"{HEAD}name: planted{PLANTED}")
     usual, plants, threads = sandboxed.start, list[Plant](), list[Thread]()
 
-    def start(
-        box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path
-    ) -> sandboxed.SandboxedProcess:
-        process = usual(box, argv, environment, log)
+    def start(box: Sandbox, argv: Sequence[str], log: Path) -> sandboxed.SandboxedProcess:
+        process = usual(box, argv, log)
         if log.name == "client-0.log":
             threads.extend(Thread(target=plant) for plant in plants)
             for thread in threads:

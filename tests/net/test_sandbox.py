@@ -15,7 +15,7 @@ import pytest
 
 from satlab.check import sandboxed
 from satlab.check.sandboxed import ExitReport, SandboxedProcess
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.common.processes import wait
 from satlab.lab import privileges, sandbox
 from satlab.lab.job_host import JOB_LIMITS
@@ -29,6 +29,23 @@ NOWHERE = Place()
 SMALL = Limits(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 20)
 
 
+@pytest.fixture(autouse=True)
+def unmounted(tmp_path: Path) -> Iterator[None]:
+    yield
+    scratch.remove(tmp_path)
+
+
+def written(tmp_path: Path, limits: Limits) -> Path:
+    """Return a folder for a program to write, with the size of its limits; what an earlier one
+    wrote is still there.
+    """
+    out = tmp_path / "out"
+    if not out.exists():
+        out.mkdir()
+        scratch.sized(out, limits.disk_bytes, limits.files)
+    return out
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     with new_place(tmp_path) as made:
@@ -37,11 +54,10 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWHERE) -> ExitReport:
     """Run a shell script in a sandbox that may write to /out. Its output is in tmp_path/log."""
-    out = tmp_path / "out"
-    out.mkdir(exist_ok=True)
+    out = written(tmp_path, limits)
     box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits, place=place)
     os.chown(out, box.uid, box.uid)
-    program = sandboxed.start(box, ["sh", "-c", script], {}, tmp_path / "log")
+    program = sandboxed.start(box, ["sh", "-c", script], tmp_path / "log")
     try:
         ended = program.poll(20)
         assert ended is not None, "the program exceeded its limits and was not ended"
@@ -74,7 +90,7 @@ def test_a_sandbox_that_does_not_start_has_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "SATBOX", shutil.which("cat"))
-    program = sandboxed.start(Sandbox(limits=SMALL), ["true"], {}, tmp_path / "log")
+    program = sandboxed.start(Sandbox(limits=SMALL), ["true"], tmp_path / "log")
     ended = program.poll(20)
     assert ended is not None
     assert re.match(r"its sandbox did not start: .*cat: true: No such file", ended.reason), (
@@ -84,11 +100,10 @@ def test_a_sandbox_that_does_not_start_has_its_reason(
 
 def held(tmp_path: Path, uid: int) -> SandboxedProcess:
     """Hold a program that reads its standard input and then makes a file."""
-    out = tmp_path / "out"
-    out.mkdir()
+    out = written(tmp_path, SMALL)
     os.chown(out, uid, uid)
     box = Sandbox(uid=uid, mounts=(Mount(out, "/out", writable=True),), limits=SMALL, held=True)
-    return sandboxed.start(box, ["sh", "-c", "cat > /out/begun"], {}, tmp_path / "log")
+    return sandboxed.start(box, ["sh", "-c", "cat > /out/begun"], tmp_path / "log")
 
 
 def test_p387_a_held_program_starts_when_it_is_released(tmp_path: Path) -> None:
@@ -130,6 +145,33 @@ def test_t11_a_program_that_exceeds_a_limit_is_ended_with_the_reason(
 ) -> None:
     ended = run(script, tmp_path, Limits(2, 64 << 20, 32, 8 << 20) if "within" in reason else SMALL)
     assert ended.stop_reason.startswith(reason) and bool(ended.stop_reason) is bool(reason), ended
+
+
+def test_t11_a_writable_folder_without_a_size_is_refused(tmp_path: Path) -> None:
+    """Nothing but the size of a file system bounds what a program keeps in files that no folder
+    names any more.
+    """
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "large").mkdir()
+    scratch.sized(tmp_path / "large", 2 * SMALL.disk_bytes, SMALL.files)
+    for name in ("plain", "large"):
+        box = Sandbox(mounts=(Mount(tmp_path / name, "/out", writable=True),), limits=SMALL)
+        ended = sandboxed.start(box, ["true"], tmp_path / "log").poll(20)
+        assert ended is not None and "more than the limits" in ended.reason, ended
+
+
+def test_t11_all_sandboxes_together_leave_a_quarter_of_the_memory_to_the_host(
+    tmp_path: Path,
+) -> None:
+    run("exit 0", tmp_path)
+    names = {"cgroup1": "memory/satlab/memory.limit_in_bytes", "cgroup2": "satlab/memory.max"}
+    enforced_by = sandbox.enforced_by()["memory"]
+    if enforced_by not in names:
+        pytest.skip("this host has no control group for memory")
+    limit = int((Path("/sys/fs/cgroup") / names[enforced_by]).read_text())
+    assert limit == pytest.approx(
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 0.75, rel=0.01
+    )
 
 
 def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(
@@ -201,7 +243,6 @@ def test_a_stopped_program_can_end_by_itself(tmp_path: Path) -> None:
     program = sandboxed.start(
         Sandbox(),
         ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"],
-        {},
         tmp_path / "log",
     )
     assert program.poll(0.5) is None
@@ -227,7 +268,7 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
         " /bin/x"
     )
     running = sandboxed.start(
-        Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], {}, tmp_path / "log"
+        Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log"
     )
     ended = running.poll(20) or running.stop()
     output = (tmp_path / "log").read_text().split("\n")
@@ -245,8 +286,8 @@ def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("text\n")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    box = Sandbox(mounts=(Mount(tmp_path / "link"),))
-    running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], {}, tmp_path / "log")
+    box = Sandbox(mounts=(Mount.ours(tmp_path / "link"),))
+    running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
     ended = running.poll(20) or running.stop()
     assert (ended.status, ended.output_tail) == (0, "text")
 
@@ -276,7 +317,7 @@ def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_ru
     job = JobProcess(
         [*enter, sys.executable, "-c", REPORTS],
         stop_argv=[*enter, "echo", "after"],
-        environment={"HOME": sandbox.HOME, "PATH": paths.STANDARD_PATH},
+        environment=sandbox.ENVIRONMENT,
         log=log,
     )
     assert wait(lambda: "up" in log.read_text(), 10)
@@ -289,6 +330,6 @@ def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_ru
 def test_p271_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.root").mkdir()
     (tmp_path / "a.report").write_text('{"status": 7, "why": "of the killed one"}')
-    ended = sandboxed.start(Sandbox(), ["true"], {}, tmp_path / "a.log").poll(30)
+    ended = sandboxed.start(Sandbox(), ["true"], tmp_path / "a.log").poll(30)
     assert ended is not None and (ended.status, ended.reason) == (0, "")
     assert [file.name for file in tmp_path.iterdir()] == ["a.log"]

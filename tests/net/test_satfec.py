@@ -406,7 +406,8 @@ def test_what_cannot_work_is_named(pair: Pair) -> None:
         1,
         "198.18.201.9:5800 was silent for 1 s",
     )
-    one, two = pair.start("client", "--mtu=1300"), pair.start("server", "--mtu=1400")
+    soon = "--peer-timeout-s=2"
+    one, two = pair.start("client", "--mtu=1300", soon), pair.start("server", "--mtu=1400", soon)
     failed(one, 1, "the other end has an MTU of 1400 bytes, this one of 1300")
     failed(two, 1, "the other end has an MTU of 1300 bytes, this one of 1400")
     failed(
@@ -423,7 +424,7 @@ def test_what_cannot_work_is_named(pair: Pair) -> None:
 
 
 def test_an_end_of_another_version_is_named(pair: Pair) -> None:
-    client = pair.start("client")
+    client = pair.start("client", "--peer-timeout-s=2")
     client.wait_for("ready")
     older = (
         "import socket;s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM);"

@@ -72,14 +72,18 @@ def test_both_proxies_take_what_passes_and_keep_the_client_s_address(
 ) -> None:
     proxies = [row.transparent("gw", f"--mode={mode}"), row.transparent("st", f"--mode={mode}")]
     ends = [origin(row), caller(row, port)]
+    ends[1].line("primed")
+    # A caller leaves with its ticket, maybe before the proxies have reached the server for it.
+    while len(ends) < 30 and not ends[0].lines("accepted"):
+        ends.append(caller(row, port))
+        ends[-1].line("primed")
     for proxy in (*proxies, ends[0]):
         accepted = proxy.line("accepted")
         assert accepted["client"].startswith(f"{CLIENT}:")
         assert accepted["destination"] == f"{SERVER}:{port}"
         assert (accepted["server_name"], accepted["alpn"]) == (NAME, ["test"])
-    ends[1].line("primed")
     assert proxies[1].line("closed")["connection"] == 1
-    assert [proxy.end() for proxy in (*ends, *proxies)] == [0] * 4
+    assert not any(proxy.end() for proxy in (*ends, *proxies))
     schema = json.loads((SCHEMAS / "satpep.schema.json").read_text())
     for proxy in (*proxies, *ends):
         kinds = [line["type"] for line in proxy.lines()]

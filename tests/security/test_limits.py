@@ -30,9 +30,11 @@ from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
 from satlab.service.api.connections import LimitedProtocol
 from satlab.service.api.context import Context
+from satlab.service.api.passwords import BusyError, Caller, Rank
 from satlab.service.api.peers import peer_network
 from satlab.service.api.queue import Queue
 from satlab.service.api.queue_thread import QueueThread
+from satlab.service.api.request_guard import COOKIE
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
 from satlab.service.helper import daemon
@@ -56,7 +58,7 @@ def _cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(tmp_path, frozenset({HOST}), body_s=0.5, archive_bytes=10_000)
+    return Settings(tmp_path, frozenset({HOST}), body_s=0.5, stranger_s=0.5, archive_bytes=10_000)
 
 
 @pytest.fixture
@@ -85,8 +87,8 @@ def client_at(app: FastAPI, address: str = "192.0.2.1") -> TestClient:
     )
 
 
-def log_in(client: TestClient, password: str = PASSWORD) -> int:
-    return client.post("/login/", json={"login": "admin", "password": password}).status_code
+def log_in(client: TestClient, password: str = PASSWORD, login: str = "admin") -> int:
+    return client.post("/login/", json={"login": login, "password": password}).status_code
 
 
 @pytest.fixture
@@ -392,6 +394,8 @@ def test_t22_addresses_of_one_host_are_one_peer() -> None:
     assert (
         peer_network("::ffff:192.0.2.1") == peer_network("192.0.2.1") != peer_network("192.0.2.2")
     )
+    assert peer_network("127.0.0.1") == peer_network("127.8.9.1") == peer_network("::1")
+    assert peer_network("::ffff:127.0.0.1") == peer_network("::1")
     assert peer_network("") == ""
 
 
@@ -400,7 +404,7 @@ def test_t22_tries_count_before_their_password_is_hashed(
 ) -> None:
     hashed: list[str] = []
 
-    def slowly(password: str, stored: str | None) -> bool:
+    def slowly(password: str, stored: str | None, _: Caller) -> bool:
         hashed.append(password)
         time.sleep(0.2)
         return bool(stored) and False
@@ -413,17 +417,56 @@ def test_t22_tries_count_before_their_password_is_hashed(
 
 
 def test_t22_log_ins_from_many_addresses_leave_threads_for_others(app: FastAPI) -> None:
-    with passwords._turn, ThreadPoolExecutor(40) as pool:
-        tries = [
-            pool.submit(log_in, client_at(app, f"198.51.100.{number}")) for number in range(40)
-        ]
-        until(lambda: sum(each.done() for each in tries) == 40 - passwords.MAX_HASHING)
-        assert {each.result() for each in tries if each.done()} == {503}
-        assert client_at(app).get("/version/").status_code == 200
-        passwords._turn.release()
+    with ThreadPoolExecutor(40) as pool:
+        with passwords.hashing.turn(Caller("192.0.2.9", Rank.STRANGER)):
+            tries = [
+                pool.submit(log_in, client_at(app, f"198.51.100.{number}")) for number in range(40)
+            ]
+            until(lambda: sum(each.done() for each in tries) == 41 - passwords.MAX_HASHING)
+            assert {each.result() for each in tries if each.done()} == {503}
+            assert client_at(app).get("/version/").status_code == 200
         results = sorted(each.result(20) for each in tries)
-        passwords._turn.acquire()
-    assert results == [200] * passwords.MAX_HASHING + [503] * (40 - passwords.MAX_HASHING)
+    assert results == [200] * (passwords.MAX_HASHING - 1) + [503] * (41 - passwords.MAX_HASHING)
+
+
+@pytest.mark.parametrize(
+    "flood_from", ["198.51.100.{}", "127.0.0.{}"], ids=["many peers", "the same peer"]
+)
+def test_t22_a_flood_of_log_ins_locks_out_nobody_who_has_logged_in_before(
+    app: FastAPI, flood_from: str
+) -> None:
+    assert log_in(client_at(app, "127.0.0.1")) == 200
+    with ThreadPoolExecutor(50) as pool:
+        with passwords.hashing.turn(Caller("192.0.2.9", Rank.STRANGER)):
+            flood = [client_at(app, flood_from.format(number)) for number in range(1, 41)]
+            tries = [
+                pool.submit(log_in, client, "wrong", f"user{number}")
+                for number, client in enumerate(flood)
+            ]
+            until(lambda: len(passwords.hashing) > 2 and sum(each.done() for each in tries) >= 30)
+            admins = [pool.submit(log_in, client_at(app, f"127.0.0.{number}")) for number in (1, 2)]
+            until(lambda: passwords.hashing.waiting(Rank.KNOWN_ACCOUNT) == 2)
+        assert [each.result(20) for each in admins] == [200, 200]
+        assert {each.result(20) for each in tries} <= {401, 429, 503}
+
+
+def test_t22_a_peer_has_a_share_of_the_hashes() -> None:
+    queue = passwords.Queue()
+    flood = Caller("192.0.2.1", Rank.STRANGER)
+    with queue._changed:
+        places = [queue._place(flood) for _ in range(passwords.MAX_OF_PEER)]
+        with pytest.raises(BusyError):
+            queue._place(flood)
+        other = queue._place(Caller("192.0.2.2", Rank.STRANGER))
+        queue._turns["192.0.2.1"] = 1
+        assert queue._next() is other
+        while len(queue) < passwords.MAX_HASHING:
+            queue._place(Caller(f"198.51.100.{len(queue)}", Rank.STRANGER))
+        known = queue._place(Caller("192.0.2.3", Rank.KNOWN_PEER))
+        assert queue._next() is known
+        assert [place.is_lost for place in places] == [False, True]
+        with pytest.raises(BusyError):
+            queue._place(Caller("192.0.2.4", Rank.STRANGER))
 
 
 NEW = {
@@ -507,13 +550,10 @@ def get_version(port: int) -> bytes:
         return answer_of(connection).partition(b"\r\n")[0]
 
 
-def post_without_body(port: int) -> socket.socket:
+def post_without_body(port: int, headers: str = "") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port))
-    head = (
-        f"POST /login/ HTTP/1.1\r\nhost: {HOST}\r\ncontent-type:"
-        " application/json\r\ncontent-length: 9\r\n\r\n"
-    )
-    connection.sendall(head.encode())
+    kind = "content-type: application/json\r\ncontent-length: 9\r\n"
+    connection.sendall(f"POST /login/ HTTP/1.1\r\nhost: {HOST}\r\n{kind}{headers}\r\n".encode())
     return connection
 
 
@@ -550,16 +590,42 @@ def test_t22_a_body_must_end_in_time(port: int) -> None:
         assert answer_of(connection).startswith(b"HTTP/1.1 408")
 
 
-def test_t22_a_peer_has_so_many_requests_at_once(
-    server: uvicorn.Server, port: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", ["MAX_PER_PEER", "MAX_STRANGERS", "MAX_CONNECTIONS"])
+def test_t22_slow_bodies_keep_nobody_out(
+    server: uvicorn.Server, port: int, monkeypatch: pytest.MonkeyPatch, most: str
+) -> None:
+    monkeypatch.setattr(connections, most, 3)
+    with contextlib.ExitStack() as held:
+        busy = [held.enter_context(post_without_body(port)) for _ in range(2)]
+        until(lambda: len(server.server_state.tasks) == 2)
+        for _ in range(5):
+            busy.append(held.enter_context(post_without_body(port)))
+            assert get_version(port) == b"HTTP/1.1 200 OK"
+        assert {answer_of(connection)[:12] for connection in busy} <= {b"", b"HTTP/1.1 408"}
+
+
+def test_t22_requests_of_sessions_go_on_and_their_limit_holds(
+    server: uvicorn.Server, port: int, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "MAX_PER_PEER", 3)
+    cookie = f"cookie: {COOKIE}={context.accounts.open_session('admin')}\r\n"
     with contextlib.ExitStack() as held:
-        busy = [held.enter_context(post_without_body(port)) for _ in range(3)]
-        until(lambda: len(server.server_state.tasks) == 3)
+        uploads = [
+            held.enter_context(post_without_body(port, f"{cookie}connection: close\r\n"))
+            for _ in range(3)
+        ]
+        until(
+            lambda: (
+                sum(getattr(each, "has_session", False) for each in server.server_state.connections)
+                == 3
+            )
+        )
         assert get_version(port) == b"HTTP/1.1 503 Service Unavailable"
-        for connection in busy:
-            assert answer_of(connection).startswith(b"HTTP/1.1 408")
+        for connection in uploads:
+            connection.sendall(b'{"a": 12}')
+            assert answer_of(connection).startswith(
+                b"HTTP/1.1 400"
+            )  # a whole body, without a login
         assert get_version(port) == b"HTTP/1.1 200 OK"
 
 

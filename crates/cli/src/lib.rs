@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use emulator::config::{self, Config, ConfigError};
-use emulator::{demand, links, moves, network};
+use emulator::{demand, gateway_changes, links, network};
 use profile::{Mode, Profile};
 
 /// Largest configuration that is read, bytes.
@@ -85,7 +85,7 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
             .map_err(|faults| refused_profile(&config.profile, &faults))?,
     };
     let mut faults = demand::check(&config.others, &profile);
-    faults.extend(moves::check(&config, &profile));
+    faults.extend(gateway_changes::check(&config, &profile));
     faults.extend(links::check(&config, &profile));
     if faults.is_empty() {
         let profile = network::of_equals(&config, profile);

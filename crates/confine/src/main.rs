@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ mod namespaces;
 mod output;
 mod program;
 mod root;
+mod sockets;
 mod spec;
 mod sys;
 mod usage;
@@ -25,9 +27,13 @@ use program::Prepared;
 use spec::{Report, Spec};
 use sys::Fork;
 
-const USAGE: &str = "usage: satbox run SPEC-FILE -- COMMAND...     the command has this program's variables and working directory
+const USAGE: &str = "usage: satbox run SPEC-FILE -- COMMAND...     the command's variables and working directory are the file's
        satbox enforces     prints as JSON what enforces limits on this host
-       satbox namespaces USER-FILE FIRST-UID COUNT NETWORK-FILE...";
+       satbox namespaces USER-FILE FIRST-UID COUNT NETWORK-FILE...
+It starts with no variable but HOME, LANG and PATH: env -i satbox ...";
+/// Variables that this program may have; it uses none. Others would be a program's that its caller
+/// did not put into the spec.
+const VARIABLES: [&str; 3] = ["HOME", "LANG", "PATH"];
 /// Exit status of `namespaces` where the kernel allows no user namespace.
 const NO_USER_NAMESPACES: u8 = 5;
 /// Largest spec, bytes.
@@ -36,14 +42,14 @@ const MOST_SPEC: u64 = 4 << 20;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let result = match words.as_slice() {
+    let result = check_variables().and_then(|()| match words.as_slice() {
         ["run", spec, "--", program @ ..] if !program.is_empty() => {
             read(spec).and_then(|spec| run(&spec, program))
         }
         ["enforces"] => enforces(),
         ["namespaces", user, first, count, networks @ ..] => make(user, first, count, networks),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, USAGE)),
-    };
+    });
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -61,6 +67,18 @@ fn invalid(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.to_string())
 }
 
+fn check_variables() -> io::Result<()> {
+    let mut names = std::env::vars_os().map(|(name, _)| name);
+    match names.find(|name| VARIABLES.iter().all(|known| name != known)) {
+        Some(name) => Err(invalid(format!(
+            "the variable {}: satbox takes {} alone; a program's go into its spec",
+            name.to_string_lossy(),
+            VARIABLES.join(", ")
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Tries groups and a user namespace, and prints what there is.
 fn enforces() -> io::Result<ExitCode> {
     let groups = Groups::make(&format!("trial-{}", std::process::id()), &spec::TRIAL);
@@ -70,7 +88,7 @@ fn enforces() -> io::Result<ExitCode> {
     let found = serde_json::json!({
         "memory": by,
         "processes": by,
-        "disk": "watch",
+        "disk": "file system",
         "capabilities": if has_users { "user namespace" } else { "not granted" },
     });
     writeln!(io::stdout(), "{found}")?;
@@ -114,7 +132,6 @@ fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
         None => libc::CLONE_NEWNET,
     };
     let argv = program.iter().map(ToString::to_string).collect();
-    let cwd = std::env::current_dir()?;
     let groups = Groups::make(
         &format!("{}-{}", spec.name, std::process::id()),
         &spec.limits,
@@ -125,7 +142,7 @@ fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
     match sys::fork()? {
         Fork::Child => {
             drop((read, report));
-            let ended = first(spec, argv, cwd, &groups).unwrap_or_else(|error| Report {
+            let ended = first(spec, argv, &groups).unwrap_or_else(|error| Report {
                 status: -libc::SIGKILL,
                 why: format!("the sandbox cannot be built: {error}"),
                 enforced_by: groups.enforced_by().to_owned(),
@@ -190,26 +207,27 @@ fn finish(mut from_first: File, to: Option<File>) -> io::Result<ExitCode> {
 }
 
 /// Process 1 of the PID namespace: everything in it ends with this one.
-fn first(spec: &Spec, argv: Vec<String>, cwd: PathBuf, groups: &Groups) -> io::Result<Report> {
+fn first(spec: &Spec, argv: Vec<String>, groups: &Groups) -> io::Result<Report> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
     let user_namespace = spec.user_namespace.as_ref().map(File::open).transpose()?;
     let prepared = Prepared {
         argv,
-        cwd: spec.directory.clone().unwrap_or(cwd),
         user_namespace,
-        filters: filter::compile()?,
+        filters: filter::compile(spec.packet_rings)?,
     };
     root::build(spec)?;
     let (read, write) = sys::pipe()?;
+    let (ours, theirs) = UnixStream::pair()?;
     match sys::fork()? {
         Fork::Child => {
-            drop(read);
-            program::become_it(spec, &prepared, groups, &write);
+            drop((read, ours));
+            program::become_it(spec, &prepared, groups, &write, &theirs);
             std::process::exit(126);
         }
         Fork::Parent(program) => {
-            drop(write);
-            Ok(watch::until_end(spec, groups, program, Output::new(read)?))
+            drop((write, theirs));
+            let output = Output::new(read)?;
+            Ok(watch::until_end(spec, groups, program, output, &ours))
         }
     }
 }

@@ -4,15 +4,15 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 
 use seccompiler::BpfProgram;
 
 use crate::cgroup::Groups;
 use crate::spec::Spec;
-use crate::{filter, sys};
+use crate::{filter, sockets, sys};
 
 /// Processes of the user, who may have several sandboxes, as a multiple of those in one.
 const SANDBOXES: u64 = 4;
@@ -22,10 +22,8 @@ const LOCKED_BYTES: u64 = 64 << 20;
 
 /// The program, and what is opened before the root changes.
 pub struct Prepared {
-    /// Its argument vector, not empty. Its variables are this process's.
+    /// Its argument vector, not empty.
     pub argv: Vec<String>,
-    /// Its working directory inside the sandbox.
-    pub cwd: PathBuf,
     /// The user namespace of the lab.
     pub user_namespace: Option<File>,
     /// The compiled system-call filters.
@@ -33,12 +31,24 @@ pub struct Prepared {
 }
 
 /// Becomes the program. Returns only with an error.
-pub fn become_it(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) -> io::Error {
+pub fn become_it(
+    spec: &Spec,
+    prepared: &Prepared,
+    groups: &Groups,
+    output: &OwnedFd,
+    first: &UnixStream,
+) -> io::Error {
     let name = &prepared.argv[0];
     let ready = confine(spec, prepared, groups, output)
+        .and_then(|()| sockets::ask(first))
+        .and_then(|()| filter::apply(&prepared.filters))
         .and_then(|()| if spec.held { await_release() } else { Ok(()) });
     let error = match ready {
-        Ok(()) => Command::new(name).args(&prepared.argv[1..]).exec(),
+        Ok(()) => Command::new(name)
+            .args(&prepared.argv[1..])
+            .env_clear()
+            .envs(&spec.variables)
+            .exec(), // by execvp(3): looked up in the program's own PATH
         Err(error) => io::Error::new(error.kind(), format!("sandbox: {error}")),
     };
     let _ = writeln!(io::stderr(), "error: {name}: {error}");
@@ -51,7 +61,7 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
     sys::new_session()?;
     groups.join()?;
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000"); // the first to go when the host runs out of memory
-    std::env::set_current_dir(&prepared.cwd)?;
+    std::env::set_current_dir(&spec.directory)?;
     limit(spec)?;
     sys::new_keyring()?;
     if let Some(namespace) = &prepared.user_namespace {
@@ -61,7 +71,7 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
     for number in [libc::SIGTERM, libc::SIGPIPE, libc::SIGXFSZ] {
         sys::default_signal(number);
     }
-    filter::apply(&prepared.filters)
+    Ok(())
 }
 
 /// Says that all is ready and waits for the caller's word; the program itself has no standard

@@ -2,12 +2,15 @@
 //! The root that a program finds: programs read-only, what the spec shows, everything else new and
 //! small.
 
-use std::fs::{self, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, symlink};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::spec::Spec;
+use crate::spec::{Limits, Spec};
 use crate::sys;
 
 /// Folders of a host's root that hold programs; the others hold people's and services' data.
@@ -19,6 +22,9 @@ const OWN_PLACES: [&str; 5] = ["proc", "sys", "dev", "tmp", "run"];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// `/dev/shm`, bytes.
 const SHARED_MEMORY: u64 = 256 << 20;
+
+/// A file system in memory has whole pages.
+const PAGE: u64 = 4096;
 
 /// A host path that is held open while the root is made, as it may lie below it.
 struct Held {
@@ -34,6 +40,7 @@ struct Held {
 pub fn build(spec: &Spec) -> io::Result<()> {
     sys::make_private()?;
     let held = hold(spec)?;
+    check_sizes(&held, &spec.limits)?;
     let root = &spec.root;
     scratch(root, "mode=0755,size=4m")?;
     std::env::set_current_dir(root)?;
@@ -56,39 +63,42 @@ pub fn build(spec: &Spec) -> io::Result<()> {
         sys::mount_new(kind, &inside(name), flags | more, "")?;
     }
     if let Some(hosts) = &spec.hosts {
-        cover(&inside("etc/hosts"), hosts, &inside("run/hosts"))?;
+        let target = inside("etc/hosts");
+        if refuse_links(root, &target).is_ok() {
+            cover(&target, hosts, &inside("run/hosts"))?;
+        }
     }
     sys::set_host_name(&spec.name)?;
     sys::pivot_root()
 }
 
 fn hold(spec: &Spec) -> io::Result<Vec<Held>> {
-    let names: Vec<String> = if spec.base == Path::new("/") {
-        HOST_PLACES.map(str::to_owned).to_vec()
+    let base = open_source(&spec.base)?;
+    let names: Vec<OsString> = if spec.base == Path::new("/") {
+        HOST_PLACES.map(OsString::from).to_vec()
     } else {
-        let entries = fs::read_dir(&spec.base)?.collect::<Result<Vec<_>, _>>()?;
-        let names = entries
-            .iter()
-            .map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let own = OWN_PLACES.map(OsStr::new);
+        let entries = fs::read_dir(format!("/proc/self/fd/{}", base.as_raw_fd()))?;
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
         names
-            .filter(|name| !OWN_PLACES.contains(&name.as_str()))
-            .collect()
+            .filter(|name| !matches!(name, Ok(name) if own.contains(&name.as_os_str())))
+            .collect::<Result<_, _>>()?
     };
     let mut held = Vec::new();
     for name in names {
-        let source = spec.base.join(&name);
-        if source.symlink_metadata().is_ok() {
-            let target = PathBuf::from("/").join(name);
-            held.push(Held {
-                file: path_handle(&source, libc::O_NOFOLLOW)?,
+        let target = Path::new("/").join(&name);
+        match sys::open_entry(&base, &name) {
+            Ok(file) => held.push(Held {
+                file,
                 target,
                 writable: false,
-            });
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {} // a host has not all of them
+            Err(error) => return Err(named(&target, &error)),
         }
     }
     for mount in &spec.mounts {
-        let file =
-            sys::open_without_links(&mount.source).map_err(|error| named(&mount.source, &error))?;
+        let file = open_source(&mount.source)?;
         held.push(Held {
             file,
             target: mount.target.clone(),
@@ -98,11 +108,41 @@ fn hold(spec: &Spec) -> io::Result<Vec<Held>> {
     Ok(held)
 }
 
-fn path_handle(path: &Path, more: i32) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_CLOEXEC | more)
-        .open(path)
+/// Opens what the spec names. Who can write a folder on the way cannot lead elsewhere by a link, at
+/// no time.
+fn open_source(path: &Path) -> io::Result<File> {
+    sys::open_without_links(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => named(
+            path,
+            &io::Error::other("it is or leads over a symbolic link, which is not followed"),
+        ),
+        _ => named(path, &error),
+    })
+}
+
+/// Refuses writable folders on file systems that together hold more than the limits: then the
+/// kernel keeps these, also for unlinked files that no descriptor shows. A single file has
+/// `RLIMIT_FSIZE`.
+fn check_sizes(held: &[Held], limits: &Limits) -> io::Result<()> {
+    let mut sizes = BTreeMap::new();
+    let mut last = Path::new("/");
+    for each in held.iter().filter(|each| each.writable) {
+        let found = each.file.metadata()?;
+        if found.is_dir() {
+            sizes.insert(found.dev(), sys::file_system_size(&each.file)?);
+            last = &each.target;
+        }
+    }
+    let (bytes, files) = sizes.values().fold((0_u64, 0_u64), |(bytes, files), more| {
+        (bytes.saturating_add(more.0), files.saturating_add(more.1))
+    });
+    if bytes > limits.disk_bytes.saturating_add(PAGE * sizes.len() as u64) || files > limits.files {
+        let why = format!(
+            "may be written, and its file system holds {bytes} bytes and {files} files: more than the limits"
+        );
+        return Err(named(last, &io::Error::other(why)));
+    }
+    Ok(())
 }
 
 fn scratch(folder: &Path, options: &str) -> io::Result<()> {
@@ -115,7 +155,7 @@ fn scratch(folder: &Path, options: &str) -> io::Result<()> {
 fn devices(folder: &Path) -> io::Result<()> {
     fs::create_dir(folder)?;
     for name in DEVICES {
-        let file = path_handle(&Path::new("/dev").join(name), 0)?;
+        let file = sys::open_without_links(&Path::new("/dev").join(name))?;
         show(
             &Held {
                 file,
@@ -206,5 +246,24 @@ mod tests {
         assert!(refuse_links(&root, &root.join("a/link/c")).is_err());
         assert!(refuse_links(&root, &root.join("a/link")).is_err());
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn no_source_leads_over_a_link_or_out() {
+        let own = std::env::temp_dir().canonicalize().unwrap();
+        let own = own.join(format!("satbox-source-{}", std::process::id()));
+        fs::create_dir_all(own.join("real/below")).unwrap();
+        symlink(own.join("real"), own.join("link")).unwrap();
+        assert!(open_source(&own.join("real/below")).is_ok());
+        for bad in ["link", "link/below", "real/../link/below"] {
+            let refusal = open_source(&own.join(bad)).unwrap_err().to_string();
+            assert!(refusal.contains("symbolic link"), "{refusal}");
+        }
+        assert!(open_source(Path::new("/../etc")).is_err());
+        assert!(open_source(Path::new("/proc/self/root")).is_err());
+        let folder = open_source(&own).unwrap();
+        let link = sys::open_entry(&folder, OsStr::new("link")).unwrap();
+        assert_eq!(sys::link_target(&link).unwrap(), own.join("real"));
+        fs::remove_dir_all(own).unwrap();
     }
 }

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a sandboxed program sees and may do, read from a JSON file (schemas/sandbox.schema.json).
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use schema::Schemas;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 const SCHEMA: &str = include_str!("../../../schemas/sandbox.schema.json");
+/// Variables of a program.
+const MOST_VARIABLES: usize = 1000;
+/// Their names and values together, bytes.
+const MOST_VARIABLE_BYTES: usize = 1 << 20;
+const MOST_NAME_BYTES: usize = 256;
+/// Linux's limit of one word, `MAX_ARG_STRLEN` of `execve(2)`, less a name.
+const MOST_VALUE_BYTES: usize = (128 << 10) - MOST_NAME_BYTES - 2;
 
 /// A sandbox.
 #[derive(Debug, Deserialize)]
@@ -27,15 +35,17 @@ pub struct Spec {
     pub network: Option<PathBuf>,
     /// An empty folder that becomes the root.
     pub root: PathBuf,
-    /// Whose programs are visible: `/`, or an unpacked root file system.
+    /// Whose programs are visible: `/`, or an unpacked root file system, a path as a mount's
+    /// source.
     pub base: PathBuf,
     /// Further files and folders.
     pub mounts: Vec<Mount>,
     /// Host name inside.
     pub name: String,
-    /// Working directory inside; `None`: the caller's.
-    #[serde(default)]
-    pub directory: Option<PathBuf>,
+    /// Working directory inside.
+    pub directory: PathBuf,
+    /// All variables of the program, which has none of this process's.
+    pub variables: BTreeMap<String, String>,
     /// Text of `/etc/hosts`; `None`: the base's.
     #[serde(default)]
     pub hosts: Option<String>,
@@ -45,6 +55,9 @@ pub struct Spec {
     /// The program is started only when the caller, whose socket is standard input, sends a byte.
     #[serde(default)]
     pub held: bool,
+    /// Packet sockets may have rings, which are memory that nothing limits.
+    #[serde(default)]
+    pub packet_rings: bool,
     /// What the program may use.
     pub limits: Limits,
 }
@@ -53,7 +66,7 @@ pub struct Spec {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// Path on the host, without symbolic links.
+    /// Absolute path on the host; it is refused if it is or leads over a symbolic link.
     pub source: PathBuf,
     /// Absolute path inside.
     pub target: PathBuf,
@@ -118,8 +131,8 @@ impl Spec {
     /// Reads a spec.
     ///
     /// # Errors
-    /// The text is not JSON that fits the schema (all faults), a path inside leads out, or a
-    /// capability would be the host's.
+    /// The text is not JSON that fits the schema (all faults), a path inside leads out, a variable
+    /// is none, or a capability would be the host's.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let schemas = Schemas::parse(&[SCHEMA])?;
@@ -131,10 +144,19 @@ impl Spec {
         let inside = |path: &PathBuf| {
             path.is_absolute() && !path.components().any(|part| part.as_os_str() == "..")
         };
-        let targets = spec.mounts.iter().map(|mount| &mount.target);
-        if let Some(path) = targets.chain(&spec.directory).find(|path| !inside(path)) {
+        if let Some(mount) = spec.mounts.iter().find(|it| it.target == Path::new("/")) {
+            let source = mount.source.display();
+            return Err(format!("{source} would be all that the program sees"));
+        }
+        let sources = spec.mounts.iter().map(|mount| &mount.source);
+        if let Some(path) = sources.chain([&spec.base]).find(|path| !inside(path)) {
             return Err(format!("{} is not absolute", path.display()));
         }
+        let targets = spec.mounts.iter().map(|mount| &mount.target);
+        if let Some(path) = targets.chain([&spec.directory]).find(|path| !inside(path)) {
+            return Err(format!("{} is not absolute", path.display()));
+        }
+        check_variables(&spec.variables)?;
         if spec.user_namespace.is_none() && !spec.capabilities.is_empty() {
             return Err(
                 "capabilities count in a user namespace only, and none is named".to_owned(),
@@ -142,6 +164,35 @@ impl Spec {
         }
         Ok(spec)
     }
+}
+
+fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), String> {
+    let bytes: usize = variables
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    if variables.len() > MOST_VARIABLES || bytes > MOST_VARIABLE_BYTES {
+        let most = format!("{MOST_VARIABLES} variables of {MOST_VARIABLE_BYTES} bytes");
+        return Err(format!("variables: more than {most}"));
+    }
+    let is_value = |value: &str| value.len() <= MOST_VALUE_BYTES && !value.contains('\0');
+    if let Some((name, _)) = variables.iter().find(|(_, value)| !is_value(value)) {
+        return Err(format!(
+            "variables: {name:?} has a NUL or more than {MOST_VALUE_BYTES} bytes"
+        ));
+    }
+    match variables.keys().find(|name| !is_name(name)) {
+        Some(name) => Err(format!("variables: {name:?} is not the name of a variable")),
+        None => Ok(()),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let may_be_inside = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    name.len() <= MOST_NAME_BYTES
+        && name.bytes().next().is_some_and(is_first)
+        && name.bytes().all(may_be_inside)
 }
 
 #[cfg(test)]
@@ -152,7 +203,8 @@ pub mod tests {
     pub fn text(more: &str) -> String {
         format!(
             r#"{{"uid": 1, "root": "/r", "base": "/",
-            "mounts": [{{"source": "/a", "target": "/b"}}], "name": "x", "limits":
+            "mounts": [{{"source": "/a", "target": "/b"}}], "name": "x",
+            "directory": "/tmp", "variables": {{"A": "b"}}, "limits":
             {{"memory_bytes": 1, "processes": 1, "disk_bytes": 1, "files": 1, "grace_s": 1}}{more}}}"#
         )
     }
@@ -179,12 +231,41 @@ pub mod tests {
     }
 
     #[test]
-    fn targets_stay_inside() {
+    fn sources_and_targets_are_absolute_and_targets_stay_inside() {
+        assert!(Spec::parse(&text("").replace("\"/b\"", "\"/\"")).is_err());
         for bad in ["b", "/../etc", "/a/../../b"] {
             let spec = text("").replace("\"/b\"", &format!("\"{bad}\""));
             assert!(Spec::parse(&spec).is_err(), "{bad}");
-            let spec = text(&format!(r#", "directory": "{bad}""#));
+            let spec = text("").replace("\"/a\"", &format!("\"{bad}\""));
+            assert!(Spec::parse(&spec).is_err(), "{bad}");
+            let spec = text("").replace("\"/tmp\"", &format!("\"{bad}\""));
             assert!(Spec::parse(&spec).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn variables_are_bounded_and_have_names() {
+        let of = |variables: &str| {
+            Spec::parse(&text("").replace(r#"{"A": "b"}"#, variables)).map(|spec| spec.variables)
+        };
+        assert_eq!(of(r#"{"A.b-1": ""}"#).unwrap().len(), 1);
+        for bad in ["", "1A", "A=B", "A B", "\\u0000", "Ä", &"A".repeat(257)] {
+            let refusal = of(&format!(r#"{{"{bad}": ""}}"#)).unwrap_err();
+            assert!(refusal.contains("not the name of a variable"), "{refusal}");
+        }
+        assert!(of(r#"{"A": "a\u0000b"}"#).is_err());
+        assert!(of(&format!(r#"{{"A": "{}"}}"#, "a".repeat(131_073))).is_err());
+        let several = |count: usize, value: &str| {
+            let each: Vec<_> = (0..count)
+                .map(|n| format!(r#""A{n}": "{value}""#))
+                .collect();
+            of(&format!("{{{}}}", each.join(",")))
+        };
+        assert!(several(1000, "").is_ok() && several(1001, "").is_err());
+        assert!(
+            several(10, &"a".repeat(110_000))
+                .unwrap_err()
+                .contains("more than")
+        );
     }
 }

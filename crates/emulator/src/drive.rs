@@ -7,9 +7,9 @@ use std::io;
 use hdrhistogram::Histogram;
 use link::{Carrier, Change, Counters, FifoState, LinkError, Nanos, Stage};
 
+use crate::bearer::{Bearer, OfTerminal};
 use crate::bundle::{Bundle, Takes};
 use crate::scheduled::{Applied, Scheduled};
-use crate::served::{OfTerminal, Served};
 
 /// Packets read at most before due packets are released again.
 const BATCH: usize = 64;
@@ -206,7 +206,7 @@ impl Late {
 
 /// One direction: its link, what it measures, and buffers allocated before it starts.
 pub struct Drive {
-    link: Served,
+    link: Bearer,
     interval: Nanos,
     next_tick: u64,
     refused: (u64, u64),
@@ -240,7 +240,7 @@ impl Drive {
     /// Never: the histogram's bounds are constant and valid.
     #[must_use]
     pub fn new(link: impl Stage + 'static, interval: Nanos, late_limit: Nanos) -> Self {
-        Self::of(Served::Alone(Box::new(link)), interval, late_limit)
+        Self::of(Bearer::Alone(Box::new(link)), interval, late_limit)
     }
 
     /// The same for what may be several terminals'.
@@ -248,7 +248,7 @@ impl Drive {
     /// # Panics
     /// Never, as [`Drive::new`].
     #[must_use]
-    pub fn of(link: Served, interval: Nanos, late_limit: Nanos) -> Self {
+    pub fn of(link: Bearer, interval: Nanos, late_limit: Nanos) -> Self {
         // Two digits: a percentile is right within 1 %.
         #[expect(clippy::expect_used)]
         let late =

@@ -4,7 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod adapt;
-pub mod back;
+pub mod bearer;
 pub mod bundle;
 pub mod carriers;
 pub mod config;
@@ -13,18 +13,18 @@ pub mod direction;
 pub mod directions;
 pub mod drive;
 pub mod fifos;
+pub mod gateway_changes;
 pub mod gateways;
 pub mod links;
-pub mod moves;
 pub mod network;
 pub mod offload;
 pub mod plan;
 pub mod port;
 pub mod request;
+pub mod return_carrier;
 pub mod rules;
 pub mod scheduled;
-pub mod served;
-pub mod set;
+pub mod set_request;
 pub mod terminals;
 #[cfg(test)]
 mod testing;

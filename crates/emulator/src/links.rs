@@ -9,7 +9,7 @@ use crate::adapt::{acm, first_modcod, first_of_scpc, forward_acm, scpc_acm, wave
 use crate::config::Config;
 use crate::demand;
 use crate::direction::{Direction, Limit, Queue, bdp_bytes};
-use crate::set::Target;
+use crate::set_request::Target;
 use crate::timing::Timing;
 
 /// Configurations of the four directions, in the order of [`crate::directions::DIRECTIONS`].

@@ -6,14 +6,14 @@ use dvb::dama::Arithmetic;
 use link::{Assignments, LinkConfig, LinkError, SharedForward};
 use profile::Profile;
 
-use crate::back::Back;
+use crate::bearer::Bearer;
 use crate::carriers::Carriers;
 use crate::config::Config;
 use crate::demand;
 use crate::gateways;
 use crate::links::links;
+use crate::return_carrier::SharedReturnCarrier;
 use crate::scheduled::{self, Variation};
-use crate::served::Served;
 use crate::terminals::Subnets;
 
 /// A terminal, and its links as if it had the carriers for itself.
@@ -192,12 +192,15 @@ pub(crate) fn terminal(config: &Config, (id, seen): (u8, &Profile), index: u64) 
 ///
 /// # Errors
 /// The terminals cannot share carriers: with the timing of `OpenSAND`, or with different delays.
-pub fn carriers(terminals: &[Terminal], most: usize) -> Result<(SharedForward, Back), LinkError> {
+pub fn carriers(
+    terminals: &[Terminal],
+    most: usize,
+) -> Result<(SharedForward, SharedReturnCarrier), LinkError> {
     let forward: Vec<_> = terminals.iter().map(|it| (it.forward.clone(), 1)).collect();
     let back: Vec<_> = terminals.iter().map(|it| it.back.clone()).collect();
     let mut down = SharedForward::with_room(&forward, most)?;
-    let mut up = Back::with_room(&back, most)?;
-    if let Back::Assigned(up) = &mut up {
+    let mut up = SharedReturnCarrier::with_room(&back, most)?;
+    if let SharedReturnCarrier::Assigned(up) = &mut up {
         let plans = Assignments::default();
         up.say(&plans);
         down.hear(&plans);
@@ -221,7 +224,7 @@ fn equal(profile: &Profile, index: u8) -> Profile {
 ///
 /// # Errors
 /// The terminals cannot share carriers.
-pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkError> {
+pub fn served(config: &Config, profile: &Profile) -> Result<[Bearer; 2], LinkError> {
     let terminals = terminals(config, profile);
     let ids = gateways::ids(&config.gateways, profile);
     let gateway = |it: &Terminal| ids.iter().position(|id| *id == it.gateway_id);
@@ -247,8 +250,8 @@ pub fn served(config: &Config, profile: &Profile) -> Result<[Served; 2], LinkErr
     let subnets = subnets.collect();
     let gateways = if ids.len() > 1 { gateways } else { Vec::new() };
     Ok([
-        Served::Forward(Carriers::new(forward), subnets),
-        Served::Return(Carriers::new(back), gateways),
+        Bearer::Forward(Carriers::new(forward), subnets),
+        Bearer::Return(Carriers::new(back), gateways),
     ])
 }
 

@@ -138,9 +138,9 @@ fn equal_terminals_divide_a_constant_rate_that_the_carrier_does_not_have_for_all
 
 /// Bytes per terminal that come out in `seconds` after a second, where `offer` offers.
 fn shares(
-    served: &mut Served,
+    served: &mut Bearer,
     seconds: u64,
-    mut offer: impl FnMut(Nanos, &mut Served),
+    mut offer: impl FnMut(Nanos, &mut Bearer),
 ) -> Vec<u64> {
     let mut bytes = vec![0; 64];
     let mut out = Vec::new();
@@ -257,7 +257,7 @@ fn a_change_of_one_terminal_is_not_one_of_the_others() {
         }
     });
     assert!(down[0] > 0 && down[1] == 0 && down[2] > 0, "{down:?}");
-    let lost = |state: crate::served::State| {
+    let lost = |state: crate::bearer::State| {
         state
             .terminals
             .iter()
@@ -403,14 +403,14 @@ fn p197_variations_are_those_of_each_terminal() {
 }
 
 /// A link of one direction that nothing has passed: 0 forward, 1 return.
-fn fresh(config: &Config, profile: &Profile, direction: usize) -> Served {
+fn fresh(config: &Config, profile: &Profile, direction: usize) -> Bearer {
     let [forward, back] = served(config, profile).unwrap();
     if direction == 0 { forward } else { back }
 }
 
 /// Longest delay of the first terminal's packets, one of 1500 bytes each 5 ms, while `offer` offers
 /// those of others for 10 s.
-fn longest_delay(served: &mut Served, offer: impl Fn(Nanos, &mut Served)) -> Nanos {
+fn longest_delay(served: &mut Bearer, offer: impl Fn(Nanos, &mut Bearer)) -> Nanos {
     let (mut out, mut longest, mut seen) = (Vec::new(), 0, 0);
     let mut packet = packet_for(0);
     for now in (0..12_000 * MS).step_by(MS as usize) {

@@ -5,10 +5,10 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::bearer::State;
 use crate::config::parse_alone as parse;
 use crate::links;
 use crate::plan::plan;
-use crate::served::State;
 use crate::testing::{DEMAND_ALONE, example, schema_faults};
 
 const MS: u64 = 1_000_000;
@@ -39,9 +39,9 @@ fn packet(length: usize) -> Vec<u8> {
 /// What a direction did up to `end` with packets offered by `offer` every ms until then; and the
 /// packets that came out.
 fn run(
-    served: &mut Served,
+    served: &mut Bearer,
     end: u64,
-    mut offer: impl FnMut(u64, &mut Served),
+    mut offer: impl FnMut(u64, &mut Bearer),
 ) -> (State, Vec<usize>) {
     let (mut out, mut came) = (Vec::new(), Vec::new());
     for now in (0..end).step_by(MS as usize) {
@@ -102,7 +102,7 @@ fn p328_what_random_access_does_not_have_is_refused_by_name() {
 fn p329_terminals_of_a_lab_contend_and_all_their_packets_come() {
     let (config, profile) = aloha(two);
     let [forward, mut back] = served(&config, &profile).unwrap();
-    assert!(matches!(forward, Served::Forward(..)));
+    assert!(matches!(forward, Bearer::Forward(..)));
     let (state, came) = run(&mut back, 20_000 * MS, |now, served| {
         // 60 packets a second of each, up to a time at which all can have come.
         if now % (16 * MS) == 0 && now < 10_000 * MS {
@@ -128,7 +128,7 @@ fn p329_terminals_of_a_lab_contend_and_all_their_packets_come() {
 fn p329_a_terminal_alone_is_a_direction_of_its_own() {
     let (config, profile) = aloha(|_| {});
     let [_, back, ..] = links::links(&config, &profile);
-    let mut back = Served::of_one(back, &Assignments::default()).unwrap();
+    let mut back = Bearer::of_one(back, &Assignments::default()).unwrap();
     let (state, came) = run(&mut back, 2000 * MS, |now, served| {
         if now == 100 * MS {
             served.offer(now, 0, &packet(100));

@@ -5,7 +5,7 @@ use schema::Faults;
 use serde_json::Value;
 
 use crate::rules;
-use crate::set::Set;
+use crate::set_request::SetRequest;
 use crate::traces::{ReadFile, Traces};
 use crate::validate;
 
@@ -13,7 +13,7 @@ use crate::validate;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// Changes, at once.
-    Set(Set),
+    SetRequest(SetRequest),
     /// Its state.
     GetState,
     /// The start of the timeline.
@@ -43,9 +43,9 @@ pub fn parse(
     if value.get("start").is_some() {
         return Ok(Request::StartTimeline);
     }
-    let set = value.get("set").map(|set| Set::read(set, &traces));
+    let set = value.get("set").map(|set| SetRequest::read(set, &traces));
     match set.transpose() {
-        Ok(set) => Ok(set.map_or(Request::GetState, Request::Set)),
+        Ok(set) => Ok(set.map_or(Request::GetState, Request::SetRequest)),
         Err(error) => Err(vec![format!("request.set: {error}")]),
     }
 }

@@ -5,7 +5,7 @@ use schema::Faults;
 use serde_json::Value;
 
 use crate::directions::{BOTH, DIRECTIONS};
-use crate::set::{CHANGES, CHANGES_OF_WIRES};
+use crate::set_request::{CHANGES, CHANGES_OF_WIRES};
 use crate::terminals::{self, Subnet};
 use crate::units::ns_of_ms;
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::scheduled::{Origin, Scheduled};
-use crate::set::{Set, Target};
+use crate::set_request::{SetRequest, Target};
 use crate::traces::Traces;
 use crate::units::ns_of_s;
 
@@ -16,7 +16,7 @@ pub struct Timeline {
     /// Its time 0 is that of the emulator; else that of the request that starts it.
     pub starts_at_once: bool,
     /// In order of time; steps of one time in the order given.
-    steps: Vec<(Nanos, Set)>,
+    steps: Vec<(Nanos, SetRequest)>,
 }
 
 /// `timeline` of the file.
@@ -44,7 +44,7 @@ struct Step {
 impl Timeline {
     /// Reads a checked timeline.
     pub(crate) fn read(fields: Fields, traces: &Traces<'_>) -> serde_json::Result<Self> {
-        let step = |step: Step| Ok((ns_of_s(step.at_s), Set::read(&step.set, traces)?));
+        let step = |step: Step| Ok((ns_of_s(step.at_s), SetRequest::read(&step.set, traces)?));
         let steps: serde_json::Result<Vec<_>> = fields.steps.into_iter().map(step).collect();
         let mut steps = steps?;
         steps.sort_by_key(|(at, _)| *at);
@@ -61,7 +61,7 @@ impl Timeline {
     }
 
     /// Its steps in order of time.
-    pub(crate) fn steps(&self) -> &[(Nanos, Set)] {
+    pub(crate) fn steps(&self) -> &[(Nanos, SetRequest)] {
         &self.steps
     }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A carrier with frames at work.
 
-use crate::assign::Superframe;
-use crate::core::Core;
-use crate::exit::{Exit, Sent};
-use crate::grid::{Grid, Quota};
-use crate::lanes::{Lanes, Part, total};
+use crate::direction_state::DirectionState;
+use crate::frame_grid::{Grid, Quota};
+use crate::frame_output::{FrameOutput, Sent};
 use crate::signalling::{Assignments, Plans};
+use crate::slot_assignment::Superframe;
+use crate::terminal_queues::{Part, TerminalQueues, total};
 use crate::{Carrier, LinkConfig, Nanos};
 use dvb::gse::MIN_DATA_FIELD;
 use dvb::modcod::ModCod;
@@ -27,7 +27,7 @@ pub(crate) struct Framed {
     starts: Vec<Nanos>,
     /// MODCOD or waveform.
     id: u8,
-    /// Airtime of a byte, see [`Lanes::price`].
+    /// Airtime of a byte, see [`TerminalQueues::price`].
     price: u64,
     /// Payload of the current frame, kept to save the allocation.
     frame: Vec<u8>,
@@ -151,7 +151,12 @@ impl Framed {
 
     /// Sends what the next opening of the grid holds, in the MODCOD of the terminal whose turn it
     /// is.
-    pub(crate) fn open(&mut self, lanes: &mut Lanes, exit: &mut impl Exit, core: &mut Core) {
+    pub(crate) fn open(
+        &mut self,
+        lanes: &mut TerminalQueues,
+        exit: &mut impl FrameOutput,
+        core: &mut DirectionState,
+    ) {
         let (start, mut end) = self.span(self.next);
         let modcod = if self.owes_plan(start) {
             lanes.most_robust()
@@ -172,7 +177,7 @@ impl Framed {
     }
 
     #[inline]
-    fn something_waits(&self, start: Nanos, lanes: &Lanes) -> bool {
+    fn something_waits(&self, start: Nanos, lanes: &TerminalQueues) -> bool {
         !lanes.is_idle() || self.owes_plan(start)
     }
 
@@ -183,7 +188,13 @@ impl Framed {
     }
 
     /// Fills a frame with what is queued for the terminals of a MODCOD.
-    fn fill(&mut self, start: Nanos, modcod: Option<ModCod>, lanes: &mut Lanes, core: &mut Core) {
+    fn fill(
+        &mut self,
+        start: Nanos,
+        modcod: Option<ModCod>,
+        lanes: &mut TerminalQueues,
+        core: &mut DirectionState,
+    ) {
         let ledger = &mut core.ledger;
         let frame = &mut self.frame[..];
         let plans = self
@@ -215,7 +226,7 @@ impl Framed {
     }
 
     /// Sends the frame.
-    fn send(&mut self, end: Nanos, exit: &mut impl Exit, core: &mut Core) {
+    fn send(&mut self, end: Nanos, exit: &mut impl FrameOutput, core: &mut DirectionState) {
         if core.channel.loses_frame(end) {
             core.ledger.lose_frame(end, total(&self.parts));
             exit.miss();
@@ -232,5 +243,5 @@ impl Framed {
 }
 
 fn price(carrier: &Carrier) -> u64 {
-    Lanes::price(carrier.frame_duration(), carrier.frame_payload())
+    TerminalQueues::price(carrier.frame_duration(), carrier.frame_payload())
 }

@@ -2,8 +2,8 @@
 //! A line at work: packets one after another at a constant rate, as Linux `tbf` without a burst
 //! behind `netem`.
 
-use crate::core::Core;
-use crate::exit::Exit;
+use crate::direction_state::DirectionState;
+use crate::frame_output::FrameOutput;
 use crate::queue::Fifos;
 use crate::{Carrier, Nanos};
 
@@ -58,7 +58,12 @@ impl Line {
     }
 
     /// Sends what starts up to now.
-    pub(crate) fn send(&mut self, queue: &mut Fifos, exit: &mut impl Exit, core: &mut Core) {
+    pub(crate) fn send(
+        &mut self,
+        queue: &mut Fifos,
+        exit: &mut impl FrameOutput,
+        core: &mut DirectionState,
+    ) {
         while self.free <= core.now && queue.pop(self.free, &mut self.packet, &mut core.ledger) {
             let bits = (self.packet.len() as u64 + self.header_bytes) * 8;
             self.free += (bits * 1_000_000_000).div_ceil(self.rate_bps);

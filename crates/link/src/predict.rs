@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What the frame arithmetic promises: saturated goodput and idle round-trip time.
 
-use crate::grid::{Grid, Quota};
+use crate::frame_grid::{Grid, Quota};
 use crate::random_access::SaFrame;
 use crate::{
     Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue,

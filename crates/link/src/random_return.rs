@@ -2,11 +2,12 @@
 //! A return carrier without assignment: its terminals send in slots that they draw, and bursts that
 //! meet are lost.
 
-use crate::agenda::Agenda;
 use crate::change::changed;
 use crate::channel::{Channel, frame_error_ratio};
 use crate::config::{LinkConfig, LinkError};
-use crate::core::bytes_in_flight;
+use crate::direction_state::bytes_in_flight;
+use crate::drivable::Accepted;
+use crate::event_queue::EventQueue;
 use crate::jitter::Jittering;
 use crate::ledger::{Counters, Ledger};
 use crate::loss::Losses;
@@ -15,7 +16,6 @@ use crate::random::{Process, fraction, generator};
 use crate::random_access::{Piece, RandomAccess, SaFrame, Sending};
 use crate::ring::Ring;
 use crate::shared_forward::MOST_TERMINALS;
-use crate::stage::Accepted;
 use crate::{Change, Nanos};
 use dvb::aloha::{Receiver, decode};
 use rand_pcg::Pcg64;
@@ -33,7 +33,7 @@ pub struct RandomReturn {
     /// Number of the next SA frame; it starts at this multiple of its length.
     next: u64,
     /// When packets of each come out.
-    due: Agenda,
+    due: EventQueue,
     /// All slots of an SA frame, in some order: terminals draw from it.
     slots: Vec<u32>,
     now: Nanos,
@@ -184,7 +184,7 @@ impl RandomReturn {
             terminals: stations.collect::<Result<_, _>>()?,
             receiver: access.receiver,
             next: 0,
-            due: Agenda::new(terminals.len()),
+            due: EventQueue::new(terminals.len()),
             slots: (0..slots).collect(),
             now: 0,
         })

@@ -3,21 +3,21 @@
 //! reception for each.
 
 use crate::acm::Loop;
-use crate::agenda::Agenda;
-use crate::air::Decapsulator;
-use crate::assign::Stations;
 use crate::change::{Waiting, changed};
 use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError};
-use crate::core::{Core, bytes_in_flight};
-use crate::exit::{Exit, Sent};
-use crate::lanes::{Lane, Lanes, put};
-use crate::leaving::Leaving;
+use crate::departing_terminal::Leaving;
+use crate::direction_state::{DirectionState, bytes_in_flight};
+use crate::drivable::{Accepted, Stage};
+use crate::event_queue::EventQueue;
+use crate::frame_format::Decapsulator;
+use crate::frame_output::{FrameOutput, Sent};
 use crate::ledger::{Counters, Ledger};
 use crate::queue::{FifoState, Fifos};
 use crate::ring::Ring;
 use crate::signalling::Assignments;
-use crate::stage::{Accepted, Stage};
+use crate::slot_assignment::Stations;
+use crate::terminal_queues::{Lane, TerminalQueues, put};
 use crate::transmitter::Transmitter;
 use crate::{Carrier, Change, Nanos};
 use dvb::dama::Request;
@@ -46,9 +46,9 @@ pub struct SharedForward {
 pub(crate) struct Downlinks {
     terminals: Vec<Downlink>,
     /// When packets of each come out.
-    due: Agenda,
+    due: EventQueue,
     /// When each reports its `Es/N0`, or a report arrives.
-    reports: Agenda,
+    reports: EventQueue,
 }
 
 #[derive(Debug)]
@@ -104,8 +104,8 @@ impl SharedForward {
             lanes.push(Lane::new(config, *weight, (index, room)));
             downlinks.push(Downlink::new(config, terminals.len(), 0)?);
         }
-        let mut lanes = Lanes::new(lanes);
-        let mut reports = Agenda::new(most);
+        let mut lanes = TerminalQueues::new(lanes);
+        let mut reports = EventQueue::new(most);
         for (index, downlink) in downlinks.iter().enumerate() {
             if let Some(modcod) = downlink.config.carrier.modcod() {
                 lanes.set_modcod(index, modcod);
@@ -113,7 +113,7 @@ impl SharedForward {
             reports.set(index, downlink.acm.as_ref().map(Loop::next_event));
         }
         let exit = Downlinks {
-            due: Agenda::new(most),
+            due: EventQueue::new(most),
             reports,
             terminals: downlinks,
         };
@@ -484,10 +484,10 @@ impl Downlinks {
     }
 }
 
-impl Exit for Downlinks {
+impl FrameOutput for Downlinks {
     const IS_LOCAL: bool = false;
 
-    fn deliver(&mut self, sent: &Sent<'_>, _: &mut Core) {
+    fn deliver(&mut self, sent: &Sent<'_>, _: &mut DirectionState) {
         for part in sent.parts {
             let terminal = &mut self.terminals[part.lane];
             let bytes = &sent.frame[part.from..part.from + part.filled.used];
@@ -498,13 +498,18 @@ impl Exit for Downlinks {
 
     fn miss(&mut self) {}
 
-    fn request(&mut self, _: Request, _: Nanos, _: &mut Core) {}
+    fn request(&mut self, _: Request, _: Nanos, _: &mut DirectionState) {}
 
-    fn send_unframed(&mut self, _: Nanos, packet: &[u8], core: &mut Core) {
+    fn send_unframed(&mut self, _: Nanos, packet: &[u8], core: &mut DirectionState) {
         core.ledger.drop(core.now, packet.len());
     }
 
-    fn adapt(&mut self, now: Nanos, opening: Option<Nanos>, lanes: &mut Lanes) -> Option<Nanos> {
+    fn adapt(
+        &mut self,
+        now: Nanos,
+        opening: Option<Nanos>,
+        lanes: &mut TerminalQueues,
+    ) -> Option<Nanos> {
         let is_due = |at: Nanos| at < now && opening.is_none_or(|start| at <= start);
         let (at, index) = self.reports.next().filter(|next| is_due(next.0))?;
         let terminal = &mut self.terminals[index];

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A return carrier that several terminals share: one planner assigns its slots to those that ask.
 
-use crate::agenda::Agenda;
-use crate::assign::Stations;
 use crate::change::Waiting;
 use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError};
 use crate::demand::PlanPath;
+use crate::departing_terminal::Leaving;
+use crate::drivable::{Accepted, Stage};
+use crate::event_queue::EventQueue;
 use crate::gateway::Gateway;
-use crate::lanes::put;
-use crate::leaving::Leaving;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
 use crate::ring::Ring;
 use crate::shared_forward::MOST_TERMINALS;
 use crate::signalling::{Assigned, Assignments, numbers};
-use crate::stage::{Accepted, Stage};
+use crate::slot_assignment::Stations;
+use crate::terminal_queues::put;
 use crate::transmitter::Link;
 use crate::{Carrier, Change, Nanos};
 use dvb::dama::{self, Grant, Plan, Slot, slots};
@@ -42,7 +42,7 @@ pub struct SharedReturn {
     /// How plans reach each terminal.
     paths: Vec<PlanPath>,
     /// When packets of each may come out.
-    due: Agenda,
+    due: EventQueue,
     /// Where plans are written.
     said: Option<Assignments>,
     now: Nanos,
@@ -101,7 +101,7 @@ impl SharedReturn {
             paths: paths
                 .map(|(it, seed)| PlanPath::new(&it.plans, seed))
                 .collect(),
-            due: Agenda::new(most),
+            due: EventQueue::new(most),
             said: None,
             now: 0,
         };

@@ -3,15 +3,15 @@
 //! sender's frames leave at their end, the satellite passes them on, the receiver has losses of
 //! packets, delay and jitter.
 
-use crate::air::Decapsulator;
-use crate::assign::{Assigning, Stations, Step};
 use crate::change::Change;
 use crate::config::{LinkConfig, LinkError};
-use crate::core::{Adapted, Core};
 use crate::datagram::{Datagram, HEADER};
-use crate::exit::{Exit, Sent};
-use crate::lanes::total;
-use crate::stage::{Accepted, Stage};
+use crate::direction_state::{Adapted, DirectionState};
+use crate::drivable::{Accepted, Stage};
+use crate::frame_format::Decapsulator;
+use crate::frame_output::{FrameOutput, Sent};
+use crate::slot_assignment::{Assigning, Stations, Step};
+use crate::terminal_queues::total;
 use crate::transmitter::Transmitter;
 use crate::{Carrier, Nanos};
 use dvb::dama::Request;
@@ -44,10 +44,10 @@ impl Sender {
     }
 }
 
-impl Exit for Numbered {
+impl FrameOutput for Numbered {
     const IS_LOCAL: bool = false;
 
-    fn deliver(&mut self, sent: &Sent<'_>, core: &mut Core) {
+    fn deliver(&mut self, sent: &Sent<'_>, core: &mut DirectionState) {
         // A plan alone leaves by a datagram of its own.
         if total(sent.parts).used > 0 {
             let frame = Datagram::Frame {
@@ -66,13 +66,13 @@ impl Exit for Numbered {
         self.sequence = self.sequence.wrapping_add(1);
     }
 
-    fn request(&mut self, request: Request, end: Nanos, core: &mut Core) {
+    fn request(&mut self, request: Request, end: Nanos, core: &mut DirectionState) {
         let mut datagram = Vec::new();
         Datagram::Request(request).write(&mut datagram);
         core.channel.pass(end, &datagram);
     }
 
-    fn send_unframed(&mut self, _: Nanos, packet: &[u8], core: &mut Core) {
+    fn send_unframed(&mut self, _: Nanos, packet: &[u8], core: &mut DirectionState) {
         core.ledger.drop(core.now, packet.len());
     }
 
@@ -82,12 +82,12 @@ impl Exit for Numbered {
 
 /// Datagrams in, the same datagrams out at once: the transparent satellite.
 #[derive(Debug)]
-pub struct Relay(Core);
+pub struct Relay(DirectionState);
 
 /// Datagrams in, packets out; of demand assignment the planner and the other terminals.
 #[derive(Debug)]
 pub struct Receiver {
-    core: Core,
+    core: DirectionState,
     decapsulator: Decapsulator,
     /// Session and the number that comes next.
     expected: Option<(u32, u32)>,
@@ -99,7 +99,7 @@ impl Relay {
     /// # Errors
     /// The configuration cannot be a link.
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
-        Core::new(config, Stations::Satellite).map(Self)
+        DirectionState::new(config, Stations::Satellite).map(Self)
     }
 
     /// Advances to `now` and passes on what is a frame, a request or a plan.
@@ -123,7 +123,7 @@ impl Receiver {
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
         let decapsulator = has_frames(&config.carrier)?;
         Ok(Self {
-            core: Core::new(config, Stations::Gateway)?,
+            core: DirectionState::new(config, Stations::Gateway)?,
             decapsulator,
             expected: None,
         })
@@ -194,11 +194,11 @@ fn has_frames(carrier: &Carrier) -> Result<Decapsulator, LinkError> {
 }
 
 impl Stage for Relay {
-    fn core(&self) -> &Core {
+    fn core(&self) -> &DirectionState {
         &self.0
     }
 
-    fn core_mut(&mut self) -> &mut Core {
+    fn core_mut(&mut self) -> &mut DirectionState {
         &mut self.0
     }
 
@@ -213,11 +213,11 @@ impl Stage for Relay {
 }
 
 impl Stage for Receiver {
-    fn core(&self) -> &Core {
+    fn core(&self) -> &DirectionState {
         &self.core
     }
 
-    fn core_mut(&mut self) -> &mut Core {
+    fn core_mut(&mut self) -> &mut DirectionState {
         &mut self.core
     }
 

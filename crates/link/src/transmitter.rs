@@ -3,19 +3,19 @@
 //! side, too.
 
 use crate::acm::Loop;
-use crate::air::{Decapsulator, Encapsulator};
-use crate::assign::{Assigning, Stations, Step, Superframe};
 use crate::change::{Change, Handover, Waiting};
 use crate::config::{LinkConfig, LinkError};
-use crate::core::{Adapted, Core};
-use crate::exit::{Exit, Sent};
+use crate::direction_state::{Adapted, DirectionState};
+use crate::drivable::{Accepted, Stage};
+use crate::frame_format::{Decapsulator, Encapsulator};
+use crate::frame_output::{FrameOutput, Sent};
 use crate::framed::Framed;
-use crate::lanes::{Lane, Lanes, total};
 use crate::ledger::{Event, Frame};
 use crate::line::Line;
 use crate::queue::{FifoState, Fifos, Queue};
 use crate::signalling::Assignments;
-use crate::stage::{Accepted, Stage};
+use crate::slot_assignment::{Assigning, Stations, Step, Superframe};
+use crate::terminal_queues::{Lane, TerminalQueues, total};
 use crate::{Carrier, Nanos};
 use dvb::dama::{Level, Request};
 use dvb::modcod::ModCod;
@@ -28,10 +28,10 @@ use dvb::sdu::Filled;
 /// opens at `now` or later. A `now` before an earlier one is taken as the earlier one.
 #[derive(Debug)]
 pub struct Transmitter<E> {
-    pub(crate) core: Core,
+    pub(crate) core: DirectionState,
     pub(crate) framed: Option<Framed>,
     line: Option<Line>,
-    pub(crate) lanes: Lanes,
+    pub(crate) lanes: TerminalQueues,
     exit: E,
 }
 
@@ -57,10 +57,10 @@ impl Link {
     }
 }
 
-impl Exit for Local {
+impl FrameOutput for Local {
     const IS_LOCAL: bool = true;
 
-    fn deliver(&mut self, sent: &Sent<'_>, core: &mut Core) {
+    fn deliver(&mut self, sent: &Sent<'_>, core: &mut DirectionState) {
         let (end, filled) = (sent.end, total(sent.parts));
         let channel = &mut core.channel;
         let Some(decapsulator) = &mut self.0 else {
@@ -86,14 +86,14 @@ impl Exit for Local {
         }
     }
 
-    fn request(&mut self, request: Request, end: Nanos, core: &mut Core) {
+    fn request(&mut self, request: Request, end: Nanos, core: &mut DirectionState) {
         if let Some(assigning) = &mut core.assigning {
             assigning.receive_request(end.saturating_add(core.channel.delay), request);
         }
     }
 
     /// On a wire a frame is a packet, so that losses of both units act.
-    fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut Core) {
+    fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut DirectionState) {
         let channel = &mut core.channel;
         if channel.loses_frame(end) | channel.loses_packet(end) {
             core.ledger.lose(end, 1, packet.len() as u64);
@@ -107,13 +107,13 @@ impl Exit for Local {
     }
 }
 
-impl<E: Exit> Transmitter<E> {
+impl<E: FrameOutput> Transmitter<E> {
     pub(crate) fn with_exit(
         config: LinkConfig,
         stations: Stations,
         exit: E,
     ) -> Result<Self, LinkError> {
-        let lanes = Lanes::new(vec![Lane::new(&config, 1, (0, 1))]);
+        let lanes = TerminalQueues::new(vec![Lane::new(&config, 1, (0, 1))]);
         Self::with_lanes(config, stations, lanes, exit)
     }
 
@@ -121,10 +121,10 @@ impl<E: Exit> Transmitter<E> {
     pub(crate) fn with_lanes(
         config: LinkConfig,
         stations: Stations,
-        lanes: Lanes,
+        lanes: TerminalQueues,
         exit: E,
     ) -> Result<Self, LinkError> {
-        let core = Core::new(config, stations)?;
+        let core = DirectionState::new(config, stations)?;
         Ok(Self {
             framed: Framed::new(&core.config, 0),
             line: Line::new(&core.config.carrier, 0),
@@ -403,7 +403,7 @@ impl<E: Exit> Transmitter<E> {
     }
 
     /// What waits for each terminal.
-    pub(crate) const fn lanes(&self) -> &Lanes {
+    pub(crate) const fn lanes(&self) -> &TerminalQueues {
         &self.lanes
     }
 
@@ -430,12 +430,12 @@ impl<E: Exit> Transmitter<E> {
     }
 }
 
-impl<E: Exit> Stage for Transmitter<E> {
-    fn core(&self) -> &Core {
+impl<E: FrameOutput> Stage for Transmitter<E> {
+    fn core(&self) -> &DirectionState {
         &self.core
     }
 
-    fn core_mut(&mut self) -> &mut Core {
+    fn core_mut(&mut self) -> &mut DirectionState {
         &mut self.core
     }
 

@@ -12,7 +12,7 @@ use crate::failure::{RunError, host};
 use crate::options::Options;
 use crate::ports::Ports;
 use crate::report::{Counters, Line, Report};
-use crate::session::{Event, Parameters, Session};
+use crate::session::{Event, Misfit, Parameters, Session};
 use crate::sys;
 
 /// Datagrams or packets that are read before the other side has its turn.
@@ -171,19 +171,22 @@ impl Tunnel {
                     code,
                     report: heard,
                 } => report.line(&Line::of_code(code, heard)),
-                Event::OtherVersion(theirs) => return Err(RunError::OtherVersion { theirs }),
-                Event::OtherMtu(theirs) => {
-                    let own = options.mtu;
-                    return Err(RunError::OtherMtu { theirs, own });
-                }
-                Event::Silent => {
-                    return Err(RunError::Silent {
-                        peer: options.peer.to_string(),
-                        seconds: options.peer_timeout_s,
-                    });
-                }
+                Event::Silent(misfit) => return Err(silent(options, misfit)),
             }
         }
         Ok(())
+    }
+}
+
+/// Why nothing was heard of the peer.
+fn silent(options: &Options, misfit: Option<Misfit>) -> RunError {
+    let own = options.mtu;
+    match misfit {
+        Some(Misfit::Mtu(theirs)) => RunError::OtherMtu { theirs, own },
+        Some(Misfit::Version(theirs)) => RunError::OtherVersion { theirs },
+        None => RunError::Silent {
+            peer: options.peer.to_string(),
+            seconds: options.peer_timeout_s,
+        },
     }
 }

@@ -4,7 +4,8 @@
 //! An end that has heard its peer makes a receiver for the peer's stream and names the peer's
 //! session in its greetings. An end that hears its own session sends packets. So no frame comes
 //! before there is a receiver for it, and an end that was started anew begins with a new stream in
-//! both directions.
+//! both directions. A connected end changes to another session only when that session has named it:
+//! its number is random, so who has not heard this end cannot.
 
 use fec::{Code, Delivery, Frame, Nanos, Protection, Receiver, Report, Sender};
 
@@ -38,12 +39,19 @@ pub enum Event {
         /// Packets.
         peer_window: u16,
     },
-    /// The peer has another MTU: an end of the tunnel.
-    OtherMtu(u16),
-    /// The peer is of another version: an end of the tunnel.
-    OtherVersion(u8),
-    /// The peer has been silent for too long: an end of the tunnel.
-    Silent,
+    /// The peer has been silent for too long: an end of the tunnel. If a greeting from its address
+    /// did not fit, that is why.
+    Silent(Option<Misfit>),
+}
+
+/// Why a greeting is not that of this tunnel's other end. Anyone can send one with the peer's
+/// address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// It has this MTU.
+    Mtu(u16),
+    /// It is of this version.
+    Version(u8),
 }
 
 /// Parameters of an end.
@@ -68,7 +76,8 @@ pub struct Dropped {
     pub unconnected: u64,
     /// Datagrams of data from a peer that has not greeted, and reports that were not asked for.
     pub unexpected: u64,
-    /// Datagrams that are none of a tunnel, or of another version of it.
+    /// Datagrams that are none of a tunnel, or greetings of another version, of another MTU, or of
+    /// a session that has not named this one while another is connected.
     pub foreign: u64,
 }
 
@@ -86,6 +95,8 @@ pub struct Session {
     next_greeting: Nanos,
     /// When the peer was last heard, or the session began.
     heard: Nanos,
+    /// Of the last greeting that did not fit, since the last one that did.
+    misfit: Option<Misfit>,
     dropped: Dropped,
     events: Vec<Event>,
 }
@@ -103,6 +114,7 @@ impl Session {
             reports: 0,
             next_greeting: now,
             heard: now,
+            misfit: None,
             dropped: Dropped::default(),
             events: Vec::new(),
         }
@@ -159,9 +171,7 @@ impl Session {
         match (fec::parse(datagram), &mut self.receiver) {
             (Ok(Frame::Foreign(hello::KIND, content)), _) => match Hello::parse(content) {
                 Ok(hello) => self.greeted(now, &hello, output),
-                Err(HelloError::Version(theirs)) => {
-                    self.is_other(now, Event::OtherVersion(theirs), output);
-                }
+                Err(HelloError::Version(theirs)) => self.misfits(Misfit::Version(theirs)),
                 Err(HelloError::Foreign) => self.dropped.foreign += 1,
             },
             (Ok(Frame::Report(report)), Some(_)) if is_adaptive => {
@@ -193,7 +203,7 @@ impl Session {
     pub fn timeout(&mut self, now: Nanos, output: &mut impl Output) {
         if now >= self.heard + self.parameters.peer_timeout {
             self.heard = now;
-            self.events.push(Event::Silent);
+            self.events.push(Event::Silent(self.misfit));
         }
         if now >= self.next_greeting {
             self.greet(now, output);
@@ -221,27 +231,32 @@ impl Session {
     }
 
     fn greet(&mut self, now: Nanos, output: &mut impl Output) {
+        output.send(&self.hello(self.peer).frame());
+        self.next_greeting = now + GREETING[usize::from(self.is_connected)];
+    }
+
+    /// The greeting of this end that names `peer` as the session that it has heard.
+    fn hello(&self, peer: u64) -> Hello {
         let Parameters {
             session,
             protection,
             mtu,
             ..
         } = self.parameters;
-        let hello = Hello {
+        Hello {
             session,
-            peer: self.peer,
+            peer,
             window: protection.window(),
             mtu,
             wants_reports: self.is_adaptive(),
-        };
-        output.send(&hello.frame());
-        self.next_greeting = now + GREETING[usize::from(self.is_connected)];
+        }
     }
 
-    /// The peer does not fit; it is to learn it, too.
-    fn is_other(&mut self, now: Nanos, event: Event, output: &mut impl Output) {
-        self.greet(now, output);
-        self.events.push(event);
+    /// Counts a greeting that does not fit. The other end learns it from the greetings that are
+    /// sent anyway.
+    fn misfits(&mut self, why: Misfit) {
+        self.misfit = Some(why);
+        self.dropped.foreign += 1;
     }
 
     fn receiver_of(&self, now: Nanos, hello: &Hello) -> Receiver {
@@ -256,10 +271,19 @@ impl Session {
 
     fn greeted(&mut self, now: Nanos, hello: &Hello, output: &mut impl Output) {
         if hello.mtu != self.parameters.mtu {
-            self.is_other(now, Event::OtherMtu(hello.mtu), output);
+            self.misfits(Misfit::Mtu(hello.mtu));
+            return;
+        }
+        let names_this_end = hello.peer == self.parameters.session;
+        if self.is_connected && hello.session != self.peer && !names_this_end {
+            // A peer that was started anew, or anyone: only the peer's address hears the answer,
+            // with this end's session.
+            self.dropped.foreign += 1;
+            output.send(&self.hello(hello.session).frame());
             return;
         }
         self.heard = now;
+        self.misfit = None;
         if hello.session != self.peer {
             self.peer = hello.session;
             self.is_connected = false;
@@ -267,7 +291,7 @@ impl Session {
             self.receiver = Some(self.receiver_of(now, hello));
             self.greet(now, output);
         }
-        if hello.peer == self.parameters.session && !self.is_connected {
+        if names_this_end && !self.is_connected {
             self.is_connected = true;
             // The peer's stream to this end begins: what came before was to the one before it.
             self.receiver = Some(self.receiver_of(now, hello));

@@ -114,7 +114,7 @@ fn a_silent_peer_and_one_with_another_mtu_are_named() {
     assert_eq!(alone.events(), []);
     assert_eq!(alone.next_timeout(), 5000 * MS);
     alone.timeout(5000 * MS, &mut wires);
-    assert_eq!(alone.events(), [Event::Silent]);
+    assert_eq!(alone.events(), [Event::Silent(None)]);
     let other = Hello {
         session: 2,
         peer: 1,
@@ -123,18 +123,22 @@ fn a_silent_peer_and_one_with_another_mtu_are_named() {
         wants_reports: false,
     };
     alone.receive(5000 * MS, &other.frame(), &mut wires);
-    assert_eq!(alone.events(), [Event::OtherMtu(1300)]);
+    assert_eq!((alone.events(), alone.dropped().foreign), (vec![], 1));
+    alone.timeout(10_000 * MS, &mut wires);
+    assert_eq!(alone.events(), [Event::Silent(Some(Misfit::Mtu(1300)))]);
     assert!(!alone.is_connected());
 }
 
 #[test]
-fn a_peer_of_another_version_is_named_and_greeted() {
+fn a_peer_of_another_version_is_named_once_it_is_all_that_was_heard() {
     let mut alone = end(1);
     let mut wires = Wires::default();
     let older = [&b"\x80SFEC\x01"[..], &[1; 20]].concat();
     alone.receive(0, &older, &mut wires);
-    assert_eq!(alone.events(), [Event::OtherVersion(1)]);
-    assert_eq!((wires.sent.len(), alone.dropped().foreign), (1, 0));
+    assert_eq!((alone.events(), alone.dropped().foreign), (vec![], 1));
+    assert!(wires.sent.is_empty());
+    alone.timeout(5000 * MS, &mut wires);
+    assert_eq!(alone.events(), [Event::Silent(Some(Misfit::Version(1)))]);
     assert!(!alone.is_connected());
 }
 
@@ -200,7 +204,48 @@ fn a_peer_that_sends_data_is_not_silent() {
     }
     assert_eq!(ends[1].events(), []);
     ends[1].timeout(14_000 * MS, &mut wires[1]);
-    assert_eq!(ends[1].events(), [Event::Silent]);
+    assert_eq!(ends[1].events(), [Event::Silent(None)]);
+}
+
+/// Of another version, of another MTU, of a session that does not know this one, and one with a
+/// number that was guessed.
+#[test]
+fn test_t62_forged_greetings_end_nothing_and_are_counted() {
+    let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+    second(&mut ends, &mut wires, 0);
+    for end in &mut ends {
+        end.events();
+    }
+    let forged = |session, peer, mtu| {
+        let (window, wants_reports) = (0, false);
+        Hello {
+            session,
+            peer,
+            window,
+            mtu,
+            wants_reports,
+        }
+        .frame()
+    };
+    let older = [&b"\x80SFEC\x01"[..], &[1; 20]].concat();
+    let greetings = [
+        older,
+        forged(2, 1, 1300),
+        forged(9, 0, 1400),
+        forged(9, 8, 1400),
+    ];
+    for greeting in &greetings {
+        wires[0].sent.clear();
+        ends[0].receive(1000 * MS, greeting, &mut wires[0]);
+        let answered: usize = wires[0].sent.iter().map(Vec::len).sum();
+        assert!(answered <= greeting.len());
+    }
+    assert_eq!(ends[0].dropped().foreign, 4);
+    assert_eq!((ends[0].is_connected(), ends[0].events()), (true, vec![]));
+    ends[0].push(1000 * MS, b"packet", &mut wires[0]);
+    second(&mut ends, &mut wires, 1000 * MS);
+    assert_eq!(wires[1].delivered, [b"packet"]);
+    assert_eq!(ends.each_mut().map(Session::events), [vec![], vec![]]);
 }
 
 #[test]

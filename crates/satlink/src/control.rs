@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use emulator::config::Config;
 use emulator::directions::DIRECTIONS;
+use emulator::gateway_changes::GatewayChanges;
 use emulator::links;
-use emulator::moves::Moves;
 use emulator::request::{self, Request};
 use emulator::scheduled::{Origin, Scheduled, Variation};
-use emulator::set::{Set, Target};
+use emulator::set_request::{SetRequest, Target};
 use link::Nanos;
 use profile::Profile;
 use serde_json::{Map, Value, json};
@@ -134,7 +134,7 @@ pub struct Controller<'a> {
     /// The state before the change.
     pub targets: [Target; 4],
     /// Changes of gateway.
-    pub moves: Moves<'a>,
+    pub moves: GatewayChanges<'a>,
     /// What the profile changes by itself, by direction.
     pub variations: [Vec<Variation>; 4],
     /// Mailboxes of the directions that are served.
@@ -152,7 +152,7 @@ pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
     let mut controller = Controller {
         config,
         targets: links::targets(config, profile),
-        moves: Moves::new(config, profile),
+        moves: GatewayChanges::new(config, profile),
         variations: [const { Vec::new() }; 4],
         mailboxes: [const { None }; 4],
         state: &State::new(config, [0.0; 4]),
@@ -167,7 +167,7 @@ impl Controller<'_> {
         let has_satellite = self.config.satellite.is_some();
         let terminals = self.config.terminal_count();
         let answer = match request::parse(request, has_satellite, terminals, &cli::read_trace) {
-            Ok(Request::Set(set)) => self.set(now, &set),
+            Ok(Request::SetRequest(set)) => self.set(now, &set),
             Ok(Request::GetState) => Ok(self.get(now)),
             Ok(Request::StartTimeline) => self.start(now),
             Err(faults) => Err(faults),
@@ -175,7 +175,7 @@ impl Controller<'_> {
         answer.unwrap_or_else(|faults| refusal(&faults))
     }
 
-    fn set(&mut self, now: Nanos, set: &Set) -> Result<Value, Vec<String>> {
+    fn set(&mut self, now: Nanos, set: &SetRequest) -> Result<Value, Vec<String>> {
         let moves = self.moves.of(set, now, Origin::Control);
         let moves = moves.map_err(|faults| {
             let placed = faults.iter().map(|it| format!("request.set.{it}"));

@@ -29,7 +29,7 @@ fn controller<'a>(config: &'a Config, state: &'a State) -> Controller<'a> {
     Controller {
         config,
         targets: links::targets(config, profile),
-        moves: Moves::new(config, profile),
+        moves: GatewayChanges::new(config, profile),
         variations: variations(profile),
         mailboxes: [(); 4].map(|()| Some(Arc::new(Mailbox::new().unwrap()))),
         state,

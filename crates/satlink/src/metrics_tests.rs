@@ -146,7 +146,7 @@ fn changes_have_exactly_the_fields_of_the_schema() {
 
 #[test]
 fn p192_each_terminal_has_its_figures_in_the_schema_s_form() {
-    let of = |packets: u64| emulator::served::OfTerminal {
+    let of = |packets: u64| emulator::bearer::OfTerminal {
         counters: link::Counters {
             bytes_in: packets * 1000,
             bytes_dropped: packets * 100,
@@ -208,7 +208,7 @@ fn fifo(sent: u64, waits: &[(u32, u32)]) -> link::FifoState {
 /// Two terminals, the second one idle, and a return link of one FIFO; the second tick lacks the
 /// forward link.
 fn queues() -> Vec<(usize, Snapshot)> {
-    let of = |fifos: Vec<link::FifoState>| emulator::served::OfTerminal {
+    let of = |fifos: Vec<link::FifoState>| emulator::bearer::OfTerminal {
         counters: link::Counters::default(),
         queue: (0, 0),
         fifos,

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cli::{Failure, log};
+use emulator::bearer::Bearer;
 use emulator::config::{Config, Port};
 use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
-use emulator::moves::Moves;
-use emulator::served::Served;
+use emulator::gateway_changes::GatewayChanges;
 use emulator::{fifos, links, network};
 use link::{Assignments, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use linux::Signals;
@@ -191,7 +191,7 @@ fn controller<'a>(
     Controller {
         config,
         targets: links::targets(config, profile),
-        moves: Moves::new(config, profile),
+        moves: GatewayChanges::new(config, profile),
         variations: network::variations(config, profile),
         mailboxes,
         state,
@@ -399,7 +399,7 @@ fn directions(
 
 /// The carriers that terminals share, in the order of [`DIRECTIONS`]; none where there is one
 /// terminal.
-fn shared_carriers(config: &Config, profile: &Profile) -> Result<Vec<Option<Served>>, Failure> {
+fn shared_carriers(config: &Config, profile: &Profile) -> Result<Vec<Option<Bearer>>, Failure> {
     if config.terminals.is_empty() {
         return Ok(Vec::new());
     }
@@ -415,7 +415,7 @@ fn not_a_link(place: &str, error: &LinkError) -> Failure {
     )
 }
 
-fn driven(served: Served, config: &Config) -> Drive {
+fn driven(served: Bearer, config: &Config) -> Drive {
     let interval = config.metrics_interval_ms * 1_000_000;
     Drive::of(served, interval, config.timing.late_limit_us() * 1000)
 }
@@ -430,7 +430,7 @@ fn drive_of(
     let interval = config.metrics_interval_ms * 1_000_000;
     let late_limit = config.timing.late_limit_us() * 1000;
     Ok(match role {
-        None => return Ok(driven(Served::of_one(link, plans)?, config)),
+        None => return Ok(driven(Bearer::of_one(link, plans)?, config)),
         Some(Role::Sends) => Drive::new(Sender::new(link, session)?, interval, late_limit),
         Some(Role::Relays) => Drive::new(Relay::new(link)?, interval, late_limit),
         Some(Role::Receives) => Drive::new(LinkReceiver::new(link)?, interval, late_limit),

@@ -6,6 +6,7 @@
 //! and as what to accept the connection.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 
 use bytes::{Buf, BytesMut};
 use quic::Reassembly;
@@ -33,6 +34,8 @@ pub struct ClientHello {
 #[derive(Debug, Default)]
 pub struct PendingHellos {
     attempts: HashMap<Vec<u8>, Attempt>,
+    /// Clients whose last Initial packet had a token, by attempt.
+    with_token: HashMap<Vec<u8>, SocketAddr>,
     oldest: VecDeque<Vec<u8>>,
 }
 
@@ -46,11 +49,31 @@ impl PendingHellos {
     /// Inspects one received datagram. Anything but an Initial packet of a client is ignored.
     ///
     /// Returns whether a `ClientHello` became complete.
-    pub fn inspect(&mut self, datagram: &[u8], crypto: &dyn ServerConfig) -> bool {
-        let Some((dcid, crypto_frames)) = open_initial(datagram, crypto) else {
+    pub fn inspect(
+        &mut self,
+        datagram: &[u8],
+        client: SocketAddr,
+        crypto: &dyn ServerConfig,
+    ) -> bool {
+        let Some(initial) = open_initial(datagram, crypto) else {
             return false;
         };
-        self.add(dcid, crypto_frames).unwrap_or(false)
+        let with_token = initial.has_token.then(|| initial.dcid.clone());
+        let is_whole = self.add(initial.dcid, initial.payload).unwrap_or(false);
+        if let Some(dcid) = with_token.filter(|dcid| self.attempts.contains_key(dcid)) {
+            self.with_token.insert(dcid, client);
+        }
+        is_whole
+    }
+
+    /// Returns the `ClientHello` of a client that was asked to try again, from its newest attempt
+    /// with a token: after a Retry it has another destination connection id than the one which the
+    /// library names.
+    pub fn take_retried(&mut self, client: SocketAddr) -> Option<ClientHello> {
+        let newest = (self.oldest.iter().rev())
+            .find(|dcid| self.with_token.get(*dcid) == Some(&client))?
+            .clone();
+        self.take(&newest)
     }
 
     /// Returns the `ClientHello` of the attempt with this original destination connection id.
@@ -59,6 +82,7 @@ impl PendingHellos {
             return None;
         };
         self.oldest.retain(|it| it != dcid);
+        self.with_token.remove(dcid);
         match self.attempts.remove(dcid) {
             Some(Attempt::Whole(hello)) => Some(hello),
             _ => None,
@@ -71,6 +95,7 @@ impl PendingHellos {
             if self.oldest.len() == MOST_ATTEMPTS {
                 let gone = self.oldest.pop_front()?;
                 self.attempts.remove(&gone);
+                self.with_token.remove(&gone);
             }
             self.oldest.push_back(dcid.clone());
         }
@@ -97,9 +122,15 @@ impl PendingHellos {
     }
 }
 
-/// Returns destination connection id and payload of a client's Initial packet at the start of a
-/// datagram.
-fn open_initial(datagram: &[u8], crypto: &dyn ServerConfig) -> Option<(Vec<u8>, BytesMut)> {
+/// An Initial packet of a client.
+struct Initial {
+    dcid: Vec<u8>,
+    has_token: bool,
+    payload: BytesMut,
+}
+
+/// Opens the Initial packet at the start of a datagram.
+fn open_initial(datagram: &[u8], crypto: &dyn ServerConfig) -> Option<Initial> {
     let mut rest = datagram;
     let first = take_u8(&mut rest)?;
     // Long header, type Initial (RFC 9000 section 17.2.2). A resuming client may have cleared the
@@ -141,7 +172,11 @@ fn open_initial(datagram: &[u8], crypto: &dyn ServerConfig) -> Option<(Vec<u8>, 
         .remote
         .decrypt(number, header, &mut payload)
         .ok()?;
-    Some((dcid.to_vec(), payload))
+    Some(Initial {
+        dcid: dcid.to_vec(),
+        has_token: token_len > 0,
+        payload,
+    })
 }
 
 /// Returns offset and data of the next CRYPTO frame; `None` at the end or at a frame that a first
@@ -246,6 +281,9 @@ mod tests {
 
     use super::*;
 
+    const CLIENT: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
     /// First flight of a quinn client: one datagram, or more if `alpn` does not fit into one.
     fn first_flight(name: &str, alpn: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -292,13 +330,31 @@ mod tests {
         datagram[6..][..usize::from(datagram[5])].to_vec()
     }
 
+    /// After a Retry the library names the first attempt; what came with the token is another one.
+    #[test]
+    fn a_hello_that_comes_again_with_a_token_is_found_by_its_client() {
+        let (crypto, mut hellos) = (crypto(), PendingHellos::default());
+        let flight = first_flight("kepler.satlab.test", &[]);
+        assert!(hellos.inspect(&flight[0], CLIENT, &crypto));
+        assert_eq!(hellos.take_retried(CLIENT), None);
+        hellos.with_token.insert(dcid(&flight[0]), CLIENT);
+        let other = SocketAddr::new(CLIENT.ip(), 2);
+        assert_eq!(hellos.take_retried(other), None);
+        let hello = hellos.take_retried(CLIENT).unwrap();
+        assert_eq!(hello.server_name.as_deref(), Some("kepler.satlab.test"));
+        assert!(hellos.with_token.is_empty() && hellos.oldest.is_empty());
+    }
+
     #[test]
     fn name_and_protocols_are_read_from_the_first_datagram() {
         let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         let alpn = [b"h3".to_vec(), b"satperf".to_vec()];
         let flight = first_flight("kepler.satlab.test", &alpn);
-        assert!(hellos.inspect(&flight[0], &crypto));
-        assert!(!hellos.inspect(&flight[0], &crypto), "it comes but once");
+        assert!(hellos.inspect(&flight[0], CLIENT, &crypto));
+        assert!(
+            !hellos.inspect(&flight[0], CLIENT, &crypto),
+            "it comes but once"
+        );
         let hello = hellos.take(&dcid(&flight[0])).unwrap();
         assert_eq!(hello.server_name.as_deref(), Some("kepler.satlab.test"));
         assert_eq!(hello.alpn, alpn);
@@ -315,7 +371,7 @@ mod tests {
         let complete: Vec<_> = flight
             .iter()
             .rev()
-            .map(|datagram| hellos.inspect(datagram, &crypto))
+            .map(|datagram| hellos.inspect(datagram, CLIENT, &crypto))
             .collect();
         assert_eq!(complete.iter().filter(|it| **it).count(), 1);
         assert_eq!(hellos.take(&dcid(&flight[0])).unwrap().alpn, alpn);
@@ -325,7 +381,7 @@ mod tests {
     fn an_address_is_not_a_name() {
         let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         let flight = first_flight("127.0.0.1", &[]);
-        assert!(hellos.inspect(&flight[0], &crypto));
+        assert!(hellos.inspect(&flight[0], CLIENT, &crypto));
         let hello = hellos.take(&dcid(&flight[0])).unwrap();
         assert_eq!(hello, ClientHello::default());
     }
@@ -334,7 +390,7 @@ mod tests {
     fn attempts_that_nobody_takes_are_forgotten() {
         let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         for _ in 0..MOST_ATTEMPTS + 10 {
-            hellos.inspect(&first_flight("a.test", &[])[0], &crypto);
+            hellos.inspect(&first_flight("a.test", &[])[0], CLIENT, &crypto);
         }
         assert_eq!(hellos.attempts.len(), MOST_ATTEMPTS);
         assert_eq!(hellos.oldest.len(), MOST_ATTEMPTS);
@@ -344,12 +400,12 @@ mod tests {
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
             let (crypto, mut hellos) = (crypto(), PendingHellos::default());
-            hellos.inspect(&bytes, &crypto);
+            hellos.inspect(&bytes, CLIENT, &crypto);
             let mut initial = bytes;
             if initial.len() > 5 {
                 initial[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
             }
-            hellos.inspect(&initial, &crypto);
+            hellos.inspect(&initial, CLIENT, &crypto);
             parse_client_hello(&initial);
             next_crypto_frame(&mut initial.into());
         }
@@ -359,7 +415,7 @@ mod tests {
             let (crypto, mut hellos) = (crypto(), PendingHellos::default());
             let mut datagram = first_flight("a.test", &[]).remove(0);
             datagram[at] ^= 1 << bit;
-            prop_assert!(!hellos.inspect(&datagram, &crypto));
+            prop_assert!(!hellos.inspect(&datagram, CLIENT, &crypto));
         }
     }
 }

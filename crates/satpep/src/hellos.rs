@@ -2,6 +2,7 @@
 //! The `ClientHello` of each connection attempt, read before the library takes the datagrams.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quic::TlsError;
@@ -34,11 +35,13 @@ impl Hellos {
     }
 
     /// Waits for the whole `ClientHello` of the attempt with this original destination connection
-    /// id. It may never come.
-    pub async fn hello(&self, dcid: &[u8]) -> ClientHello {
+    /// id, or of the client that tries `again` after a Retry. It may never come.
+    pub async fn hello(&self, dcid: &[u8], again: Option<SocketAddr>) -> ClientHello {
         loop {
             let completed = self.completed.notified();
-            if let Some(hello) = self.lock().take(dcid) {
+            let found = self.lock().take(dcid);
+            let found = found.or_else(|| self.lock().take_retried(again?));
+            if let Some(hello) = found {
                 return hello;
             }
             completed.await;
@@ -47,11 +50,11 @@ impl Hellos {
 
     /// Inspects what was received at once: datagrams of `stride` bytes, the last of them shorter
     /// maybe.
-    pub fn inspect(&self, datagrams: &[u8], stride: usize) {
+    pub fn inspect(&self, datagrams: &[u8], stride: usize, client: SocketAddr) {
         for datagram in datagrams.chunks(stride.max(1)) {
             // Only long headers: the others are most of the traffic, and cost nothing here.
             let is_long = datagram.first().is_some_and(|first| first & 0x80 != 0);
-            if is_long && self.lock().inspect(datagram, &*self.crypto) {
+            if is_long && self.lock().inspect(datagram, client, &*self.crypto) {
                 self.completed.notify_waiters();
             }
         }

@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::io;
 
+use emulator::bearer::Bearer;
 pub use emulator::config::Config;
 pub use emulator::rules::wire as wire_rule;
-use emulator::served::Served;
 pub use emulator::wire::Wire;
 use link::{Assignments, LinkConfig, LinkError, Nanos};
 use profile::Profile;
@@ -90,7 +90,7 @@ impl Path {
     pub fn new(links: &[LinkConfig; 4]) -> Result<Self, LinkError> {
         let plans = Assignments::default();
         let drive = |index: &usize| {
-            let served = Served::of_one(links[*index].clone(), &plans)?;
+            let served = Bearer::of_one(links[*index].clone(), &plans)?;
             Ok(Drive::of(served, SAMPLE, 1))
         };
         TRAVEL.iter().map(drive).collect::<Result<_, _>>().map(Self)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One attempt at a task on this host: its command in a folder, with a deadline."""
+"""One attempt at a task on this host: the command that we make of its request, in a folder, with a
+deadline.
+"""
 
 import contextlib
 import json
@@ -13,8 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from satlab.campaign import record
+from satlab.campaign import request as requests
 from satlab.campaign.plan import Task
 from satlab.campaign.record import Ended
+from satlab.campaign.request import Request
 from satlab.common import paths, processes
 from satlab.common.errors import ExitStatus
 
@@ -33,10 +37,21 @@ def here(
     task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
 ) -> Ended | None:
     """Run a task's command on this host (`Measure`). The command inherits the lock."""
-    for name, content in task.files.items():
+    return run(task.request, place, deadline_s, lock, stop)
+
+
+def run(
+    request: Request, place: Path, deadline_s: float, lock: int, stop: threading.Event
+) -> Ended | None:
+    """Run the command of a request on this host.
+
+    Raises ConfigError: this host has not what it names.
+    """
+    argv = command(request)
+    for name, content in requests.files(request).items():
         (place / name).write_text(json.dumps(content))
     host, began, before_s = record.this_host(), time.time(), processes.children_cpu_s()
-    status = _run(task, place, lock, deadline_s, stop)
+    status = _run(argv, place, lock, deadline_s, stop)
     if stop.is_set():
         return None
     return Ended(
@@ -49,24 +64,25 @@ def here(
     )
 
 
-def command(task: Task) -> list[str]:
-    """Return the words that run a task with our own programs.
+def command(request: Request) -> list[str]:
+    """Return the words that do a request with our own programs.
 
     They get SIGTERM when their worker ends.
     """
-    program = (
-        [sys.executable, "-m", "satlab"] if task.argv[0] == "satlab" else [str(paths.SATVIRTUAL)]
-    )
-    return ["setpriv", "--pdeathsig", "TERM", "--", *program, *task.argv[1:]]
+    name, *words = request.words()
+    program = {"satlab": [sys.executable, "-m", "satlab"], "satvirtual": [str(paths.SATVIRTUAL)]}[
+        name
+    ]
+    return ["setpriv", "--pdeathsig", "TERM", "--", *program, *words]
 
 
 def _run(
-    task: Task, place: Path, lock: int, deadline_s: float, stop: threading.Event
+    argv: list[str], place: Path, lock: int, deadline_s: float, stop: threading.Event
 ) -> int | None:
-    """Return the exit status of a task's command; None at its deadline."""
+    """Return the exit status of a command; None at its deadline."""
     with (place / record.OUTPUT).open("wb") as output, (place / record.LOG).open("wb") as log:
         child = subprocess.Popen(
-            command(task), cwd=place, stdin=lock, stdout=output, stderr=log, start_new_session=True
+            argv, cwd=place, stdin=lock, stdout=output, stderr=log, start_new_session=True
         )
         ended = processes.wait(lambda: child.poll() is not None or stop.is_set(), deadline_s)
         if child.poll() is None:

@@ -35,8 +35,8 @@ class CampaignFile(Strict):
 
     `options` are those of the link by their names on the command line, `values` those of `--set`.
     `repetitions` of each cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for
-    one attempt at a task. `clock`: by default that of `reproduce` for a paper, and the virtual one
-    for a suite.
+    one attempt at a task; at most `answer_mib` MiB come of one over ssh. `clock`: by default that
+    of `reproduce` for a paper, and the virtual one for a suite.
     """
 
     name: Id
@@ -58,6 +58,7 @@ class CampaignFile(Strict):
         default=None, min_length=1
     )
     deadline_s: float = Field(default=1200, ge=1, le=86_400)
+    answer_mib: int = Field(default=256, ge=1, le=8192)
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:

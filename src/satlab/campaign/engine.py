@@ -314,6 +314,8 @@ def choose(plan: Plan, folder: Path | None, options: Options) -> Engine:
             "--executor ssh and --hosts FILE go together",
             hint="docs/campaigns.md describes the file",
         )
+    if options.executor == "ssh":
+        plan.for_any_host("on hosts over ssh")
     if options.jobs and options.slots and options.jobs > options.slots:
         raise ConfigError(
             f"--jobs {options.jobs}: the hosts have {options.slots} slots", hint="leave --jobs out"

@@ -42,8 +42,11 @@ class Cluster:
 def documents(plan: Plan, cluster: Cluster) -> list[dict[str, Any]]:
     """Return the ConfigMap of the plan and the Job.
 
-    Raises ConfigError when the plan is too large for a ConfigMap.
+    Raises:
+        ConfigError: the plan is too large for a ConfigMap, or a task names files or addresses of
+            this host's user.
     """
+    plan.for_any_host("in pods")
     text = plan.text()
     digest = plans.digest(text)
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from satlab.campaign import request
 from satlab.campaign.campaign_file import CampaignFile
 from satlab.campaign.plan import Value
 from satlab.campaign.planned_cell import CORES_OF_BROWSER, PlannedCell
@@ -99,10 +100,8 @@ class Matrix:
         shown = {name or kind: value for (kind, name), value in factors.items()}
         return PlannedCell(
             {**shown, "scenario": file.stem, "profile": Path(link.profile).name},
-            "run",
-            "netns",
             _estimate_s(values, self._scenarios[file]),
-            lambda seed: _command(file, link.model_copy(update={"seed": seed}), values),
+            request.of_run(file, link, values).with_seed,
             cores=CORES_OF_BROWSER if has_browser else 1,
         )
 
@@ -121,11 +120,11 @@ class Matrix:
             )
         bound = self._bound.get(key)
         if bound is not None and whole and (file, bed.link.profile) not in self._prepared:
-            request = run.RunRequest(
+            whole_run = run.RunRequest(
                 file, bed.link, bed.settings, self.folder, at_start=bed.at_start
             )
             self._prepared[file, bed.link.profile] = (
-                self._noted(lambda: run.prepare(request)) is not None
+                self._noted(lambda: run.prepare(whole_run)) is not None
             )
         return bound
 
@@ -158,17 +157,6 @@ def _scenario(file: Path) -> Scenario:
 
 def _names() -> frozenset[str]:
     return frozenset(path.stem for path in paths.SCENARIOS.glob("*.json"))
-
-
-def _command(file: Path, link: LinkOptions, values: Mapping[str, str]) -> list[str]:
-    """Return the command of a run:
-
-    `--set` in the form in which no value can be taken for an option.
-    """
-    settings = [f"--set={name}={value}" for name, value in values.items()]
-    fixed = ["--runs", ".", "--no-report", "--quiet", "--json"]
-    name = file.stem if file.parent == paths.SCENARIOS else str(file)
-    return ["satlab", "run", name, *link.arguments(), *settings, *fixed]
 
 
 def _estimate_s(values: Mapping[str, str], known: Scenario | None) -> float:

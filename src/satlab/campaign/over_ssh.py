@@ -7,14 +7,12 @@ host was last lost.
 """
 
 import contextlib
-import shutil
 import subprocess
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -23,9 +21,11 @@ from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.hosts import ALIVE_COUNT, ALIVE_S, CONNECT_S, HostsFile, SshHost
 from satlab.campaign.plan import Task
 from satlab.campaign.record import Ended
-from satlab.campaign.remote import RESULT, Request
+from satlab.campaign.remote import RESULT, AttemptRequest
+from satlab.campaign.request import LocalRun
 from satlab.common import processes
-from satlab.common.errors import HostError
+from satlab.common.archive import ArchiveError, Limits, Place, Reader
+from satlab.common.errors import ConfigError, HostError
 
 AWAY_S = 60.0
 """A host that was lost is not asked again for so long while another one is there."""
@@ -35,8 +35,9 @@ silent host.
 """
 SLOT_POLL_S = 0.5
 """Between looks for a free slot, which read the task's attempts."""
-MAX_BYTES = 8 << 30
-MAX_FILES = 100_000
+ANSWER_BYTES, ANSWER_FILES = 256 << 20, 10_000
+"""Of an attempt's files, at the most; a plan may name other bytes (`answer_mib`)."""
+RESULT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class OverSsh:
 
     hosts: HostsFile
     folder: CampaignFolder
-    plan_sha256: str
+    answer_bytes: int = ANSWER_BYTES
 
     def __call__(
         self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
@@ -55,8 +56,13 @@ class OverSsh:
         """Run a task's command elsewhere. `lock` stays with this process, which ends its ssh.
 
         Raises:
+            ConfigError: the task names files or addresses of this host's user.
             HostError: no slot was free in time, the host was lost, or its answer is invalid.
         """
+        if isinstance(task.request, LocalRun):
+            raise ConfigError(
+                f"{task.id} names {', '.join(task.request.names)}: not for another host"
+            )
         with self._slot(task, deadline_s + SPARE_S, stop) as found:
             if found is None:
                 return None
@@ -131,10 +137,8 @@ class OverSsh:
         stop: threading.Event,
     ) -> Ended | None:
         """Run one attempt on one host, and unpack its files."""
-        plan = self.folder.plan_file.read_bytes()
-        request = Request(
-            plan_sha256=self.plan_sha256, plan_bytes=len(plan), task=task.id, slot=number
-        )
+        assert not isinstance(task.request, LocalRun)  # noqa: S101 - refused before
+        request = AttemptRequest(deadline_s=deadline_s, slot=number, request=task.request)
         log = self._slots / f"{host.name}-{number}.log"
         with log.open("wb") as errors:
             child = subprocess.Popen(
@@ -151,11 +155,13 @@ class OverSsh:
         watch.start()
         fault = ""
         try:
-            _ask(child, request.line() + plan)
-            ended = _unpack(child, place)
-        except (OSError, tarfile.TarError, ValidationError) as error:
+            _ask(child, request.line())
+            ended = _unpack(child, place, Limits(self.answer_bytes, ANSWER_FILES))
+        except (OSError, ArchiveError, ValidationError) as error:
             ended, fault = None, f": {error}"
         finally:
+            if child.stdout is not None:
+                child.stdout.close()  # what still sends ends
             over.set()
             watch.join()
         if stop.is_set():
@@ -180,37 +186,23 @@ def _ask(child: "subprocess.Popen[bytes]", request: bytes) -> None:
         child.stdin.flush()
 
 
-def _unpack(child: "subprocess.Popen[bytes]", place: Path) -> Ended | None:
+def _unpack(child: "subprocess.Popen[bytes]", folder: Path, limits: Limits) -> Ended | None:
     """Write the files of the answer; None when it ended before its result.
 
     Raises:
-        TarError: too much, or something other than plain files and folders below this one.
+        ArchiveError: too much, or something other than plain files and folders below this one.
+        ValidationError: its result is none.
     """
     assert child.stdout is not None  # noqa: S101 - PIPE
-    size = count = 0
-    with tarfile.open(fileobj=child.stdout, mode="r|") as archive:
-        for member in archive:
-            size, count = size + member.size, count + 1
-            path = PurePosixPath(member.name)
-            is_plain = member.isreg() or member.isdir()
-            if (
-                size > MAX_BYTES
-                or count > MAX_FILES
-                or not is_plain
-                or path.is_absolute()
-                or ".." in path.parts
-            ):
-                raise tarfile.TarError(
-                    f"{member.name}: too much, or no file or folder below this one"
-                )
-            content = archive.extractfile(member)
-            if content is None:
-                (place / path).mkdir(exist_ok=True)
-            elif member.name == RESULT:
-                return Ended.model_validate_json(content.read())
+    reader = Reader(child.stdout, limits)
+    with Place(folder, limits) as place:
+        for member in reader:
+            if member.name != RESULT:
+                place.put(member, reader.content())
+            elif member.size > RESULT_BYTES:
+                raise ArchiveError(f"{RESULT} has more than {RESULT_BYTES} bytes")
             else:
-                with (place / path).open("xb") as file:
-                    shutil.copyfileobj(content, file)
+                return Ended.model_validate_json(b"".join(reader.content()))
     return None
 
 

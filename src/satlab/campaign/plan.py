@@ -1,27 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a campaign (schemas/campaign-plan.schema.json): every task with its command, before
+"""The plan of a campaign (schemas/campaign-plan.schema.json): every task with its request, before
 anything runs.
 """
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab import __version__
-from satlab.common.errors import ConfigError
+from satlab.campaign.request import Lab, LocalRun, Request, Rule
+from satlab.common.errors import ConfigError, Fault
 
 FILE = "plan.json"
 HINT = "satlab campaign run FILE writes it"
-Rule = Literal["run", "check", "flows"]
-HEADS: Mapping[Rule, tuple[tuple[str, str], ...]] = {
-    "run": (("satlab", "run"),),
-    "check": (("satlab", "check"),),
-    "flows": (("satvirtual", "flows"), ("satlab", "flows")),
-}
-"""How the command of a rule's tasks begins. A worker starts nothing else."""
 ID = r"[A-Za-z0-9][A-Za-z0-9=._-]{0,119}"
 Id = Annotated[str, Field(pattern=rf"^{ID}$")]
 Value = bool | int | float | str
@@ -41,45 +35,73 @@ class Cell(Strict):
 
 
 class Task(Strict):
-    """One run of a cell: its number from 1, seed and command.
+    """One run of a cell: its number from 1, and what is asked of its host.
 
-    `lab`: network namespaces, or the virtual clock.
-
-    `files`: JSON documents that the command reads, by name. `cores`: what it needs at the most;
-    `estimate_s`: how long it may take, s.
+    `cores`: what it needs at the most; `estimate_s`: how long it may take, s.
     """
 
     id: Id
     cell: Id
     number: int = Field(ge=1)
-    rule: Rule
-    lab: Literal["netns", "virtual"]
-    seed: int = Field(ge=0)
-    argv: tuple[str, ...]
-    files: Mapping[Id, Any] = {}
-    estimate_s: float = Field(gt=0)
-    cores: int = Field(ge=1)
+    request: Request
+    estimate_s: float = Field(gt=0, le=1_000_000)
+    cores: int = Field(ge=1, le=1024)
 
-    @model_validator(mode="after")
-    def _begins_as_its_rule(self) -> Self:
-        heads = HEADS[self.rule]
-        if self.argv[:2] not in heads:
-            named = " or ".join(" ".join(head) for head in heads)
-            raise ValueError(f"{self.id}: the command of a task {self.rule} begins with {named}")
-        return self
+    @property
+    def rule(self) -> Rule:
+        """Return the kind of its command."""
+        return self.request.rule
+
+    @property
+    def lab(self) -> Lab:
+        """Return what it needs: network namespaces, or the virtual clock."""
+        return self.request.lab
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of what is random in it."""
+        return self.request.seed
 
 
 class Plan(Strict):
-    """plan.json; `deadline_s` for one attempt at a task."""
+    """plan.json;
 
-    schema_: Literal["satlab/campaign-plan/1"] = Field(
-        default="satlab/campaign-plan/1", alias="schema"
+    `deadline_s` for one attempt at a task, and at most `answer_mib` MiB come of one over ssh.
+    """
+
+    schema_: Literal["satlab/campaign-plan/2"] = Field(
+        default="satlab/campaign-plan/2", alias="schema"
     )
     name: Id
     satlab_version: str = __version__
-    deadline_s: float = Field(gt=0)
+    deadline_s: float = Field(gt=0, le=86_400)
+    answer_mib: int = Field(default=256, ge=1, le=8192)
     cells: tuple[Cell, ...]
     tasks: tuple[Task, ...]
+
+    def for_any_host(self, where: str) -> None:
+        """Raise ConfigError if a task names files or addresses of this host's user;
+
+        `where` it was to run.
+        """
+        found = {
+            name: task
+            for task in self.tasks
+            if isinstance(task.request, LocalRun)
+            for name in task.request.names
+        }
+        if found:
+            faults = [
+                Fault(
+                    f"{task.cell}: {name}",
+                    "names a file or an address, or has a value that only this host takes",
+                )
+                for name, task in found.items()
+            ]
+            hint = (
+                "run it with --executor local or slurm; elsewhere tasks name what ships with satlab"
+            )
+            raise ConfigError(f"{self.name} cannot run {where}", faults, hint)
 
     @property
     def estimate_s(self) -> float:

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cell before it has tasks: its factors, and its command for each seed."""
+"""A cell before it has tasks: its factors, and its request for each seed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from satlab.campaign.plan import Rule, Value
+from satlab.campaign.plan import Value
+from satlab.campaign.request import Request
 
 CORES_OF_BROWSER = 2
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One combination of factors; `command` and `files` of a seed as in `plan.Task`."""
+    """One combination of factors, and what it asks of a host with a seed."""
 
     factors: Mapping[str, Value]
-    rule: Rule
-    lab: Literal["netns", "virtual"]
     estimate_s: float
-    command: Callable[[int], Sequence[str]]
-    files: Callable[[int], Mapping[str, Any]] = lambda _: {}
+    request: Callable[[int], Request]
     cores: int = 1

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from satlab.campaign import campaign_file
+from pydantic import ValidationError
+
+from satlab.campaign import campaign_file, request
 from satlab.campaign.campaign_file import MAX_TASKS, CampaignFile
 from satlab.campaign.matrix import Matrix
 from satlab.campaign.plan import Cell, Plan, Task, Value
 from satlab.campaign.planned_cell import CORES_OF_BROWSER, PlannedCell
+from satlab.campaign.request import Check, Flows
 from satlab.check import suite as suites
 from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
@@ -21,18 +24,6 @@ from satlab.papers.paper import LAB_S, SPEED, Clock
 
 QUICK = ("*/0/*",)
 """Cells of seed-002 without losses: both orbits, all types."""
-VIRTUAL_FLOWS = ("satvirtual", "flows", "flows.json")
-REAL_FLOWS = (
-    "satlab",
-    "flows",
-    "flows.json",
-    "--clock",
-    "real",
-    "--runs",
-    ".",
-    "--json",
-    "--quiet",
-)
 LONGEST_ID = 100
 
 
@@ -60,7 +51,13 @@ def plan(path: Path) -> Plan:
     described = tuple(
         Cell(id=name, factors=cell.factors) for name, cell in zip(ids, cells, strict=True)
     )
-    return Plan(name=file.name, deadline_s=file.deadline_s, cells=described, tasks=tasks)
+    return Plan(
+        name=file.name,
+        deadline_s=file.deadline_s,
+        answer_mib=file.answer_mib,
+        cells=described,
+        tasks=tasks,
+    )
 
 
 def _combinations(file: CampaignFile) -> int:
@@ -95,68 +92,57 @@ def _cells(file: CampaignFile, path: Path) -> Iterable[PlannedCell]:
 
 def _of_seed_002(file: CampaignFile) -> Iterator[PlannedCell]:
     for cell in seed_002.select(file.cells or (QUICK if file.quick else ())):
+        run = cell.request(1, Path())
         yield PlannedCell(
             {"orbit": cell.orbit, "loss": cell.loss, "type": cell.kind},
-            "run",
-            "netns",
             seed_002.KINDS[cell.kind].guess_s,
-            lambda seed, cell=cell: _of_any_host(cell, seed),  # type: ignore[misc]
+            request.of_run(run.scenario, run.link, run.settings).with_seed,
             cores=CORES_OF_BROWSER if cell.browser else 1,
         )
 
 
-def _of_any_host(cell: seed_002.Cell, seed: int) -> list[str]:
-    """Return the command of a run with its scenario by name: satlab may be in another folder on
-    another host.
-    """
-    verb, _, *rest = seed_002.arguments(cell.request(seed, Path()))
-    return ["satlab", verb, seed_002.KINDS[cell.kind].scenario, *rest]
-
-
 def _of_flows(name: str, clock: Clock, file: CampaignFile) -> Iterator[PlannedCell]:
     about = paper.load(name, clock)
-    is_real = clock == "real"
     for cell in about.select(file.cells, quick=file.quick):
         yield PlannedCell(
             {"paper": name, "clock": clock, "cell": cell.id},
-            "flows",
-            "netns" if is_real else "virtual",
             about.estimate_s(cell),
-            lambda _: list(REAL_FLOWS if is_real else VIRTUAL_FLOWS),
-            lambda seed, cell=cell: {"flows.json": flow_request.request(about, cell, seed)},  # type: ignore[misc]
+            lambda seed, cell=cell: Flows(  # type: ignore[misc]
+                verb="flows", clock=clock, flows=flow_request.request(about, cell, seed)
+            ),
         )
 
 
 def _of_suite(name: str, file: CampaignFile) -> Iterator[PlannedCell]:
     suite = suites.load(paths.SUITES / f"{name}.yml")
     clock = file.clock or "virtual"
-    by = ["--clock", clock, *(["--stack", file.stack] if clock == "real" else [])]
     for case in suite.selected(file.cases or ()):
         known_s = max(
             (time for time in (*case.reference_s, *case.targets_s) if time), default=case.timeout_s
         )
         yield PlannedCell(
             {"suite": name, "case": case.id, "clock": clock, "stack": file.stack},
-            "check",
-            "virtual" if clock == "virtual" else "netns",
             known_s / SPEED + 1 if clock == "virtual" else known_s + LAB_S,
-            lambda seed, case=case: [  # type: ignore[misc]
-                *("satlab", "check", "--suite", name, "--cases", case.id, *by),
-                *("--runs", "1", "--seed", str(seed), "--out", ".", "--json", "--quiet"),
-            ],
+            lambda seed, case=case: Check(  # type: ignore[misc]
+                verb="check", suite=name, case=case.id, clock=clock, stack=file.stack, seed=seed
+            ),
         )
 
 
 def _task(cell: PlannedCell, name: str, number: int, seed: int) -> Task:
+    try:
+        asked = cell.request(seed)
+    except ValidationError as error:
+        faults = [
+            Fault(f"{name}: {'.'.join(map(str, fault['loc']))}", fault["msg"])
+            for fault in error.errors(include_url=False)
+        ]
+        raise ConfigError(f"{name} with seed {seed} cannot be asked of a host", faults) from error
     return Task(
         id=f"{name}.{number}",
         cell=name,
         number=number,
-        rule=cell.rule,
-        lab=cell.lab,
-        seed=seed,
-        argv=tuple(cell.command(seed)),
-        files=cell.files(seed),
+        request=asked,
         estimate_s=cell.estimate_s,
         cores=cell.cores,
     )

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from satlab import __version__
 from satlab.campaign import host_bench
-from satlab.campaign.plan import Id, Rule, Strict
+from satlab.campaign.plan import Id, Strict
+from satlab.campaign.request import Request, Rule
 from satlab.common.errors import ExitStatus
 from satlab.run import manifest
 
@@ -61,15 +62,15 @@ class TaskRecord(Strict):
     `counts` is the folder of the attempt that counts, `files` its files with their SHA-256.
     """
 
-    schema_: Literal["satlab/campaign-task/1"] = Field(
-        default="satlab/campaign-task/1", alias="schema"
+    schema_: Literal["satlab/campaign-task/2"] = Field(
+        default="satlab/campaign-task/2", alias="schema"
     )
     id: Id
     cell: Id
     number: int
     rule: Rule
     seed: int
-    argv: tuple[str, ...]
+    request: Request
     plan_sha256: str
     satlab_version: str = __version__
     status: Status

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One attempt on a host that is reached over ssh: `satlab campaign attempt` (docs/campaigns.md).
 
-Request: one line of JSON, then the plan's text, on stdin, which stays open: its end stops the
-attempt. Answer: a tar archive of the attempt's files on stdout, the last of them RESULT. Without
-RESULT the attempt was not finished.
+Request: one line of JSON on stdin, which stays open: its end stops the attempt. Answer: a tar
+archive of the attempt's files on stdout, the last of them RESULT. Without RESULT the attempt was
+not finished.
 """
 
 import io
+import os
+import select
 import shutil
 import tarfile
 import threading
+import time
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
 
@@ -17,54 +20,58 @@ from pydantic import Field, ValidationError
 
 from satlab import __version__
 from satlab.campaign import attempt
-from satlab.campaign import plan as plans
 from satlab.campaign.attempt import STOP_S
 from satlab.campaign.folder import locked
-from satlab.campaign.plan import Id, Plan, Strict, Task
+from satlab.campaign.plan import Strict
 from satlab.campaign.record import Ended
+from satlab.campaign.request import Portable
 from satlab.common import paths
-from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus, Fault
 
 RESULT = "ended.json"
-MAX_REQUEST = 10_000
-MAX_PLAN = 200_000_000
+MAX_REQUEST = 4 << 20
+REQUEST_S = 60.0
+"""A request is there within this time."""
+CHUNK = 1 << 16
 
 
-class Request(Strict):
-    """Which attempt: the plan's SHA-256 and length in bytes, the task, and one of the host's slots
-    from 0.
-    """
+class AttemptRequest(Strict):
+    """What is asked, for how long, s, and in which of the host's slots from 0."""
 
-    schema_: Literal["satlab/campaign-attempt/1"] = Field(
-        default="satlab/campaign-attempt/1", alias="schema"
+    schema_: Literal["satlab/campaign-attempt/2"] = Field(
+        default="satlab/campaign-attempt/2", alias="schema"
     )
-    plan_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    plan_bytes: int = Field(ge=1, le=MAX_PLAN)
-    task: Id
+    satlab_version: Annotated[str, Field(max_length=64)] = __version__
+    deadline_s: float = Field(gt=0, le=86_400)
     slot: int = Field(ge=0, lt=256)
+    request: Portable
 
     def line(self) -> bytes:
-        """Return the request as the first line on stdin."""
+        """Return the request as a line."""
         return self.model_dump_json(by_alias=True).encode() + b"\n"
 
 
-def serve(stdin: BinaryIO, stdout: BinaryIO, stop: threading.Event) -> ExitStatus:
+def serve(stdin: int, stdout: BinaryIO, stop: threading.Event) -> ExitStatus:
     """Do one attempt. A slot takes one at a time: what a lost connection left is waited for.
 
+    `stdin` is a descriptor: a thread that waits in a buffered reader would abort the interpreter at
+    its end.
+
     Raises:
-        ConfigError: the request is invalid, or the plan another one or of another version of
-            satlab.
+        ConfigError: the request is invalid, of another version of satlab, or names what this host
+            has not.
         HostError: the slot is held for longer than an attempt may take.
     """
-    request, plan, task = _read(stdin)
+    asked = _read(stdin)
+    attempt.command(asked.request)
     threading.Thread(target=_stop_at_end, args=(stdin, stop), daemon=True).start()
     state = _state()
-    with locked(state / f"slot-{request.slot}.lock", plan.deadline_s + 2 * STOP_S) as lock:
-        place = state / f"slot-{request.slot}"
+    with locked(state / f"slot-{asked.slot}.lock", asked.deadline_s + 2 * STOP_S) as lock:
+        place = state / f"slot-{asked.slot}"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(mode=0o700)
         try:
-            ended = attempt.here(task, place, plan.deadline_s, lock, stop)
+            ended = attempt.run(asked.request, place, asked.deadline_s, lock, stop)
             if ended is None:
                 return ExitStatus.INTERRUPTED
             _answer(place, ended, stdout)
@@ -73,25 +80,42 @@ def serve(stdin: BinaryIO, stdout: BinaryIO, stop: threading.Event) -> ExitStatu
     return ExitStatus.OK
 
 
-def _read(stdin: BinaryIO) -> tuple[Request, Plan, Task]:
+def _read(stdin: int) -> AttemptRequest:
     try:
-        request = Request.model_validate_json(stdin.readline(MAX_REQUEST))
+        asked = AttemptRequest.model_validate_json(_line(stdin))
     except ValidationError as error:
+        faults = [
+            Fault(".".join(map(str, fault["loc"])) or "request", fault["msg"])
+            for fault in error.errors(include_url=False, include_input=False)
+        ]
         raise ConfigError(
-            f"no request for an attempt: {error}", hint="satlab campaign run starts this"
+            "no request for an attempt", faults, hint="satlab campaign run starts this"
         ) from error
-    text = stdin.read(request.plan_bytes).decode(errors="replace")
-    plan = plans.parse(text, "stdin", request.plan_sha256)
-    if plan.satlab_version != __version__:
+    if asked.satlab_version != __version__:
         raise ConfigError(
-            f"the plan is of satlab {plan.satlab_version}, this host has {__version__}",
-            hint="update it",
+            f"the request is of another satlab, this host has {__version__}", hint="update it"
         )
-    return request, plan, plan.task(request.task)
+    return asked
 
 
-def _stop_at_end(stdin: BinaryIO, stop: threading.Event) -> None:
-    while stdin.read(4096):
+def _line(stdin: int) -> bytes:
+    """Return the first line. Raises ConfigError when it is too long or late."""
+    line, until = bytearray(), time.monotonic() + REQUEST_S
+    while b"\n" not in line[-CHUNK:]:
+        ready, _, _ = select.select([stdin], [], [], max(0.0, until - time.monotonic()))
+        if not ready or len(line) > MAX_REQUEST:
+            raise ConfigError(
+                f"no request for an attempt: more than {MAX_REQUEST} bytes, or {REQUEST_S:g} s"
+            )
+        data = os.read(stdin, CHUNK)
+        if not data:
+            break
+        line += data
+    return bytes(line.partition(b"\n")[0])
+
+
+def _stop_at_end(stdin: int, stop: threading.Event) -> None:
+    while os.read(stdin, CHUNK):
         pass
     stop.set()
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from satlab.campaign.plan import Rule, Value
+from satlab.campaign.plan import Value
+from satlab.campaign.request import Rule
 from satlab.papers import paper
 from satlab.papers.flow_figures import FIGURES
 from satlab.papers.paper import Clock, Paper

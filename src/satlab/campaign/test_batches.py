@@ -15,19 +15,24 @@ from satlab.campaign import attempt, batches
 from satlab.campaign.batches import Batch
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.request import Check
 from satlab.campaign.worker import Worker
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 
 
 def task(number: int, estimate_s: float = 1, cores: int = 1, lab: Any = "netns") -> Task:
+    case = {
+        "suite": "etosat",
+        "case": "medium",
+        "seed": number,
+        "clock": "real" if lab == "netns" else "virtual",
+    }
+    asked = Check.model_validate({"verb": "check", **case})
     return Task(
         id=f"geo.{number}",
         cell="geo",
         number=number,
-        rule="run",
-        lab=lab,
-        seed=number,
-        argv=("satlab", "run", "bulk_tcp"),
+        request=asked,
         estimate_s=estimate_s,
         cores=cores,
     )

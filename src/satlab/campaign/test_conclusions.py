@@ -12,15 +12,17 @@ import pytest
 from typer.testing import CliRunner
 
 import collect
-from satlab.campaign import conclusions, dataset, planning, record
+from satlab.campaign import conclusions, dataset, planning, record, request
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.campaign.record import Host
+from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.papers.test_paper import outcome
+from satlab.service.helper.verbs import RunLink
 
 RUNS = 6
 FCP_MS = {"h3": 1500.0, "h1": 2100.0}
@@ -39,12 +41,9 @@ def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
             id=f"{cell.id}.{n}",
             cell=cell.id,
             number=n,
-            rule="run",
-            lab="netns",
-            seed=n,
+            request=Run(verb="run", scenario="web_quic", link=RunLink(seed=n)),
             estimate_s=30,
             cores=2,
-            argv=("satlab", "run", "web_quic"),
         )
         for n in range(1, RUNS + 1)
         for cell in cells
@@ -132,10 +131,7 @@ def test_p259_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
         id="geo.1",
         cell="geo",
         number=1,
-        rule="run",
-        lab="netns",
-        seed=1,
-        argv=("satlab", "run", "bulk_tcp"),
+        request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=1)),
         estimate_s=25,
         cores=1,
     )
@@ -159,9 +155,17 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
     where = CampaignFolder(tmp_path / "c")
     sha256 = where.begin(plan)
     for task in plan.tasks:
-        assert task.argv[:5] == ("satlab", "flows", "flows.json", "--clock", "real")
+        assert tuple(task.request.words()[:5]) == (
+            "satlab",
+            "flows",
+            "flows.json",
+            "--clock",
+            "real",
+        )
         rate = 8.0 if "bbr2" in task.cell else 9.6
-        text = json.dumps(outcome(task.files["flows.json"], reno=rate) | {"calibration": []})
+        text = json.dumps(
+            outcome(request.files(task.request)["flows.json"], reno=rate) | {"calibration": []}
+        )
         _ended(where, task, sha256, "" if task is plan.tasks[-1] else text)
     found = conclusions.of_paper(plan, where, dataset.collect(plan, where))
     verdicts = {one.claim.partition(",")[0]: one.verdict for one in found.judged}

@@ -13,9 +13,11 @@ from satlab.campaign import engine
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.request import Run
 from satlab.cli import app
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
+from satlab.service.helper.verbs import RunLink
 
 LOG = ProgressLog(quiet=True)
 
@@ -25,10 +27,7 @@ def plan(seed: int = 1) -> Plan:
         id="geo.1",
         cell="geo",
         number=1,
-        rule="run",
-        lab="netns",
-        seed=seed,
-        argv=("satlab", "run", "bulk_tcp"),
+        request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=seed)),
         estimate_s=25,
         cores=1,
     )

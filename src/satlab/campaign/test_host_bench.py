@@ -11,7 +11,9 @@ from satlab.campaign import engine, host_bench, link_bench, record
 from satlab.campaign.engine import Options
 from satlab.campaign.link_bench import ReleaseErrors, TimerBaseline
 from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.request import Run
 from satlab.common.console import ProgressLog
+from satlab.service.helper.verbs import RunLink
 
 QUIET = ProgressLog(quiet=True)
 
@@ -58,10 +60,7 @@ def test_p265_a_campaign_has_as_many_labs_as_the_host_bears(
         id="geo.1",
         cell="geo",
         number=1,
-        rule="run",
-        lab="netns",
-        seed=1,
-        argv=("satlab", "run", "ping"),
+        request=Run(verb="run", scenario="ping", link=RunLink(seed=1)),
         estimate_s=1,
         cores=1,
     )

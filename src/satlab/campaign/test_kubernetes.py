@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from satlab.campaign import kubernetes
 from satlab.campaign.kubernetes import Cluster
 from satlab.campaign.plan import Cell, Plan, Task, digest
+from satlab.campaign.request import Check
 from satlab.campaign.worker import Worker
 from satlab.cli import app
 from satlab.common.errors import ConfigError, ExitStatus
@@ -23,11 +24,16 @@ VERSIONS = ("1.29", "1.34")
 
 
 def plan(count: int = 2, *, lab: bool = True) -> Plan:
-    head: dict[str, Any] = {"rule": "run", "lab": "netns", "argv": ("satlab", "run", "ping")}
-    if not lab:
-        head = {"rule": "flows", "lab": "virtual", "argv": ("satvirtual", "flows", "flows.json")}
+    clock: Any = "real" if lab else "virtual"
     tasks = tuple(
-        Task(id=f"geo.{n}", cell="geo", number=n, seed=n, estimate_s=1, cores=2, **head)
+        Task(
+            id=f"geo.{n}",
+            cell="geo",
+            number=n,
+            estimate_s=1,
+            cores=2,
+            request=Check(verb="check", suite="etosat", case="medium", clock=clock, seed=n),
+        )
         for n in range(1, count + 1)
     )
     return Plan(

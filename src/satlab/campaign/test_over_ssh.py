@@ -3,19 +3,24 @@
 nonsense.
 """
 
+import json
+import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from satlab.campaign import attempt, hosts, remote
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.over_ssh import OverSsh
-from satlab.campaign.plan import Cell, Plan, Task, digest
+from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.service.helper.verbs import RunLink
 
 HOSTS = """\
 known_hosts: keys
@@ -29,7 +34,7 @@ import signal, sys, threading
 from satlab.campaign import attempt, remote
 signal.signal(signal.SIGTERM, lambda *_: None)  # what ends ssh does not reach the other host
 attempt.command = lambda _: [sys.executable, {command!r}]
-sys.exit(remote.serve(sys.stdin.buffer, sys.stdout.buffer, threading.Event()))
+sys.exit(remote.serve(sys.stdin.fileno(), sys.stdout.buffer, threading.Event()))
 """
 TAR = """\
 import io, sys, tarfile
@@ -38,6 +43,12 @@ member = tarfile.TarInfo({name!r})
 member.type, member.linkname = {kind!r}, "/etc/passwd"
 archive.addfile(member)
 archive.close()
+"""
+HEADER = """\
+import sys, tarfile
+member = tarfile.TarInfo("x")
+member.type, member.size = tarfile.XHDTYPE, 1 << 30
+sys.stdout.buffer.write(member.tobuf(tarfile.USTAR_FORMAT) + bytes(1 << 20))
 """
 
 
@@ -61,10 +72,7 @@ class Bench:
             id="geo.1",
             cell="geo",
             number=1,
-            rule="run",
-            lab="netns",
-            seed=1,
-            argv=("satlab", "run", "bulk_tcp"),
+            request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=1)),
             estimate_s=1,
             cores=1,
         )
@@ -81,7 +89,7 @@ class Bench:
         self.scripts[name].write_text(OTHER_END.format(command=str(program)))
 
     def work(self, stop: threading.Event | None = None, retries: int = 0) -> ExitStatus:
-        measure = OverSsh(self.known, self.where, self.digest)
+        measure = OverSsh(self.known, self.where)
         return Worker(self.where, self.digest, retries, measure).work(
             "geo.1", stop or threading.Event()
         )
@@ -172,17 +180,149 @@ def test_t40_other_input_than_a_request_is_refused(line: bytes, words: str, tmp_
         (tmp_path / "out").open("wb") as stdout,
         pytest.raises(ConfigError, match=words),
     ):
-        remote.serve(stdin, stdout, threading.Event())
+        remote.serve(stdin.fileno(), stdout, threading.Event())
     assert not (tmp_path / "out").read_bytes()
 
 
-def test_t40_a_plan_of_another_hash_or_version_is_refused(bench: Bench, tmp_path: Path) -> None:
-    text = bench.plan.model_copy(update={"satlab_version": "0"}).text().encode()
-    for sha256, words in ((bench.digest, "not the plan"), (digest(text.decode()), "satlab 0")):
-        request = remote.Request(plan_sha256=sha256, plan_bytes=len(text), task="geo.1", slot=0)
-        (tmp_path / "in").write_bytes(request.line() + text)
-        with (tmp_path / "in").open("rb") as stdin, pytest.raises(ConfigError, match=words):
-            remote.serve(stdin, sys.stdout.buffer, threading.Event())
+def test_t40_a_request_of_another_version_is_refused(tmp_path: Path) -> None:
+    asked = Run(verb="run", scenario="bulk_tcp", link=RunLink())
+    request = remote.AttemptRequest(satlab_version="0", deadline_s=1, slot=0, request=asked)
+    (tmp_path / "in").write_bytes(request.line())
+    with (tmp_path / "in").open("rb") as stdin, pytest.raises(ConfigError, match="another satlab"):
+        remote.serve(stdin.fileno(), sys.stdout.buffer, threading.Event())
+
+
+RUN = {"verb": "run", "scenario": "bulk_tcp", "link": {}}
+CHECK = {"verb": "check", "suite": "etosat", "case": "medium", "seed": 1}
+FLOW = {"id": "f", "from": "server1", "to": "client1", "stack": "quinn", "start_s": 0}
+HALF = {"rate_mbps": 10, "delay_ms": 50, "queue": {"bdp": 1}}
+FILE = {
+    "schema": "satlab/virtual-flows/1",
+    "seed": 1,
+    "duration_s": 1,
+    "flows": [FLOW],
+    "wire": {"forward": HALF, "return": HALF},
+}
+
+
+def _lossy(loss: Any) -> dict[str, Any]:
+    return FILE | {"wire": {"forward": HALF, "return": HALF | {"loss": loss}}}
+
+
+TRACE = {"model": "trace", "file": "/etc/shadow"}
+HOSTILE = {
+    "words": RUN | {"argv": ["satlab", "check", "--markdown", "/etc/cron.d/x"]},
+    "words alone": {"argv": ["satlab", "run", "x"]},
+    "an output of a check": CHECK | {"markdown": "/etc/cron.d/x"},
+    "a program": CHECK | {"client_cmd": "/bin/sh"},
+    "an endpoint": CHECK | {"endpoint": "/tmp/image.tar"},
+    "an option as a case": CHECK | {"case": "--markdown=/etc/cron.d/x"},
+    "cases": CHECK | {"case": "medium,--junit"},
+    "a file as a suite": CHECK | {"suite": "/tmp/suite.yml"},
+    "a parent's file as a suite": CHECK | {"suite": "../../tmp/suite"},
+    "a suite that does not ship": CHECK | {"suite": "mine"},
+    "a case that is not there": CHECK | {"case": "giant"},
+    "a file as a scenario": RUN | {"scenario": "/tmp/scenario.json"},
+    "an option as a scenario": RUN | {"scenario": "--jobs"},
+    "a scenario that does not ship": RUN | {"scenario": "mine"},
+    "a timeline": RUN | {"link": {"timeline": "/etc/shadow"}},
+    "probes": RUN | {"link": {"probes": "192.0.2.1:22"}},
+    "influx": RUN | {"influx": "http://192.0.2.1:8086/x"},
+    "a profile's folder": RUN | {"link": {"profile": "/tmp/profile"}},
+    "a profile that does not ship": RUN | {"link": {"profile": "mine"}},
+    "a trace": RUN | {"link": {"loss_model": "trace:/etc/shadow"}},
+    "an option as a value": RUN | {"values": {"x=1 --jobs": "y"}},
+    "an address as a value": RUN | {"values": {"duration": "192.0.2.1"}},
+    "a host as a value": RUN | {"values": {"duration": "evil.example"}},
+    "a path as a value": RUN | {"values": {"duration": "../x"}},
+    "a URL as a value": RUN | {"values": {"duration": "http://x"}},
+    "the address of the server": RUN | {"values": {"server_ip": "localhost"}},
+    "an unknown value": RUN | {"values": {"invented": "1"}},
+    "a local run": RUN | {"verb": "run-here", "names": ["x"], "link": {"timeline": "/etc/shadow"}},
+    "an unknown verb": RUN | {"verb": "up"},
+    "a link's file of flows": {"verb": "flows", "flows": FILE | {"link": "/etc/x"}},
+    "a trace of flows": {"verb": "flows", "flows": _lossy(TRACE)},
+    "traces of flows": {"verb": "flows", "flows": _lossy([TRACE])},
+    "an unknown field of flows": {"verb": "flows", "flows": FILE | {"qlog": "/etc/x"}},
+    "a path as a flow": {"verb": "flows", "flows": FILE | {"flows": [FLOW | {"id": "../../x"}]}},
+    "a path as a group": {"verb": "flows", "flows": FILE | {"flows": [FLOW | {"group": "/x"}]}},
+    "other files": {"verb": "flows", "flows": FILE, "files": {"/etc/x": {}}},
+}
+
+
+@pytest.mark.parametrize("asked", HOSTILE.values(), ids=HOSTILE)
+def test_t55_a_host_takes_no_words_files_programs_or_addresses(
+    asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(attempt, "run", lambda *_: pytest.fail("it was run"))
+    line = {"schema": "satlab/campaign-attempt/2", "deadline_s": 1, "slot": 0, "request": asked}
+    (tmp_path / "in").write_text(json.dumps(line) + "\n")
+    with (
+        (tmp_path / "in").open("rb") as stdin,
+        (tmp_path / "out").open("wb") as stdout,
+        pytest.raises(ConfigError) as caught,
+    ):
+        remote.serve(stdin.fileno(), stdout, threading.Event())
+    assert "root:" not in " ".join([str(caught.value), *map(str, caught.value.faults)])
+
+
+@pytest.mark.parametrize(
+    "asked", [RUN, CHECK, {"verb": "flows", "flows": FILE}], ids=["run", "check", "flows"]
+)
+def test_t55_a_host_makes_the_command_itself(
+    asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    ran: list[list[str]] = []
+    monkeypatch.setattr(attempt, "run", lambda request, *_: ran.append(request.words()))
+    line = {"deadline_s": 1, "slot": 0, "request": asked}
+    (tmp_path / "in").write_text(json.dumps(line) + "\n")
+    with (tmp_path / "in").open("rb") as stdin, (tmp_path / "out").open("wb") as stdout:
+        assert remote.serve(stdin.fileno(), stdout, threading.Event()) == ExitStatus.INTERRUPTED
+    assert [words[1] for words in ran] == [asked["verb"]]
+
+
+def test_t55_a_request_without_an_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b" " * (remote.MAX_REQUEST + 2 * remote.CHUNK))
+    with (tmp_path / "in").open("rb") as stdin, pytest.raises(ConfigError, match="no request"):
+        remote.serve(stdin.fileno(), sys.stdout.buffer, threading.Event())
+
+
+def test_an_attempt_ends_though_its_stdin_stays_open(tmp_path: Path) -> None:
+    """A thread in a buffered reader aborted the interpreter:
+
+    `could not acquire lock for BufferedReader`.
+    """
+    code = (
+        "import sys, threading\nfrom satlab.campaign import attempt, remote\n"
+        "attempt.run = lambda *_: None\n"
+        "sys.exit(remote.serve(sys.stdin.fileno(), sys.stdout.buffer, threading.Event()))"
+    )
+    variables = {
+        "PYTHONPATH": paths.PYTHONPATH,
+        "XDG_STATE_HOME": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+    }
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables
+    ) as child:
+        assert child.stdin is not None and child.stderr is not None
+        child.stdin.write(json.dumps({"deadline_s": 1, "slot": 0, "request": RUN}).encode() + b"\n")
+        child.stdin.flush()
+        assert child.wait(60) == ExitStatus.INTERRUPTED
+        assert b"Fatal" not in child.stderr.read()
+
+
+def test_t54_an_answer_is_bounded(bench: Bench) -> None:
+    bench.works("a", "open('large', 'w').write('x' * 5_000_000)")
+    measure = OverSsh(bench.known, bench.where, answer_bytes=4 << 20)
+    with pytest.raises(HostError, match="more than 4194304 bytes"):
+        Worker(bench.where, bench.digest, 0, measure).work("geo.1", threading.Event())
+    bench.scripts["b"].write_text(HEADER)
+    with pytest.raises(HostError, match="too large headers"):
+        bench.work()
 
 
 def test_faults_of_a_file_of_hosts_are_reported_together(tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 
 import json
 import re
+import shutil
 import time
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from satlab.campaign import planning
-from satlab.campaign.plan import ID, Plan, digest, load
+from satlab.campaign import engine, kubernetes, planning
+from satlab.campaign.plan import ID, Plan, digest, load, parse
+from satlab.campaign.request import FLOWS, LocalRun, files
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 
@@ -42,7 +44,7 @@ def test_p202_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> 
     assert (len(plan.cells), len(plan.tasks)) == (8, 24)
     last = next(task for task in plan.tasks if task.id == "leo-queue-bdp=2-duration=15.3")
     assert (
-        " ".join(last.argv)
+        " ".join(last.request.words())
         == "satlab run bulk_tcp --profile leo --seed 3 --loss 0.001 --queue-bdp 2.0 --aqm codel"
         " --ecn "
         "--set=duration=15 --runs . --no-report --quiet --json"
@@ -83,10 +85,11 @@ def test_p202_papers_and_suites_are_planned_by_their_own_cells(
     assert {(task.rule, task.lab) for task in plan.tasks} == {(rule, lab)}
     assert {task.seed for task in plan.tasks} == {7, 9}
     for task in plan.tasks:
+        words = task.request.words()
         given = (
-            task.files["flows.json"]["seed"]
+            files(task.request)[FLOWS]["seed"]
             if rule == "flows"
-            else int(task.argv[task.argv.index("--seed") + 1])
+            else int(words[words.index("--seed") + 1])
         )
         assert given == task.seed
 
@@ -161,3 +164,56 @@ def test_p204_ten_thousand_tasks_are_planned_in_time(tmp_path: Path) -> None:
     plan = planned(tmp_path, text)
     assert len(plan.tasks) == 10_000
     assert time.process_time() - began < 20
+
+
+LOCAL = {
+    "options: {timeline: changes.json}": "options.timeline",
+    "options: {loss-model: 'trace:losses'}": "options.loss_model",
+    "options: {probes: '192.0.2.1:5361'}": "options.probes",
+    "values: {server_ip: 192.0.2.1}": "values.server_ip",
+    "profile: mine": "profile",
+    "scenario: own.json\nvalues: {duration: 5}": "scenario",
+}
+
+
+@pytest.mark.parametrize(("line", "name"), LOCAL.items(), ids=LOCAL.values())
+def test_t55_files_and_addresses_of_the_user_stay_on_his_hosts(
+    line: str, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "changes.json").write_text(
+        '[{"at_s": 1, "set": {"direction": "both", "outage": 2}}]'
+    )
+    (tmp_path / "losses").write_text("0\n1\n")
+    shutil.copytree(paths.PROFILES / "geo", tmp_path / "mine")
+    shutil.copy(paths.SCENARIOS / "bulk_tcp.json", tmp_path / "own.json")
+    head = "" if name == "scenario" else "scenario: bulk_tcp\n"
+    plan = planned(tmp_path, head + line)
+    (task,) = plan.tasks
+    assert isinstance(task.request, LocalRun) and name in task.request.names
+    assert parse(plan.text(), "plan") == plan
+    (tmp_path / "hosts.yml").write_text(
+        "known_hosts: hosts.yml\nidentity: hosts.yml\nhosts: [{name: a, address: a, satlab: /s}]"
+    )
+    options = engine.Options("ssh", hosts=tmp_path / "hosts.yml")
+    with pytest.raises(ConfigError) as caught:
+        engine.choose(plan, tmp_path / "c", options)
+    assert name in " ".join(map(str, caught.value.faults))
+    with pytest.raises(ConfigError, match="in pods"):
+        kubernetes.documents(plan, kubernetes.Cluster("i", "c", 1))
+
+
+def test_t55_what_other_hosts_take_names_what_ships(tmp_path: Path) -> None:
+    for text in (
+        MATRIX,
+        "paper: seed-002",
+        "paper: seed-003",
+        "paper: seed-003\nclock: real",
+        "suite: etosat",
+    ):
+        planned(tmp_path, text).for_any_host("anywhere")
+    for name in ("seed-000", "seed-001", "seed-004", "rfc-9959"):
+        planned(tmp_path, f"paper: {name}").for_any_host("anywhere")
+
+
+def test_a_seed_that_flows_cannot_have_is_refused_when_planned(tmp_path: Path) -> None:
+    assert "4294967296" in faults(tmp_path, "paper: seed-003\nquick: true\nseeds: [4294967296]")

@@ -16,8 +16,10 @@ from satlab.campaign import dataset, host_effect, page, record, samples
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.campaign.record import Host
+from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.cli import app
+from satlab.service.helper.verbs import RunLink
 
 HOSTS = ("alpha", "beta")
 RUNS = 8
@@ -35,12 +37,9 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignF
             id=f"{cell.id}.{n}",
             cell=cell.id,
             number=n,
-            rule="run",
-            lab="netns",
-            seed=n,
+            request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=n)),
             estimate_s=5,
             cores=1,
-            argv=("satlab", "run", "bulk_tcp"),
         )
         for n in range(1, 2 * RUNS + 2)
         for cell in cells

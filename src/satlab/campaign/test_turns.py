@@ -21,23 +21,10 @@ def one_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task(lab: str) -> Task:
-    argv, rule = (
-        (("satlab", "run", "x"), "run")
-        if lab == "netns"
-        else (("satvirtual", "flows", "x"), "flows")
-    )
+    clock = "real" if lab == "netns" else "virtual"
+    asked = {"verb": "check", "suite": "etosat", "case": "medium", "clock": clock, "seed": 1}
     return Task.model_validate(
-        {
-            "id": "a.1",
-            "cell": "a",
-            "number": 1,
-            "rule": rule,
-            "lab": lab,
-            "seed": 1,
-            "argv": argv,
-            "estimate_s": 1,
-            "cores": 1,
-        }
+        {"id": "a.1", "cell": "a", "number": 1, "request": asked, "estimate_s": 1, "cores": 1}
     )
 
 

@@ -15,9 +15,12 @@ from pydantic import ValidationError
 from satlab.campaign import attempt, dataset, record
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task, digest
+from satlab.campaign.request import LocalRun, Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths, processes
 from satlab.common.errors import ConfigError, ExitStatus
+from satlab.link.options import LinkOptions
+from satlab.service.helper.verbs import RunLink
 
 OUTCOME = '{"metric": "goodput_bps", "value": 7.0, "status": "ok", "reason": "", "labels": {}}'
 
@@ -31,10 +34,7 @@ def campaign(
             id=f"geo.{n}",
             cell="geo",
             number=n,
-            rule="run",
-            lab="netns",
-            seed=n,
-            argv=("satlab", "run", "bulk_tcp"),
+            request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=n)),
             estimate_s=1,
             cores=1,
         )
@@ -160,8 +160,8 @@ def test_p207_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
     code = (
         "import sys, threading; from pathlib import Path; from satlab.campaign import attempt,"
         " worker;from satlab.campaign.folder import CampaignFolder;argv ="
-        " attempt.command(CampaignFolder and type('T', (), {'argv': ('satlab',"
-        " 'x')})());attempt.command = lambda _: [*argv[:4], sys.executable,"
+        " attempt.command(type('T', (), {'words': lambda _: ['satlab', 'x']})());attempt.command"
+        " = lambda _: [*argv[:4], sys.executable,"
         f" {str(tmp_path / 'command.py')!r}];worker.Worker(CampaignFolder(Path({str(where.path)!r})),"
         f" {sha256!r}, 0).work('geo.1', threading.Event())"
     )
@@ -185,8 +185,11 @@ def test_t34_a_worker_takes_commands_of_its_plan_alone(tmp_path: Path, script: P
     where.plan_file.write_text(where.plan_file.read_text().replace("bulk_tcp", "--jobs=/evil"))
     with pytest.raises(ConfigError, match="not the plan that was started"):
         work(where, sha256)
-    with pytest.raises(ConfigError, match="begins with satlab run"):
-        where.plan_file.write_text(plan.text().replace('"satlab",', '"/bin/sh",'))
+    with pytest.raises(ConfigError, match="holds no plan"):
+        where.plan_file.write_text(
+            plan.text().replace('"verb": "run"', '"argv": ["/bin/sh"], "verb": "run"')
+        )
+        assert "/bin/sh" in where.plan_file.read_text()
         work(where, digest(where.plan_file.read_text()))
     assert not where.attempts(plan.tasks[0])
 
@@ -203,17 +206,13 @@ def test_t35_words_of_a_command_reach_it_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile = ("; touch x", "$(touch x)", "`touch x`", "a b", "{params}", "'\"")
-    task = Task(
-        id="geo.1",
-        cell="geo",
-        number=1,
-        rule="flows",
-        lab="virtual",
-        seed=1,
-        argv=("satvirtual", "flows", *hostile),
-        estimate_s=1,
-        cores=1,
+    names = {f"word_{number}": word for number, word in enumerate(hostile)}
+    asked = LocalRun(
+        verb="run-here", names=("values",), scenario="bulk_tcp", link=LinkOptions(), values=names
     )
+    assert asked.words()[5:11] == [f"--set={name}={word}" for name, word in names.items()]
+    monkeypatch.setattr(LocalRun, "words", lambda _: ["satvirtual", *hostile])
+    task = Task(id="geo.1", cell="geo", number=1, request=asked, estimate_s=1, cores=1)
     program = tmp_path / "satvirtual"
     program.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
     program.chmod(0o755)
@@ -224,7 +223,7 @@ def test_t35_words_of_a_command_reach_it_unchanged(
     )
     assert work(where, sha256) == ExitStatus.OK
     place = where.of(task) / "attempt-1"
-    assert json.loads((place / record.OUTPUT).read_text()) == ["flows", *hostile]
+    assert json.loads((place / record.OUTPUT).read_text()) == [*hostile]
     assert {file.name for file in place.iterdir()} == {record.OUTPUT, record.LOG, record.ATTEMPT}
 
 

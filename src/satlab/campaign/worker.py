@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tasks on one host: a task's command of the plan, with a deadline, as an attempt on disk.
+"""Tasks on one host: what a task of the plan asks, with a deadline, as an attempt on disk.
 
 The command holds the lock of its task. A worker that takes the place of a killed one waits for it,
 counts an attempt that ended, and removes what one left that did not.
@@ -131,7 +131,7 @@ class Worker:
             number=task.number,
             rule=task.rule,
             seed=task.seed,
-            argv=task.argv,
+            request=task.request,
             plan_sha256=self.plan_sha256,
             status=record.status_of(
                 task.rule, ended[-1].exit_status, self.folder.of(task) / counts / record.OUTPUT

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 
-MAX_BYTES = 1_000_000
 DOCUMENT = "docs/campaigns.md"
 M = TypeVar("M", bound=BaseModel)
 
@@ -20,15 +18,13 @@ def load(path: Path, model: type[M], defaults: Mapping[str, Any]) -> M:
     """Read a file as a model. Raises ConfigError with every fault."""
     hint = f"{DOCUMENT} describes the file"
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ConfigError(
-                f"{path} has more than {MAX_BYTES} bytes", hint="write factors as lists"
-            )
-        content = yaml_text.load(path.read_text(encoding="utf-8"))
+        content = yaml_text.read(path)
         if not isinstance(content, dict):
             raise ConfigError(f"{path} is not a mapping", hint=hint)
         return model.model_validate({**defaults, **content})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml_text.YamlError as error:
+        raise ConfigError(str(error), hint=hint) from error
+    except OSError as error:
         raise ConfigError(f"{path}: {error}", hint=hint) from error
     except ValidationError as error:
         faults = [_fault(path, model, detail) for detail in error.errors(include_url=False)]

@@ -3,26 +3,29 @@
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths
+from satlab.common import plain_files
+from satlab.common.plain_files import RefusedError
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Sandbox
 
 STOP_S = 10.0
 OUTPUT_TAIL_CHARACTERS = 300
+LOG_END_BYTES = 16 << 10
 LINES_BYTES = 64 << 20
 """Of a file of JSON lines; more is not read."""
 KEPT_BYTES, KEPT_FILES, KEPT_DEPTH = 256 << 20, 1000, 8
-"""Of each endpoint's files as many are kept, in folders as deep."""
+"""Of each endpoint's files as many are kept, from as many folders, as deep."""
+KEPT_ENTRIES = 10_000
+"""Of a folder, more are not looked at."""
 KEPT_FILE_BYTES = 16 << 20
 """Of each endpoint's files, those up to this size are kept, larger ones are what was transferred.
 """
@@ -137,7 +140,7 @@ class SandboxedProcess:
         with contextlib.suppress(OSError):
             root.rmdir()
             spec.unlink()
-        lines = self._log.read_text(errors="replace").split("\n")[-6:]
+        lines = plain_files.end_of(self._log.parent, self._log.name, LOG_END_BYTES).split("\n")[-6:]
         output_tail = " | ".join(lines).strip(" |")[-OUTPUT_TAIL_CHARACTERS:]
         if used is None:
             status = self._process.returncode
@@ -152,9 +155,7 @@ class SandboxedProcess:
         )
 
 
-def start(
-    box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path
-) -> SandboxedProcess:
+def start(box: Sandbox, argv: Sequence[str], log: Path) -> SandboxedProcess:
     """Start a program in a sandbox; its output goes to `log`.
 
     Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox
@@ -165,19 +166,15 @@ def start(
     """
     if why := sandbox.lacking(box.place, box.capabilities):
         raise NotStartedError(why)
+    log = log.absolute().parent.resolve() / log.name
     root, spec, report = (log.with_suffix(suffix) for suffix in (".root", ".sandbox", ".report"))
     root.mkdir(exist_ok=True)  # the caller of an earlier one may have been killed
     report.unlink(missing_ok=True)
     ours, theirs = socket.socketpair() if box.held else (None, None)
     with log.open("wb") as output, theirs or contextlib.nullcontext():
         process = subprocess.Popen(
-            [*box.argv(spec, root, report.resolve()), *argv],
-            env={
-                "PATH": paths.STANDARD_PATH,
-                "HOME": sandbox.HOME,
-                "LANG": "C.UTF-8",
-                **environment,
-            },
+            [*box.argv(spec, root, report), *argv],
+            env=sandbox.ENVIRONMENT,
             cwd=sandbox.HOME,
             stdin=theirs.fileno() if theirs else subprocess.DEVNULL,
             stdout=output,
@@ -187,46 +184,36 @@ def start(
 
 
 def read_json_lines(file: Path) -> list[dict[str, Any]]:
-    """Read the complete lines of a file whose writer may have been killed; none if it is missing or
-    a link.
+    """Read the complete lines of a file whose writer may have been killed; none if it is missing,
+    or no plain file.
+
+    Its folder is one that satlab made where no program can replace it.
     """
-    if file.is_symlink() or not file.is_file():
-        return []
-    with file.open(errors="replace") as content:
-        text = content.read(LINES_BYTES)
     lines = []
-    for line in text.splitlines():
+    for line in (
+        plain_files.start_of(file.parent.resolve(), file.name, LINES_BYTES) or ""
+    ).splitlines():
         try:
             lines.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             break
     return lines
 
 
 def keep(theirs: Path, kept: Path) -> None:
     """Copy the files of a program that has ended, within bounds; only plain files are copied."""
-    left = KEPT_BYTES
-    for number, file in enumerate(_files(theirs, KEPT_DEPTH)):
-        size = file.stat(follow_symlinks=False).st_size  # a sparse file is copied whole
-        if number >= KEPT_FILES or size > left:
+    left, number = KEPT_BYTES, 0
+    for found in plain_files.walk(theirs, KEPT_DEPTH, KEPT_FILES, KEPT_ENTRIES):
+        if found.size > KEPT_FILE_BYTES:
+            continue
+        if number >= KEPT_FILES or found.size > left:  # a sparse file is copied whole
             return
-        left -= size
-        target = kept / Path(file.path).relative_to(theirs)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target, follow_symlinks=False)
-
-
-def _files(folder: Path, depth: int) -> Iterator[os.DirEntry[str]]:
-    """Yield small plain files, down to a depth, by name."""
-    if depth == 0:
-        return
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(Path(entry.path), depth - 1)
-        elif (
-            entry.is_file(follow_symlinks=False)
-            and entry.stat(follow_symlinks=False).st_size <= KEPT_FILE_BYTES
+        number, left = number + 1, left - found.size
+        with (
+            contextlib.suppress(OSError, RefusedError),
+            plain_files.below(theirs, found.name, found.size) as file,
         ):
-            yield entry
+            target = kept / found.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as copy:
+                shutil.copyfileobj(file, copy)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A suite of targets, `suites/*.yml` (satlab/suite/1): links, transfers and their target times."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from satlab.common import paths, yaml_text
@@ -13,6 +13,11 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.link.config import LossProcess
 
 MB = 1_000_000
+MOST_MARKS, MOST_CASES, MOST_MODES = 20, 1000, 100
+MOST_FILES_BYTES = 1 << 30
+"""Of all files of a case together."""
+Mark = Annotated[float, Field(ge=0.001, le=1000)]
+"""10^6 bytes of payload: from 1 kB to 1 GB, which a sandbox has room for."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 
 
@@ -79,7 +84,7 @@ class Case(_Model):
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
     jitter_ms: float | None = Field(default=None, gt=0, le=1000)
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] = Field(default=(), max_length=1000)
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
     zero_rtt: bool = True
     source_mbps: float | None = Field(default=None, gt=0, le=1000)
@@ -132,8 +137,8 @@ class Suite(_Model):
     link: SuiteLink
     seed: int = Field(default=1, ge=0, lt=1 << 53)
     runs: int | None = Field(default=None, ge=1, le=1000)
-    marks_mb: tuple[float, ...] = ()
-    cases: tuple[Case, ...] = Field(min_length=1)
+    marks_mb: tuple[Mark, ...] = Field(default=(), max_length=MOST_MARKS)
+    cases: tuple[Case, ...] = Field(min_length=1, max_length=MOST_CASES)
 
     @property
     def targets(self) -> str:
@@ -143,19 +148,35 @@ class Suite(_Model):
     @model_validator(mode="before")
     @classmethod
     def _in_each_mode(cls, document: object) -> object:
-        if not isinstance(document, dict) or not isinstance(modes := document.get("modes"), dict):
+        if not isinstance(document, dict) or (modes := document.get("modes")) is None:
             return document
+        listed = document.get("cases")
+        if not isinstance(modes, dict) or not all(
+            isinstance(each or {}, dict) for each in modes.values()
+        ):
+            raise ValueError("modes are fields of cases, by name of a mode")
+        if not isinstance(listed, list) or not all(isinstance(case, dict) for case in listed):
+            raise ValueError("cases is a list of cases")
+        if len(modes) > MOST_MODES or len(modes) * len(listed) > MOST_CASES:
+            raise ValueError(
+                f"more than {MOST_MODES} modes, or {MOST_CASES} cases in all modes together"
+            )
         cases = [
             {**case, **(fields or {}), "id": f"{case.get('id')}-{mode}"}
-            for case in document.get("cases") or ()
+            for case in listed
             for mode, fields in modes.items()
         ]
         return {key: value for key, value in document.items() if key != "modes"} | {"cases": cases}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if list(self.marks_mb) != sorted({mark for mark in self.marks_mb if mark > 0}):
-            raise ValueError("marks_mb must be positive and ascending")
+        if list(self.marks_mb) != sorted(set(self.marks_mb)):
+            raise ValueError("marks_mb must be ascending")
+        large = [case.id for case in self.cases if sum(case.files_bytes) > MOST_FILES_BYTES]
+        if large:
+            raise ValueError(
+                f"files_bytes has more than {MOST_FILES_BYTES} bytes together: {', '.join(large)}"
+            )
         short = [case.id for case in self.cases if len(case.targets_s) != len(self.marks_mb)]
         if short:
             raise ValueError(f"targets_s needs one value (or null) per mark: {', '.join(short)}")
@@ -181,7 +202,7 @@ class Suite(_Model):
                 f" {wrong}"
             )
         ids = [case.id for case in self.cases]
-        twice = sorted({name for name in ids if ids.count(name) > 1})
+        twice = sorted(name for name, count in Counter(ids).items() if count > 1)
         if twice:
             raise ValueError(f"duplicate ids: {', '.join(twice)}")
         return self
@@ -249,14 +270,11 @@ def load(path: Path) -> Suite:
         ConfigError: all faults of the file.
     """
     try:
-        raw = yaml_text.load(path.read_text())
-        return Suite.model_validate(raw)
+        return Suite.model_validate(yaml_text.read(path))
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}", hint="shipped suites are in suites/"
         ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
     except ValidationError as error:
         faults = [
             Fault(f"{path}: {'.'.join(map(str, fault['loc'])) or 'suite'}", fault["msg"])

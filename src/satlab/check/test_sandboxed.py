@@ -62,7 +62,7 @@ def test_t25_deep_folders_of_a_program_are_left_out(
 def test_a_program_whose_capabilities_would_be_the_host_s_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(NotStartedError, match=r"CAP_NET_ADMIN and CAP_NET_RAW.* no user namespace"):
         capabilities = ("net_admin", "net_bind_service", "net_raw")
-        sandboxed.start(Sandbox(capabilities=capabilities), ["true"], {}, tmp_path / "log")
+        sandboxed.start(Sandbox(capabilities=capabilities), ["true"], tmp_path / "log")
     assert not (tmp_path / "log").exists()
 
 

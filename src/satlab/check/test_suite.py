@@ -87,6 +87,50 @@ def test_inconsistent_suites_are_refused(changes: dict[str, Any]) -> None:
         small(**changes)
 
 
+MANY = (
+    "["
+    + ", ".join(f"{{id: c{number}, forward_mbps: 1, return_mbps: 1}}" for number in range(8000))
+    + "]"
+)
+TEST = "{id: a, forward_mbps: 1, return_mbps: 1, test: transfer, files_bytes: %s}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            "marks_mb: [3000]\ncases: [{id: a, forward_mbps: 1, return_mbps: 1, targets_s: [1]}]",
+            "marks_mb.0",
+        ),
+        (
+            (
+                "marks_mb: [0.0000001]\ncases: [{id: a, forward_mbps: 1, return_mbps: 1, targets_s:"
+                " [1]}]"
+            ),
+            "marks_mb.0",
+        ),
+        (f"marks_mb: [{', '.join(map(str, range(1, 50)))}]\ncases: []", "marks_mb"),
+        (f"cases: [{TEST % ([1 << 30] * 3)}]", "more than 1073741824 bytes together"),
+        (f"cases: {MANY}", "at most 1000"),
+        (f"cases: {MANY}\nmodes: {{a: null, b: null}}", "more than 100 modes, or 1000 cases"),
+        ("cases: [1, 2]\nmodes: {a: null}", "cases is a list of cases"),
+        ("cases: []\nmodes: {a: [1]}", "modes are fields"),
+        ("cases: []\nmodes: [a]", "modes are fields"),
+    ],
+)
+def test_t65_what_a_suite_asks_for_is_bounded_before_any_work(
+    tmp_path: Path, fields: str, said: str
+) -> None:
+    file = tmp_path / "suite.yml"
+    head = (
+        "schema: satlab/suite/1\nname: large\nsource: nobody\nlink: {rtt_ms: 600, queue_bdp: 1}\n"
+    )
+    file.write_text(head + fields)
+    with pytest.raises(ConfigError) as refused:
+        suite.load(file)
+    assert said in " ".join([str(refused.value), *map(str, refused.value.faults)])
+
+
 def test_cases_are_named_one_by_one_or_in_one_text() -> None:
     etosat = suite.load(ETOSAT)
     assert [case.id for case in etosat.selected(["large", "medium,small-upload"])] == [

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from satlab import __version__
-from satlab.common.console import for_tables, printable
+from satlab.common import escape
+from satlab.common.console import for_tables, say
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.link.option_model import Group, Option, Options, options_of
 
@@ -54,6 +55,7 @@ Jobs = Annotated[
             " OpenBACH reads them, with warnings."
         ),
         envvar="SATLAB_JOBS",
+        resolve_path=True,
     ),
 ]
 Privileges = Annotated[
@@ -174,17 +176,17 @@ def status_of(function: Callable[[], int]) -> int:
 
 def report_error(error: SatlabError) -> None:
     """Print an error with every fault, then its hint."""
-    print(f"error: {printable(str(error))}", file=sys.stderr)
+    print(f"error: {escape.visible(str(error))}", file=sys.stderr)
     for fault in error.faults if isinstance(error, ConfigError) else ():
-        print(f"  {printable(str(fault))}", file=sys.stderr)
+        print(f"  {escape.visible(str(fault))}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {printable(error.hint)}", file=sys.stderr)
+        print(f"hint: {escape.visible(error.hint)}", file=sys.stderr)
 
 
 def print_json_lines(rows: Iterable[dict[str, Any]]) -> None:
     """Print rows as JSON lines on stdout."""
     for row in rows:
-        print(json.dumps(row, ensure_ascii=False, allow_nan=False))
+        say(json.dumps(row, allow_nan=False))
 
 
 def settings_of(pairs: Iterable[str]) -> dict[str, str]:
@@ -236,4 +238,4 @@ def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, c
             console.print(table)
         for folder in folders:
             page = folder / "report" / "index.html"
-            print(page if page.is_file() else folder)
+            say(page if page.is_file() else folder)

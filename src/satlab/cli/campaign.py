@@ -11,7 +11,7 @@ import typer
 
 from satlab.cli.base import Quiet, app, command, print_json_lines
 from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
@@ -45,7 +45,7 @@ def plan_campaign(
     needs.ensure("link")
     plan = planning.plan(file)
     if out is None:
-        print(plan.text(), end="")
+        say(plan.text().removesuffix("\n"))
     else:
         write_atomically(out, plan.text())
     total = f"{len(plan.cells)} cells, {len(plan.tasks)} tasks"
@@ -106,7 +106,7 @@ def run_campaign(
     plan = planning.plan(file)
     work = engine.choose(plan, folder, engine.Options(executor, jobs, retries, partition, hosts))
     if dry_run:
-        print(json.dumps(work.document(), indent=1))
+        say(json.dumps(work.document(), indent=1))
         return ExitStatus.OK
     if hosts is None:
         _install(plan)
@@ -143,6 +143,7 @@ def batch_of_campaign(
     """Run a batch of a campaign's tasks; the campaign's engine calls this on a host."""
     from satlab.campaign import attempt
     from satlab.campaign import hosts as hosts_files
+    from satlab.campaign import plan as plans
     from satlab.campaign import turns as turns_of_host
     from satlab.campaign.folder import CampaignFolder
     from satlab.campaign.over_ssh import OverSsh
@@ -150,7 +151,10 @@ def batch_of_campaign(
 
     where = CampaignFolder(folder)
     here = turns_of_host.in_turn if turns else attempt.here
-    measure = OverSsh(hosts_files.load(hosts), where, plan) if hosts else here
+    measure = here
+    if hosts:
+        known = hosts_files.load(hosts)
+        measure = OverSsh(known, where, plans.load(where.plan_file, plan).answer_mib << 20)
     return Worker(where, plan, retries, measure).work_batch(
         name, stop_on_signal(), ProgressLog().line
     )
@@ -163,7 +167,7 @@ def attempt_of_campaign() -> int:
     """
     from satlab.campaign import remote
 
-    return remote.serve(sys.stdin.buffer, sys.stdout.buffer, stop_on_signal())
+    return remote.serve(sys.stdin.fileno(), sys.stdout.buffer, stop_on_signal())
 
 
 @command(
@@ -193,12 +197,8 @@ def manifest_of_campaign(
 
     needs.ensure("link")
     cluster = kubernetes.Cluster(image, claim, jobs, namespace, retries)
-    print(
-        yaml.safe_dump_all(
-            kubernetes.documents(planning.plan(file), cluster), sort_keys=False, width=200
-        ),
-        end="",
-    )
+    documents = kubernetes.documents(planning.plan(file), cluster)
+    say(yaml.safe_dump_all(documents, sort_keys=False, width=200).removesuffix("\n"))
     return ExitStatus.OK
 
 
@@ -245,5 +245,5 @@ def report_campaign(
     if json_lines:
         print_json_lines(collected.frame.iter_rows(named=True))
     else:
-        print(path)
+        say(path)
     return ExitStatus.OK

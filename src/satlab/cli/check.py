@@ -12,7 +12,7 @@ import typer
 
 from satlab.cli.base import Quiet, Retries, WaitQuiet, command
 from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
@@ -421,11 +421,8 @@ def _search(
         ),
         ProgressLog(quiet),
     )
-    print(
-        found.record.model_dump_json(by_alias=True)
-        if outputs.json_lines
-        else "\n".join(found.lines())
-    )
+    record = json.dumps(found.record.model_dump(mode="json", by_alias=True))
+    say(record if outputs.json_lines else "\n".join(found.lines()))
     return ExitStatus.FAILED if found.record.findings else ExitStatus.OK
 
 
@@ -435,7 +432,7 @@ def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> Non
     for check in checks:
         check_page.write(check)
         if outputs.json_lines:
-            print(json.dumps(check.document()))
+            say(json.dumps(check.document()))
         else:
             check_tables.show(check)
         if outputs.junit is not None:
@@ -447,7 +444,7 @@ def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> Non
     if len(checks) > 1:
         page = out / "matrix.html"
         matrix_page.write(matrix_page.read([check.folder / "check.json" for check in checks]), page)
-        print(page)
+        say(page)
 
 
 @command(name="matrix")
@@ -469,5 +466,5 @@ def matrix_of_checks(
     matrix_page.write(matrix, out)
     if badge is not None:
         badge.write_text(matrix_page.badge(matrix))
-    print(out)
+    say(out)
     return 0

@@ -10,7 +10,7 @@ import typer
 
 from satlab.cli.base import OUTPUT, Quiet, Runs, command
 from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.files import new_folder
 from satlab.common.needs import NETNS
@@ -55,7 +55,7 @@ def flows(
         needs.ensure("lab", "quic", "ngtcp2", "fec")
         request = real_clock.prepare(file, runs)
         if dry_run:
-            print(json.dumps(request, indent=1))
+            say(json.dumps(request, indent=1))
             return ExitStatus.OK
         needs.root(NETNS)
         folder = new_folder(runs, "flows")
@@ -77,5 +77,5 @@ def flows(
             else ExitStatus.OK
         )
     for line in [json.dumps(outcome)] if json_lines else tables.lines(outcome):
-        print(line)
+        say(line)
     return status

@@ -28,8 +28,8 @@ from satlab.cli.base import (
     status_of,
     with_options,
 )
-from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common import escape, needs
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
@@ -129,7 +129,7 @@ def run(
     for warning in prepared.warnings:
         ProgressLog(quiet).line(f"warning: {warning}")
     if dry_run:
-        print(json.dumps(prepared.document(), indent=1))
+        say(json.dumps(prepared.document(), indent=1))
         return ExitStatus.OK
     if prepared.needs_quic:
         needs.ensure("quic")
@@ -141,7 +141,7 @@ def run(
     )
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     for path in named_logs(outcome.reason, outcome.folder):
-        print(f"log of the job that failed: {path}", file=sys.stderr)
+        print(escape.lines(f"log of the job that failed: {path}"), file=sys.stderr)
     return outcome.status
 
 
@@ -165,9 +165,9 @@ def list_shipped(
                 {"kind": each, "name": name, "description": text} for name, text in entries.items()
             )
             continue
-        print(f"{each}:")
+        say(f"{each}:")
         for name, text in entries.items():
-            print(f"  {name:<{max(map(len, entries))}}  {text}")
+            say(f"  {name:<{max(map(len, entries))}}  {text}")
     return ExitStatus.OK
 
 
@@ -235,7 +235,7 @@ def export(
     """
     from satlab.run import rebuild
 
-    print(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")
+    say(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")
     return ExitStatus.OK
 
 
@@ -331,7 +331,7 @@ def reproduce(
     )
     work = engine.prepare(request, dry_run=dry_run)
     if dry_run:
-        print(work.plan())
+        say(work.plan())
         return ExitStatus.OK
     status = work.execute(stop_on_signal())
     work.show(as_json=json_lines)
@@ -353,7 +353,7 @@ def influx(
     """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
     from satlab.run import influx as database
 
-    print(f"{database.send(folders, to)} points")
+    say(f"{database.send(folders, to)} points")
     return ExitStatus.OK
 
 
@@ -388,10 +388,8 @@ def import_page(
     for note in imported.notes:
         ProgressLog().line(note)
     page = imported.page
-    print(
-        f"{name}: {len(page.objects)} objects, {page.total_bytes} bytes, {len(page.hosts)} domains"
-    )
-    print(f"./satlab run page_load --set protocol=h3 --set page={name}")
+    say(f"{name}: {len(page.objects)} objects, {page.total_bytes} bytes, {len(page.hosts)} domains")
+    say(f"./satlab run page_load --set protocol=h3 --set page={name}")
     return ExitStatus.OK
 
 
@@ -411,7 +409,7 @@ def import_profile(
 
     needs.ensure("link")
     for line in profile_import.run(folder, to or Path(folder.resolve().name)).lines():
-        print(line)
+        say(line)
     return ExitStatus.OK
 
 

@@ -4,6 +4,8 @@
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import collect
 from collect.fixtures import example_run
@@ -21,6 +23,19 @@ def test_a_run_ends_with_the_path_of_its_report(
     (folder / "report" / "index.html").touch()
     base.print_records([folder], frames, json_lines=False, csv=False)
     assert capsys.readouterr().out.splitlines()[-1] == str(folder / "report" / "index.html")
+
+
+def test_a_folder_of_jobs_is_absolute_for_their_sandboxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def show(jobs: base.Jobs = None) -> None:
+        print(jobs)
+
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["--jobs", "mine"]).output == f"{tmp_path / 'mine'}\n"
 
 
 def test_the_log_of_a_job_that_failed_has_its_whole_path(tmp_path: Path) -> None:

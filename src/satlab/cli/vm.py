@@ -11,7 +11,7 @@ import typer
 
 from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_options
 from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
@@ -69,7 +69,7 @@ def inventory(
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
-    print(vm_commands.write_inventory(link, settings_of(variables or ())))
+    say(vm_commands.write_inventory(link, settings_of(variables or ())))
     return ExitStatus.OK
 
 

@@ -6,21 +6,15 @@ Tables on stdout.
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
-
-def printable(text: str) -> str:
-    """Return text without control characters, so that text of a file or a server cannot control the
-    terminal.
-    """
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
+from satlab.common import escape
 
 FILE_WIDTH = 200
 """Columns of tables that no terminal limits."""
@@ -30,7 +24,37 @@ def for_tables() -> Console:
     """Return the console for tables on stdout: as wide as the terminal; in a file or a pipe no cell
     is cut.
     """
-    return Console(width=None if sys.stdout.isatty() else FILE_WIDTH, highlight=False)
+    width = None if sys.stdout.isatty() else FILE_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def table(
+    title: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    unwrapped: Collection[str] = (),
+) -> Table:
+    """Return a table of texts, which may be those of others.
+
+    `right`, `unwrapped`: names of columns.
+    """
+    made = Table(title=escape.terminal(title), title_justify="left", title_style="bold")
+    for name in head:
+        made.add_column(
+            escape.terminal(name),
+            justify="right" if name in right else "left",
+            no_wrap=name in unwrapped,
+        )
+    for row in rows:
+        made.add_row(*map(escape.terminal, row))
+    return made
+
+
+def say(text: object = "") -> None:
+    """Print text on stdout; what others wrote in it cannot control the terminal."""
+    print(escape.lines(str(text)))
 
 
 @dataclass
@@ -38,11 +62,13 @@ class ProgressLog:
     """Progress of a command; `quiet` suppresses it, errors are printed elsewhere."""
 
     quiet: bool = False
-    console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+    console: Console = field(
+        default_factory=lambda: Console(stderr=True, highlight=False, markup=False)
+    )
 
     def line(self, text: str) -> None:
         if not self.quiet:
-            self.console.print(escape(printable(text)), soft_wrap=True)
+            self.console.print(escape.terminal(text), soft_wrap=True)
 
     @contextmanager
     def step(self, what: str) -> Iterator["Step"]:
@@ -61,9 +87,13 @@ class Step:
         self._what = what
         self._bar: Progress | None = None
         if log.console.is_terminal and not log.quiet:
-            columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False),
+                TimeElapsedColumn(),
+            )
             self._bar = Progress(*columns, console=log.console, transient=True)
-            self._task = self._bar.add_task(escape(what))
+            self._task = self._bar.add_task(escape.visible(what))
 
     def __enter__(self) -> "Step":
         if self._bar:
@@ -77,4 +107,4 @@ class Step:
     def now(self, detail: str) -> None:
         """Show what is in progress now."""
         if self._bar:
-            self._bar.update(self._task, description=escape(printable(f"{self._what}: {detail}")))
+            self._bar.update(self._task, description=escape.visible(f"{self._what}: {detail}"))

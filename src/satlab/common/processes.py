@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,16 @@ POLL_S = 0.01
 LOG_LINES = 5
 LOG_TAIL_BYTES = 4096
 """OpenSAND may write an error for every packet that it loses."""
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """What makes a command run elsewhere: the words before it, and all variables of the process
+    that they start.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
 
 
 class TrackedProcess(BaseModel):

@@ -29,11 +29,15 @@ def replaced(*pairs: tuple[str, str]) -> str:
     return text
 
 
-def faults_of(folder: Path, text: str) -> list[str]:
+def load_text(folder: Path, text: str) -> None:
     file = folder / "lab.yml"
     file.write_text(text)
+    load(file)
+
+
+def faults_of(folder: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(file)
+        load_text(folder, text)
     assert caught.value.status is ExitStatus.USAGE
     return [str(fault).removeprefix(f"{folder}/") for fault in caught.value.faults]
 
@@ -143,13 +147,9 @@ def test_every_fault_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
             lambda d: d["networks"]["internet"].update(one_way_delay_ms=-1),
             "greater than or equal to 0",
         ),
-        (
-            lambda d: d["networks"]["internet"].update(one_way_delay_ms=float("nan")),
-            "one_way_delay_ms",
-        ),
         (lambda d: d["networks"]["internet"].update(subnet=10), "write it as text"),
         (
-            lambda d: d["nodes"].update({"Client 2": d["nodes"]["client"]}),
+            lambda d: d["nodes"].update({"Client 2": copy.deepcopy(d["nodes"]["client"])}),
             "nodes.Client 2: String should match",
         ),
         (
@@ -170,7 +170,8 @@ def test_a_fault_is_named(tmp_path: Path, change: Callable[[Any], Any], says: st
 
 def test_keys_that_occur_twice_are_refused(tmp_path: Path) -> None:
     text = replaced(("  sat:\n", "  st:\n"))
-    assert any(": nodes.st: occurs twice" in fault for fault in faults_of(tmp_path, text))
+    with pytest.raises(ConfigError, match=r"lab.yml:\d+:3: is not YAML: the key 'st' stands twice"):
+        load_text(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +202,8 @@ def test_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
 
 def test_nested_aliases_do_not_multiply(tmp_path: Path) -> None:
     levels = [f"a{n}: &a{n} {{l: *a{n - 1}, r: *a{n - 1}}}" for n in range(1, 60)]
-    faults = faults_of(tmp_path, "\n".join(["a0: &a0 {}", *levels]))
-    assert len(faults) < 100
+    with pytest.raises(ConfigError, match="aliases"):
+        load_text(tmp_path, "\n".join(["a0: &a0 {}", *levels]))
 
 
 def test_routes_lead_towards_every_subnet_and_nowhere_else() -> None:

@@ -16,7 +16,6 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -357,9 +356,9 @@ def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL)
     Raises:
         ConfigError: with every fault found; the place of each is `file:line: element`.
     """
-    data, lines, faults = _read(path)
+    data, lines = _read(path)
     topology, found = _check(data)
-    faults += [
+    faults = [
         Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found
     ]
     if faults or topology is None:
@@ -370,43 +369,19 @@ def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL)
     return topology if whole else topology.of_one_terminal()
 
 
-def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
-    """Parse YAML to plain data, with the line of each element and the keys that occur twice."""
+def _read(path: Path) -> tuple[Any, dict[Path_, int]]:
+    """Parse YAML to plain data, with the line of each element."""
+    lines: dict[Path_, int] = {}
     try:
-        text = path.read_text(encoding="utf-8")
-        if len(text) > MAX_FILE_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-        root = yaml_text.compose(text)
-        data = yaml_text.load(text)
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read: {error}", hint="check the path and its permissions"
         ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"{path}: not YAML: {error}", hint="fix the syntax at the place named"
-        ) from error
-    lines: dict[Path_, int] = {}
-    doubled = [
-        Fault(f"{path}:{line}: {_dotted(where)}", "occurs twice", "keep one of them")
-        for where, line in _keys(root, (), set())
-        if lines.setdefault(where, line) != line
-    ]
-    return data, lines, doubled
-
-
-def _keys(node: Any, where: Path_, seen: set[int]) -> Iterator[tuple[Path_, int]]:
-    """Yield each key and its line.
-
-    A YAML alias is followed once, so that nested aliases cannot multiply.
-    """
-    if not isinstance(node, yaml.MappingNode) or id(node) in seen:
-        return
-    seen.add(id(node))
-    for key, value in node.value:
-        place = (*where, key.value)
-        yield place, key.start_mark.line + 1
-        yield from _keys(value, place, seen)
+    if len(text) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+    return yaml_text.load(text, path, lines), lines
 
 
 def _line(lines: dict[Path_, int], where: Path_) -> int:

@@ -83,7 +83,7 @@ def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
         place=place, name="route", limits=Limits(seconds=COMMAND_S), capabilities=("net_admin",)
     )
     try:
-        process = sandboxed.start(box, ("ip", *words), {}, log)
+        process = sandboxed.start(box, ("ip", *words), log)
     except sandboxed.NotStartedError as error:
         raise HostError(f"ip {' '.join(words)}: {error}") from error
     report = process.poll(COMMAND_S) or process.stop()

@@ -309,7 +309,9 @@ class FlowRunner:
             stop_s = flow.get("stop_s", duration_s)
             own = self._private / str(index)
             for side in SIDES:
-                (own / side / "qlog").mkdir(parents=True)
+                (own / side).mkdir(parents=True)
+                scratch.sized(own / side, Limits.disk_bytes, Limits.files)
+                (own / side / "qlog").mkdir()
             of_server, of_client = own / "keys", own / "ca"
             shutil.copytree(keys.folder, of_server)
             of_client.mkdir()
@@ -385,11 +387,12 @@ class FlowRunner:
                 grace_s=1.0,
             ),
             capabilities=program.capabilities,
+            variables=program.environment,
             held=not first,
         )
         try:
             log = self._folder / "logs" / f"{place.index}-{side}.log"
-            flow.processes[side] = sandboxed.start(box, program.argv, program.environment, log)
+            flow.processes[side] = sandboxed.start(box, program.argv, log)
         except NotStartedError as error:
             flow.course.refused = str(error)
 

@@ -125,13 +125,13 @@ class Tunnel:
         argv += ["--code", self.options["code"], "--peer-timeout-s", str(PEER_TIMEOUT_S), *order]
         box = Sandbox(
             place=self.lab.place(self.nodes[side]),
-            mounts=(Mount(paths.SATFEC), Mount(open_tun_to_jobs(), writable=True)),
+            mounts=(Mount.ours(paths.SATFEC), Mount.ours(open_tun_to_jobs(), writable=True)),
             name=f"tunnel-{side}",
             limits=Limits(seconds=MOST_S),
             capabilities=("net_admin",),
         )
         try:
-            return sandboxed.start(box, argv, {}, self._log(side))
+            return sandboxed.start(box, argv, self._log(side))
         except NotStartedError as error:
             raise HostError(f"the tunnel does not start: {error}") from error
 

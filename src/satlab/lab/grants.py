@@ -8,8 +8,6 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import privileges
@@ -38,11 +36,9 @@ def load(path: Path) -> Grants:
             raise ConfigError(f"{path}: has more than {MAX_BYTES} bytes")
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigError(f"{path}: others may write this file", hint=f"chmod go-w {path}")
-        document = yaml_text.load(text) or {}
+        document = yaml_text.load(text, path) or {}
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: is not a mapping", hint="for example: {fping: [net_raw]}")
     faults = [
@@ -55,10 +51,10 @@ def load(path: Path) -> Grants:
     return {job: tuple(granted) for job, granted in document.items()}
 
 
-def _faults(place: str, job: object, granted: object) -> list[Fault]:
+def _faults(place: str, job: str, granted: object) -> list[Fault]:
     if job in privileges.SHIPPED:
         return [Fault(place, "is a shipped job, whose privileges are fixed")]
-    if not isinstance(job, str) or not isinstance(granted, list):
+    if not isinstance(granted, list):
         return [Fault(place, "is not a list of capabilities", f"known: {', '.join(GRANTABLE)}")]
     return [
         Fault(place, f"{each!r} cannot be granted", f"known: {', '.join(GRANTABLE)}")

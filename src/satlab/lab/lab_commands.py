@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from satlab.common import terminals
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.lab import lab, ownership
 from satlab.lab.lab import Lab, LabStatus
@@ -54,7 +54,7 @@ def status(lab_id: str | None, *, json_lines: bool) -> int:
     """Show labs on stdout; FAILED when one is broken, or the one asked for is absent."""
     found = [lab.status(lab_id)] if lab_id else lab.list_labs()
     for each in found:
-        print(json.dumps(asdict(each), default=str) if json_lines else _line(each))
+        say(json.dumps(asdict(each), default=str) if json_lines else _line(each))
     return ExitStatus.FAILED if any(s.phase != "up" for s in found) else ExitStatus.OK
 
 
@@ -84,7 +84,7 @@ def show_link(lab_id: str, *, json_lines: bool) -> None:
     """Print what holds on the link of a lab."""
     state = control.state(_control(lab_id))
     if json_lines:
-        print(
+        say(
             json.dumps(
                 {"lab": lab_id, "t_s": state["t_s"]}
                 | {k: state[k] for k in ("timeline", "directions")}
@@ -93,15 +93,13 @@ def show_link(lab_id: str, *, json_lines: bool) -> None:
         return
     for direction, fields in state["directions"].items():
         said = ", ".join(f"{name} {json.dumps(value)}" for name, value in (fields or {}).items())
-        print(f"{direction}: {said or 'carried by another emulator'}")
+        say(f"{direction}: {said or 'carried by another emulator'}")
 
 
 def print_metrics(lab_id: str) -> None:
     """Print the last sample of a lab's link for Prometheus."""
-    print(
-        prometheus.render(lab_id, prometheus.last_sample(Path(Lab.attach(lab_id).config.metrics))),
-        end="",
-    )
+    sample = prometheus.last_sample(Path(Lab.attach(lab_id).config.metrics))
+    say(prometheus.render(lab_id, sample).removesuffix("\n"))
 
 
 def _control(lab_id: str) -> Path:

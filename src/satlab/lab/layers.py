@@ -9,7 +9,7 @@ Where the kernel has overlayfs they are stacked on /usr, /etc and /opt. Elsewher
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +47,7 @@ class Layers:
 
     def argv(self, sandbox: Sequence[str]) -> list[str]:
         """Return the argv prefix of a sandbox with these layers in it."""
-        return (
-            [*self._stack_argv(), *sandbox]
-            if self.stacked
-            else [*sandbox, "env", *self._variables()]
-        )
+        return [*(self._stack_argv() if self.stacked else ()), *sandbox]
 
     def _stacks(self) -> Iterator[tuple[str, Path, list[str]]]:
         """Yield what is stacked: the folder of the root, its mount point, the layers."""
@@ -70,7 +66,11 @@ class Layers:
         words = [word for _, target, lower in self._stacks() for word in ("@", str(target), *lower)]
         return [sys.executable, "-I", "-S", str(_HELPER), *words, "--"] if words else []
 
-    def _variables(self) -> list[str]:
+    def variables(self) -> Mapping[str, str]:
+        """Return what leads a job to layers that are not stacked."""
+        if self.stacked:
+            return {}
+
         def below(*folders: str) -> str:
             return ":".join(
                 f"{SHOWN_AT}/{layer}/{folder}" for layer in LAYERS for folder in folders
@@ -78,11 +78,11 @@ class Layers:
 
         libraries = f"usr/lib/{sysconfig.get_config_var('MULTIARCH') or 'x86_64-linux-gnu'}"
         programs = below("usr/local/bin", "usr/bin", "usr/sbin")
-        return [
-            f"PATH={programs}:{paths.PROGRAMS}:{paths.STANDARD_PATH}",
-            f"LD_LIBRARY_PATH={below(libraries, 'usr/lib')}",
-            f"PYTHONPATH={paths.SHIM}:{below('usr/lib/python3/dist-packages')}",
-        ]
+        return {
+            "PATH": f"{programs}:{paths.PROGRAMS}:{paths.STANDARD_PATH}",
+            "LD_LIBRARY_PATH": below(libraries, "usr/lib"),
+            "PYTHONPATH": f"{paths.SHIM}:{below('usr/lib/python3/dist-packages')}",
+        }
 
 
 def of(folder: Path) -> Layers:

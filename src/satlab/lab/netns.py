@@ -35,7 +35,7 @@ from satlab.common import ipv6, paths
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
-from satlab.lab import batch
+from satlab.lab import batch, sandbox
 from satlab.lab.batch import TUN_QUEUE_PACKETS
 from satlab.lab.privileges import FIRST_UID, UIDS
 from satlab.link.opensand import Tap
@@ -237,7 +237,12 @@ def _create(lab_id: str, nodes: list[str]) -> None:
     argv = [str(paths.SATBOX), "namespaces", str(user), str(FIRST_UID), str(UIDS), *files]
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            argv,
+            env=sandbox.ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except FileNotFoundError as error:
         raise HostError(f"{paths.SATBOX} is missing", "build it: ./satlab --install lab") from error

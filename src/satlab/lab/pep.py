@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from satlab.common import paths, scratch
+from satlab.common import paths, plain_files, scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import finish, wait
 from satlab.common.topology import Role
@@ -19,6 +19,8 @@ from satlab.lab.sandbox import Mount, Sandbox
 
 JOB = "satlab_pep"
 READY_S = 20.0
+MOST_BYTES, MOST_FOLDERS = 1 << 20, 100
+"""What is read of a file that the job writes, and looked at of its folders."""
 END_S = 10.0
 _PROGRAM = paths.JOBS / JOB / "files" / f"{JOB}.py"
 _NUMBERS = ("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID")
@@ -51,62 +53,83 @@ def proxy(
     if why := sandbox.lacking(up.place(node), capabilities):
         raise HostError(f"{JOB}: {why}", sandbox.ALLOW)
     folder.mkdir()
-    for place in (folder, *readable):
-        privileges.chown_tree(place, uid)
-    mounts = (
-        *sandbox.programs(),
-        *up.place(node).name(),
-        Mount(folder, writable=True),
-        *map(Mount, readable),
-    )
-    box = Sandbox(
-        uid, up.place(node), mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS
-    )
     with scratch.folder("pep") as ours:
         (ours / "root").mkdir()
+        raw = ours / "raw"
+        raw.mkdir()
+        scratch.sized(raw, JOB_LIMITS.disk_bytes, JOB_LIMITS.files)
+        for place in (raw, *readable):
+            privileges.chown_tree(place, uid)
+        mounts = (
+            *sandbox.programs(),
+            *up.place(node).name(),
+            Mount.ours(raw, writable=True),
+            *map(Mount.ours, readable),
+        )
+        box = Sandbox(
+            uid,
+            up.place(node),
+            mounts,
+            name=node,
+            capabilities=capabilities,
+            limits=JOB_LIMITS,
+            variables=_environment(node, raw),
+        )
         nodes = up.topology.nodes
         ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
         enter = box.argv(ours / "sandbox.json", ours / "root")
         argv = [*enter, sys.executable, str(_PROGRAM), engine, *ends, *words]
-        with _running(argv, _environment(node, folder), folder):
-            yield
+        try:
+            with _running(argv, raw, folder / "log"):
+                yield
+        finally:
+            scratch.copy_out(raw, folder)
 
 
 def connections(folder: Path) -> int:
     """Return how many connections the proxy has split, by the record that it left when it ended."""
-    reports = list(folder.glob("files/*/pep_json.json"))
-    return int(json.loads(reports[0].read_text())["connections"]) if reports else 0
+    folder = folder.resolve()
+    records = plain_files.walk(folder / "files", 2, MOST_FOLDERS, MOST_FOLDERS)
+    names = [f"files/{found.name}" for found in records if Path(found.name).name == "pep_json.json"]
+    text = plain_files.start_of(folder, names[0], MOST_BYTES) if names else None
+    return int(json.loads(text)["connections"]) if text else 0
 
 
 def _environment(node: str, folder: Path) -> dict[str, str]:
     """Return what a job finds in its environment; its records go to the folder."""
     return {
         "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
-        "HOME": sandbox.HOME,
         "PYTHONPATH": str(paths.SHIM),
         "JOB_NAME": JOB,
         "PYTHONDONTWRITEBYTECODE": "1",
-        "SATLAB_RAW": str(folder.resolve()),
+        "SATLAB_RAW": str(folder.absolute()),
         "SATLAB_AGENT": node,
     } | dict.fromkeys(_NUMBERS, "1")
 
 
 @contextlib.contextmanager
-def _running(argv: list[str], environment: dict[str, str], folder: Path) -> Iterator[None]:
-    stats, log = folder / "stats.jsonl", folder / "log"
+def _running(argv: list[str], raw: Path, log: Path) -> Iterator[None]:
+    def said(folder: Path, name: str) -> str:
+        return plain_files.start_of(folder.resolve(), name, MOST_BYTES) or ""
+
     with log.open("wb") as words:
         nothing = subprocess.DEVNULL
         job = subprocess.Popen(
-            argv, env=environment, cwd=sandbox.HOME, stdin=nothing, stdout=words, stderr=words
+            argv,
+            env=sandbox.ENVIRONMENT,
+            cwd=sandbox.HOME,
+            stdin=nothing,
+            stdout=words,
+            stderr=words,
         )
     try:
         is_ready = wait(
-            lambda: job.poll() is not None or (stats.exists() and '"ready"' in stats.read_text()),
-            READY_S,
+            lambda: job.poll() is not None or '"ready"' in said(raw, "stats.jsonl"), READY_S
         )
         if not is_ready or job.poll() is not None:
             raise HostError(
-                f"a PEP does not start: {log.read_text().strip()}", "see that line's hint"
+                f"a PEP does not start: {said(log.parent, log.name).strip()}",
+                "see that line's hint",
             )
         yield
     finally:

@@ -67,6 +67,28 @@ def new_uid() -> int:
     return uid
 
 
+def code_paths() -> list[Path]:
+    """Return what a sandboxed program of ours needs of the tree: code, jobs and data, no results
+    and no history.
+    """
+    package = Path(paths.PYTHONPATH.partition(":")[0])
+    parts = (
+        "collect",
+        "openbach-scenarios",
+        "opensand-profiles",
+        "schemas",
+        "tests",
+        "vagrant",
+        "web-targets",
+    )
+    return [
+        package,
+        *(paths.ROOT / part for part in parts),
+        paths.PICOQUIC.parent,
+        *program_paths()[1:],
+    ]
+
+
 def program_paths() -> list[Path]:
     """Return what a program of ours needs to read: the tree, the interpreter, its packages."""
     return [paths.ROOT, *(Path(each).resolve() for each in (sys.prefix, sys.base_prefix))]

@@ -4,18 +4,23 @@
 """
 
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths
+from satlab.common import paths, plain_files
 from satlab.common.errors import HostError
 from satlab.lab import privileges
 
 HOME = "/tmp"  # noqa: S108 - the sandbox's own
 """The folder in memory that is a program's working directory, and ends with it."""
+ENVIRONMENT = {"PATH": paths.STANDARD_PATH, "HOME": HOME, "LANG": "C.UTF-8"}
+"""All variables that satbox itself ever has, and what a program has where its own variables do not
+say otherwise.
+"""
 CAPABILITY_NUMBERS = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
 """Capabilities that may be granted (capabilities(7)).
 
@@ -41,16 +46,28 @@ class Limits:
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of the host that is visible in a sandbox; by default at the same path."""
+    """A file or folder of the host that is visible in a sandbox; by default at the same path.
+
+    satbox opens `source` when it starts, and refuses it if it is or leads over a symbolic link:
+    whoever may write in a folder on the way cannot show a program another one. Nothing resolves it
+    before.
+    """
 
     source: Path
     target: str = ""
     writable: bool = False
 
+    @classmethod
+    def ours(cls, source: Path, *, writable: bool = False) -> "Mount":
+        """Show a file or folder that satlab or the host's administrator chose, nobody else: links
+        are followed here.
+        """
+        return cls(source.resolve(), str(source.absolute()), writable)
+
     def spec(self) -> dict[str, Any]:
         """Return it as satbox takes it."""
-        target = self.target or str(self.source.absolute())
-        return {"source": str(self.source.resolve()), "target": target, "writable": self.writable}
+        source = str(plain_files.named(self.source))
+        return {"source": source, "target": self.target or source, "writable": self.writable}
 
 
 @dataclass(frozen=True)
@@ -74,9 +91,13 @@ class Place:
 class Sandbox:
     """`base` is the root file system: the host's programs for `/`.
 
-    `hosts` None: the hosts file of `base`. `directory` is the working directory; None: the
-    caller's. `held`: the program starts when the other end of its standard input, a socket, gets a
-    byte; one comes when it is ready to.
+    No link on the way to it is followed.
+
+    `hosts` None: the hosts file of `base`. `directory` is the working directory. The program has
+    `variables` besides those of ENVIRONMENT, which they may replace. `held`: the program starts
+    when the other end of its standard input, a socket, gets a byte; one comes when it is ready to.
+    `packet_rings`: its packet sockets may have rings, as captures need; no limit counts that
+    memory.
     """
 
     uid: int = field(default_factory=privileges.new_uid)
@@ -85,9 +106,11 @@ class Sandbox:
     base: Path = Path("/")
     name: str = "sandbox"
     hosts: str | None = None
-    directory: str | None = None
+    directory: str = HOME
+    variables: Mapping[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     held: bool = False
+    packet_rings: bool = False
     limits: Limits = Limits()
 
     def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
@@ -103,13 +126,15 @@ class Sandbox:
             "user_namespace": _text(self.place.user),
             "network": _text(self.place.network),
             "root": str(root.resolve()),
-            "base": str(self.base.resolve()),
+            "base": str(plain_files.named(self.base)),
             "mounts": [mount.spec() for mount in self.mounts],
             "name": self.name,
             "hosts": self.hosts,
             "directory": self.directory,
+            "variables": {**ENVIRONMENT, **self.variables},
             "report": _text(report),
             "held": self.held,
+            "packet_rings": self.packet_rings,
             "limits": limits,
         }
 
@@ -117,13 +142,42 @@ class Sandbox:
         """Write the file `spec`, which root alone can read, and return the argv prefix that runs a
         command.
 
-        `root` is an empty folder, the mount point of the sandbox's root; several sandboxes may have
-        the same. The command has the caller's variables and working directory. `report`: a new file
-        that will hold how it ended.
+        Whoever starts it does so with the variables ENVIRONMENT, no others. `root` is an empty
+        folder, the mount point of the sandbox's root; several sandboxes may have the same.
+        `report`: a new file that will hold how it ended.
         """
         spec.touch(mode=0o600)
         spec.write_text(json.dumps(self.spec(root, report)))
         return [str(paths.SATBOX), "run", str(spec.resolve()), "--"]
+
+
+def variables_fault(variables: Mapping[str, str]) -> str:
+    """Return why these cannot be the variables of a program; empty if they can. satbox has the same
+    bounds.
+    """
+    wrong = next((name for name in variables if not _NAME.fullmatch(name)), None)
+    if wrong is not None:
+        return f"{wrong[:80]!r} is not the name of a variable"
+    sizes = [
+        len(f"{name}{value}".encode(errors="surrogatepass")) for name, value in variables.items()
+    ]
+    if (
+        len(sizes) > MOST_VARIABLES
+        or sum(sizes) > MOST_VARIABLE_BYTES
+        or max(sizes, default=0) > LONGEST_VARIABLE
+    ):
+        return (
+            f"more than {MOST_VARIABLES} variables, {MOST_VARIABLE_BYTES >> 10} KiB of them,"
+            f" or {LONGEST_VARIABLE >> 10} KiB of one"
+        )
+    return "a value has a NUL" if any("\0" in value for value in variables.values()) else ""
+
+
+MOST_VARIABLES, MOST_VARIABLE_BYTES, LONGEST_VARIABLE = 900, 1000 << 10, 120 << 10
+"""Of what others say; with those of satlab they are below satbox's bounds, and Linux's of one word
+(128 KiB).
+"""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}")
 
 
 @dataclass(frozen=True)
@@ -144,11 +198,15 @@ class Usage:
     waited_s: float
 
 
+REPORT_BYTES = 64 << 10
+
+
 def read_report(file: Path) -> Usage | None:
     """Read satbox's report; None if there is none: its sandbox was killed."""
+    text = plain_files.start_of(file.parent.resolve(), file.name, REPORT_BYTES)
     try:
-        found = json.loads(file.read_text())
-    except (FileNotFoundError, ValueError):
+        found = json.loads(text or "")
+    except ValueError:
         return None
     return Usage(**{each.name: found[each.name] for each in fields(Usage)})
 
@@ -179,7 +237,7 @@ def enforced_by() -> dict[str, str]:
     """
     argv = [str(paths.SATBOX), "enforces"]
     done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        argv, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise HostError(f"satbox: {done.stderr.strip().removeprefix('error: ')}")
@@ -205,7 +263,7 @@ def programs() -> tuple[Mount, ...]:
     """Return what our programs need in addition to those of the system; caches of the system that
     exist.
     """
-    known = [*privileges.program_paths(), paths.PROGRAMS, *_CACHES]
+    known = [*privileges.code_paths(), paths.PROGRAMS, *_CACHES]
     return tuple(
         Mount(path.resolve())
         for path in dict.fromkeys(known)

@@ -13,7 +13,7 @@ from satlab.lab import sandbox
 ENFORCED = {
     "memory": "cgroup2",
     "processes": "cgroup2",
-    "disk": "watch",
+    "disk": "file system",
     "capabilities": "user namespace",
 }
 
@@ -31,6 +31,13 @@ def test_a_host_that_enforces_less_is_named(lack: dict[str, str], said: list[str
     found = list(sandbox.not_enforced(ENFORCED | lack))
     assert len(found) == len(said)
     assert all(words in line for words, line in zip(said, found, strict=True))
+
+
+def test_t11_results_and_history_of_the_tree_are_not_seen() -> None:
+    seen = [mount.source.resolve() for mount in sandbox.programs()]
+    assert (paths.ROOT / "collect").resolve() in seen
+    for hidden in (paths.ROOT, paths.ROOT / ".git", paths.ROOT / "runs", paths.ROOT / "target"):
+        assert not any(hidden.resolve().is_relative_to(each) for each in seen)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

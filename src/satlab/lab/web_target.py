@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-import yaml
-
 from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import WEB_TARGETS
@@ -165,9 +163,9 @@ def build(page: Page, out_dir: Path) -> Built:
 def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]:
     """Return the text fields of `page.yml` (totals as text, too) and its faults."""
     try:
-        data = yaml_text.load(text)
-    except yaml.YAMLError as error:
-        return {}, [Fault(str(place), f"not YAML: {' '.join(str(error).split())}")]
+        data = yaml_text.load(text, place)
+    except yaml_text.YamlError as error:
+        return {}, [error.fault]
     if not isinstance(data, dict):
         return {}, [Fault(str(place), "not a mapping", f"write the keys {', '.join(_KEYS)}")]
     faults = [

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import upstream
-from satlab.openbach.document import MAX_BYTES, NAME_RULE, is_name
+from satlab.openbach.document import NAME_RULE, is_name
 
 TYPES = ("int", "str", "float", "ip", "network", "None", "job", "scenario", "ratio", "date")
 
@@ -360,21 +359,13 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
 
 def _yaml(path: Path, faults: list[Fault]) -> Mapping[str, Any] | None:
     try:
-        text = path.read_text(encoding="utf-8")
-        if len(text) > MAX_BYTES:
-            faults.append(Fault(str(path), f"is larger than {MAX_BYTES} bytes"))
-            return None
-        document = yaml_text.load_strict(text)
+        document = yaml_text.read(path)
     except OSError as error:
         faults.append(
             Fault(str(path), f"cannot be read: {error.strerror}", "a job has files/<job>.yml")
         )
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        faults.append(Fault(place, f"is not YAML: {error.problem}"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        faults.append(Fault(str(path), f"is not YAML: {type(error).__name__}"))
+    except yaml_text.YamlError as error:
+        faults.append(error.fault)
     else:
         if isinstance(document, Mapping):
             return document

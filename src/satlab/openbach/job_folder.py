@@ -9,8 +9,6 @@ import configparser
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from satlab.common import yaml_text
 from satlab.common.errors import Fault
 from satlab.openbach.descriptor import AGENT_JOBS, Descriptor
@@ -36,7 +34,7 @@ def check_folder(job: Descriptor) -> list[Fault]:
 
 def _playbook(path: Path) -> Iterator[Fault]:
     try:
-        tasks = yaml_text.load(path.read_text(encoding="utf-8"))
+        tasks = yaml_text.read(path)
     except OSError as error:
         yield Fault(
             str(path),
@@ -44,8 +42,8 @@ def _playbook(path: Path) -> Iterator[Fault]:
             "OpenBACH needs it to put the job on an agent",
         )
         return
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        yield Fault(str(path), f"is not YAML: {' '.join(str(error).split())[:200]}")
+    except yaml_text.YamlError as error:
+        yield error.fault
         return
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         yield Fault(str(path), "is not a list of tasks", "OpenBACH's role includes it")

@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from satlab.common import yaml_text
+from satlab.common.errors import ConfigError
 from satlab.openbach import upstream
 
 PLACES = ("usr", "etc", "opt")
 """Folders of the root that files may be put below."""
 MAX_FILES, MAX_FILE_BYTES, MAX_PACKAGES = 200, 16 << 20, 50
+MAX_BYTES = 64 << 20
+"""Of the files of a job in all. Bounds are checked before anything is read or filled in."""
+LONGEST_CALL, LONGEST_VALUE = 4096, 64 << 10
+"""Characters of a call in one line, and of a value whose expressions are filled."""
 _COPY = ("copy", "ansible.builtin.copy")
 _TEMPLATE = ("template", "ansible.builtin.template")
 _HARMLESS = (
@@ -104,10 +107,8 @@ def contents(folder: Path) -> Contents:
     One that cannot be read has nothing; `validate` names its fault.
     """
     try:
-        document = yaml_text.load(
-            (folder / f"install_{folder.name}.yml").read_text(encoding="utf-8")
-        )
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        document = yaml_text.read(folder / f"install_{folder.name}.yml")
+    except (OSError, ConfigError):
         return Contents()
     tasks = list(_tasks(document, conditional=False))
     packages = _packages(task for task, conditional in tasks if not conditional)
@@ -116,15 +117,19 @@ def contents(folder: Path) -> Contents:
         for name in _packages(task for task, conditional in tasks if conditional)
         if name not in packages
     ]
-    left_out: list[str] = []
-    files = [found for task, _ in tasks for found in _files(task, folder, left_out)]
-    left_out += [f"tasks of {module} are not done" for module in _others(task for task, _ in tasks)]
-    if len(packages) + len(maybe) > MAX_PACKAGES or len(files) > MAX_FILES:
+    if (
+        len(packages) + len(maybe) > MAX_PACKAGES
+        or sum(len(_items(task)) for task, _ in tasks) > MAX_FILES
+    ):
         return Contents(
             left_out=(
                 f"names more than {MAX_PACKAGES} packages or {MAX_FILES} files: none is used",
             )
         )
+    left_out: list[str] = []
+    room = _Room(MAX_BYTES)
+    files = [found for task, _ in tasks for found in _files(task, folder, room, left_out)]
+    left_out += [f"tasks of {module} are not done" for module in _others(task for task, _ in tasks)]
     return Contents(tuple(packages), tuple(maybe), tuple(files), tuple(dict.fromkeys(left_out)))
 
 
@@ -160,25 +165,50 @@ def _others(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     )
 
 
-def _files(task: Mapping[str, Any], folder: Path, left_out: list[str]) -> Iterator[PlacedFile]:
-    """Yield what one task copies."""
-    key = next((key for key in (*_COPY, *_TEMPLATE) if key in task), None)
-    if key is None:
-        return
-    call: Any = task[key]
-    if isinstance(call, str):
-        call = dict(_PAIR.findall(call))
-    if not isinstance(call, Mapping):
-        return
-    items: Any = next(
+@dataclass
+class _Room:
+    """What files may still have, bytes."""
+
+    left: int
+
+    def take(self, size: int) -> None:
+        """Raises _LeftOutError."""
+        if size > min(self.left, MAX_FILE_BYTES):
+            raise _LeftOutError(
+                f"files have more than {MAX_FILE_BYTES} bytes, or {MAX_BYTES} in all"
+            )
+        self.left -= size
+
+
+def _module(task: Mapping[str, Any]) -> str | None:
+    return next((key for key in (*_COPY, *_TEMPLATE) if key in task), None)
+
+
+def _items(task: Mapping[str, Any]) -> list[Any]:
+    """Return the items of a task that copies, one for each file; [None] without a loop."""
+    if _module(task) is None:
+        return []
+    return next(
         (task[name] for name in ("loop", "with_items") if isinstance(task.get(name), list)), [None]
     )
-    for item in items:
-        filled = {name: _filled(value, item, folder.name) for name, value in call.items()}
+
+
+def _files(
+    task: Mapping[str, Any], folder: Path, room: _Room, left_out: list[str]
+) -> Iterator[PlacedFile]:
+    """Yield what one task copies."""
+    key = _module(task)
+    call: Any = None if key is None else task[key]
+    if isinstance(call, str):
+        call = dict(_PAIR.findall(call[:LONGEST_CALL]))
+    if not isinstance(call, Mapping):
+        return
+    for item in _items(task):
         try:
-            yield _file(filled, folder, is_template=key in _TEMPLATE)
+            filled = {name: _filled(value, item, folder.name) for name, value in call.items()}
+            yield _file(filled, folder, room, is_template=key in _TEMPLATE)
         except _LeftOutError as why:
-            left_out.append(f"{filled.get('dest', filled.get('src', 'a file'))}: {why}")
+            left_out.append(f"{str(call.get('dest', call.get('src', 'a file')))[:200]}: {why}")
 
 
 class _LeftOutError(Exception):
@@ -186,7 +216,11 @@ class _LeftOutError(Exception):
 
 
 def _filled(value: Any, item: Any, job: str) -> Any:
-    """Fill the expressions whose values are in the playbook: the job's name and the item of a loop."""
+    """Fill the expressions whose values are in the playbook: the job's name and the item of a loop.
+
+    Raises _LeftOutError: it would become too long.
+    """
+    left = LONGEST_VALUE
 
     def fill(found: re.Match[str]) -> str:
         name, key = found[1], found[2] or found[3]
@@ -201,21 +235,26 @@ def _filled(value: Any, item: Any, job: str) -> Any:
                 else None
             )
             if isinstance(value, str | int):
+                nonlocal left
+                left -= len(str(value))
+                if left < 0:
+                    raise _LeftOutError(f"what fills it has more than {LONGEST_VALUE} characters")
                 return str(value)
         return found[0]
 
     return _EXPRESSION.sub(fill, value) if isinstance(value, str) else value
 
 
-def _file(call: Mapping[str, Any], folder: Path, *, is_template: bool) -> PlacedFile:
+def _file(call: Mapping[str, Any], folder: Path, room: _Room, *, is_template: bool) -> PlacedFile:
     """Return the file of a task. Raises _LeftOutError."""
     source, dest = call.get("src"), call.get("dest")
     if not isinstance(dest, str) or "{{" in dest:
         raise _LeftOutError("its place is not written out")
     if isinstance(call.get("content"), str):
-        content = call["content"].encode()
+        content = call["content"].encode(errors="replace")
+        room.take(len(content))
     else:
-        content = _content(source, folder, is_template=is_template)
+        content = _content(source, folder, room, is_template=is_template)
     if is_template and any(mark in content for mark in (b"{{", b"{%", b"{#")):
         raise _LeftOutError("it is a template with expressions")
     if dest.endswith("/") and isinstance(source, str):
@@ -233,16 +272,17 @@ def _file(call: Mapping[str, Any], folder: Path, *, is_template: bool) -> Placed
     return PlacedFile(content, target, _mode(call.get("mode")))
 
 
-def _content(source: object, folder: Path, *, is_template: bool) -> bytes:
+def _content(source: object, folder: Path, room: _Room, *, is_template: bool) -> bytes:
     """Return what is in a file of the job. Raises _LeftOutError."""
     if not isinstance(source, str) or "{{" in source or source.startswith("/"):
         raise _LeftOutError("its source is not a file of the job")
     for place in ("templates", "files") if is_template else ("files",):
         path = (folder / place / source).resolve()
         if path.is_relative_to(folder.resolve()) and path.is_file():
-            if path.stat().st_size > MAX_FILE_BYTES:
-                raise _LeftOutError(f"it has more than {MAX_FILE_BYTES} bytes")
-            return path.read_bytes()
+            size = path.stat().st_size
+            room.take(size)
+            with path.open("rb") as file:
+                return file.read(size)
     raise _LeftOutError("its source is not a file of the job")
 
 

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from satlab.common.errors import HostError
 from satlab.common.paths import SHIM, STANDARD_PATH
-from satlab.common.processes import log_tail
+from satlab.common.processes import Entrance, log_tail
 from satlab.openbach.engine import (
     FROM_ONE,
     Engine,
@@ -71,11 +71,11 @@ class JobUsage(Protocol):
 class JobHost(Protocol):
     """The host of jobs: how to enter a node, and the environment of its programs."""
 
-    def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Return the words before a command of a job that make it run there.
+    def enter(self, entity: str, job: str, variables: Mapping[str, str]) -> Entrance:
+        """Return how a command of a job, with these variables, runs there.
 
-        On SIGTERM they end the job and its descendants within their own grace times, and end as the
-        job ended.
+        On SIGTERM its process ends the job and its descendants within their own grace times, and
+        end as the job ended.
 
         Raises HostError when the job cannot run there.
         """
@@ -94,6 +94,11 @@ class JobHost(Protocol):
         """Let jobs, which may run as another user, own a file or an empty folder.
 
         Jobs may write nothing else.
+        """
+
+    def keep(self) -> None:
+        """Bring what jobs, which have all ended, wrote to granted folders there, if it is not there
+        yet.
         """
 
 
@@ -180,6 +185,7 @@ def run(
         return the_run.go(stop, deadline_s)
     finally:
         the_run.end_all()
+        host.keep()
 
 
 class _Run:
@@ -250,12 +256,12 @@ class _Run:
         command_stop = job.call.job.command_stop()
         start_unix_s = time.time()
         try:
-            enter = self._host.enter_argv(job.call.entity, job.call.job.name)
-            argv = [*enter, *argv]
+            enter = self._host.enter(job.call.entity, job.call.job.name, self._environment(job))
+            argv = [*enter.argv, *argv]
             process = JobProcess(
                 argv,
-                stop_argv=[*enter, *command_stop, *job.arguments] if command_stop else [],
-                environment=self._environment(job),
+                stop_argv=[*enter.argv, *command_stop, *job.arguments] if command_stop else [],
+                environment=enter.environment,
                 log=self._raw / log,
             )
         except (HostError, OSError, ValueError) as error:

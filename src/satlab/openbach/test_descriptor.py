@@ -123,7 +123,7 @@ def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", ":1:5: is not YAML"),
+        ("a: [", ":2:1: is not YAML"),
         ("a: 1\na: 2\n", ":2:1: is not YAML: the key 'a' stands twice"),
         ("a: &x [1]\nb: *x\n", "aliases are not used"),
         ("a: !!python/object/apply:os.system ['true']\n", "is not YAML"),

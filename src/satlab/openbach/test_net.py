@@ -4,12 +4,13 @@
 import json
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from satlab.common import paths
+from satlab.common.processes import Entrance
 from satlab.openbach import ScenarioResult, bind, load, load_job, run
 
 pytestmark = pytest.mark.net
@@ -23,14 +24,17 @@ class Wire:
     def usage(self, _: Sequence[str]) -> None:
         """Return nothing: what jobs use is unknown here."""
 
-    def enter_argv(self, node: str, job: str) -> list[str]:
-        return ["nsenter", f"--net=/run/netns/{PREFIX}-{node}", "--"]
+    def enter(self, node: str, job: str, variables: Mapping[str, str]) -> Entrance:
+        return Entrance(("nsenter", f"--net=/run/netns/{PREFIX}-{node}", "--"), variables)
 
     def environment(self, node: str) -> dict[str, str]:
         return {"HOME": "/tmp"}
 
     def grant(self, path: Path) -> None:
         del path
+
+    def keep(self) -> None:
+        pass
 
 
 def ip(*words: str) -> None:

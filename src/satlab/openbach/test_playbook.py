@@ -155,3 +155,30 @@ def test_shapes_of_upstream_s_jobs_are_read(tmp_path: Path) -> None:
         assert [str(file.target) for file in each.files] == [
             f"/opt/openbach/agent/jobs/{name}/{name}.py"
         ]
+
+
+def test_t64_a_loop_is_counted_before_its_files_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand copies of a file of 15 MiB would be 15 GB of memory."""
+    with (folder / "files/large").open("wb") as large:
+        large.truncate(15 << 20)
+    monkeypatch.setattr(playbook, "_content", lambda *_, **__: pytest.fail("it is read"))
+    loop = [{"n": number} for number in range(1000)]
+    found = read(folder, {"copy": {"src": "large", "dest": "/opt/x/{{ item.n }}"}, "loop": loop})
+    assert found == Contents(left_out=("names more than 50 packages or 200 files: none is used",))
+
+
+def test_t64_files_of_a_loop_and_what_fills_them_are_bounded(folder: Path) -> None:
+    with (folder / "files/large").open("wb") as large:
+        large.truncate(15 << 20)
+    loop = [{"n": number} for number in range(100)]
+    found = read(folder, {"copy": {"src": "large", "dest": "/opt/x/{{ item.n }}"}, "loop": loop})
+    assert len(found.files) == 4 and "67108864 in all" in found.left_out[0]
+    filled = {
+        "copy": {"content": "{{ item }}" * 10_000, "dest": "/opt/x/y"},
+        "loop": ["x" * 100_000],
+    }
+    assert read(folder, filled).left_out == (
+        "/opt/x/y: what fills it has more than 65536 characters",
+    )

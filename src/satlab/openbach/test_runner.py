@@ -3,7 +3,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.errors import HostError
+from satlab.common.processes import Entrance
 from satlab.openbach import job_process
 from satlab.openbach.conftest import MakeJob, option
 from satlab.openbach.descriptor import Descriptor
@@ -32,20 +33,23 @@ from satlab.openbach.runner import JobProgress, ScenarioResult, run
 class Here:
     """A host with one node: this machine."""
 
-    def __init__(self, *enter: str) -> None:
-        self.enter = enter
+    def __init__(self, *words: str) -> None:
+        self.words = words
 
     def usage(self, _: Sequence[str]) -> Any:
         """Return nothing: what jobs use is unknown here."""
 
-    def enter_argv(self, node: str, job: str) -> list[str]:
-        return list(self.enter)
+    def enter(self, node: str, job: str, variables: Mapping[str, str]) -> Entrance:
+        return Entrance(self.words, variables)
 
     def environment(self, node: str) -> dict[str, str]:
         return {"NODE": node, "HOME": "/tmp"}
 
     def grant(self, path: Path) -> None:
         self.given = [*getattr(self, "given", ()), path]
+
+    def keep(self) -> None:
+        pass
 
 
 def start(
@@ -272,7 +276,7 @@ def test_what_a_job_used_is_in_its_record(make_job: MakeJob, go: Go, tmp_path: P
 
 
 class Refusing(Here):
-    def enter_argv(self, node: str, job: str) -> list[str]:
+    def enter(self, node: str, job: str, variables: Mapping[str, str]) -> Entrance:
         raise HostError(f"{job}: not here")
 
 

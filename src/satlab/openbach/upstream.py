@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from satlab.common import yaml_text
+from satlab.common.errors import ConfigError
 
 RELEASES = {
     **{"11": "bullseye", "12": "bookworm", "13": "trixie"},
@@ -95,8 +94,8 @@ def programs(folder: Path) -> dict[str, str]:
     from sub-folders.
     """
     try:
-        tasks = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        tasks = yaml_text.read(folder / f"install_{folder.name}.yml")
+    except (OSError, ConfigError):
         return {}
     return {
         Path(source).name: source
@@ -108,8 +107,8 @@ def programs(folder: Path) -> dict[str, str]:
 def packages(folder: Path) -> list[str]:
     """Return the Debian packages that a job's playbook installs, as far as they are written out."""
     try:
-        tasks = yaml_text.load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        tasks = yaml_text.read(folder / f"install_{folder.name}.yml")
+    except (OSError, ConfigError):
         return []
     return list(dict.fromkeys(packages_of(tasks)))
 

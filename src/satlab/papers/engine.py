@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from satlab.common import needs
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.needs import NETNS
 from satlab.flows.known_rates import KnownRates
@@ -122,7 +122,7 @@ class LabWork:
         if self.results is None:
             return
         if as_json:
-            print(json.dumps(result_tables.document(self.results)))
+            say(json.dumps(result_tables.document(self.results)))
         else:
             result_tables.show(self.results)
 
@@ -216,6 +216,6 @@ class FlowWork:
         if self.results is None:
             return
         if as_json:
-            print(json.dumps(self.results.document()))
+            say(json.dumps(self.results.document()))
         else:
             flow_results.show(self.results)

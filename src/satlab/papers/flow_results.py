@@ -2,16 +2,14 @@
 """Published figures next to those of flows, and the paper's conclusions judged."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 
-from rich.table import Table
-
-from satlab.common.console import for_tables
+from satlab.common import console
 from satlab.common.files import write_atomically
 from satlab.common.statistics import Verdict
 from satlab.papers import flow_values
@@ -416,23 +414,16 @@ def write(results: FlowResults, folder: Path) -> Path:
 
 def show(results: FlowResults) -> None:
     """Print tables on stdout."""
-    console = for_tables()
-    console.print(_table("Comparison with the paper", *results.table()))
+    out = console.for_tables()
+    out.print(console.table("Comparison with the paper", *results.table()))
     for grid in results.grids:
-        console.print(_table(grid.title, grid.head, grid.rows))
+        out.print(console.table(grid.title, grid.head, grid.rows))
     if results.agreements:
         rows_of = [one.row() for one in results.agreements]
-        console.print(_table("Agreement with the published figures", AGREEMENT_COLUMNS, rows_of))
-    verdicts = Table("Conclusion", "Verdict", "Evidence", title="The paper's conclusions")
-    for judgement in results.judgements:
-        verdicts.add_row(
-            judgement.conclusion.text, judgement.verdict, "; ".join(judgement.evidence)
-        )
-    console.print(verdicts)
-
-
-def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(*head, title=title)
-    for row in rows:
-        table.add_row(*row)
-    return table
+        out.print(console.table("Agreement with the published figures", AGREEMENT_COLUMNS, rows_of))
+    judged = [
+        (one.conclusion.text, one.verdict, "; ".join(one.evidence)) for one in results.judgements
+    ]
+    out.print(
+        console.table("The paper's conclusions", ("Conclusion", "Verdict", "Evidence"), judged)
+    )

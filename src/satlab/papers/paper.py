@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab.common import paths, yaml_text
@@ -381,13 +380,13 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
     """
     file = paths.PAPERS / name / "paper.yml"
     try:
-        content = yaml_text.load(file.read_text())
+        content = yaml_text.read(file)
         if clock == "real":
             file = file.with_name("real.yml")
-            content |= yaml_text.load(file.read_text())
+            content |= yaml_text.read(file)
         content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
         paper = Paper.model_validate(content)
-    except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
+    except (OSError, ValidationError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder"
         ) from error

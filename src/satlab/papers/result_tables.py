@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from satlab.common.console import for_tables
+from satlab.common import console, escape
 from satlab.common.files import write_atomically
 from satlab.papers import results
 from satlab.papers.results import STEP_S, FigureComparison, Results
@@ -74,25 +74,20 @@ def _csv(rows: Iterable[dict[str, Any]]) -> str:
     if listed:
         writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(listed)
+        writer.writerows(map(escape.csv_row, listed))
     return text.getvalue()
 
 
 def show(measured: Results) -> None:
     """Print tables on stdout."""
-    console = for_tables()
-    console.print(_lines("Comparison with the paper", [*measured.pages, *measured.bulk]))
-    table = Table(
-        "Conclusion (GEO)",
-        "loss %",
-        "verdict",
-        "95 % interval",
-        "n",
-        title="The paper's conclusions",
-    )
-    for one in measured.conclusions:
-        table.add_row(one.claim, one.loss, one.verdict, one.evidence, str(one.runs))
-    console.print(table)
+    out = console.for_tables()
+    out.print(_lines("Comparison with the paper", [*measured.pages, *measured.bulk]))
+    judged = [
+        (one.claim, one.loss, one.verdict, one.evidence, str(one.runs))
+        for one in measured.conclusions
+    ]
+    head = ("Conclusion (GEO)", "loss %", "verdict", "95 % interval", "n")
+    out.print(console.table("The paper's conclusions", head, judged))
 
 
 def _lines(title: str, lines: Iterable[FigureComparison]) -> Table:
@@ -108,10 +103,9 @@ def _lines(title: str, lines: Iterable[FigureComparison]) -> Table:
         "uncal.",
         "deviation",
     )
-    table = Table(*columns, title=title)
-    for one in lines:
-        table.add_row(one.cell.name, one.metric, *figures(one))
-    return table
+    return console.table(
+        title, columns, [(one.cell.name, one.metric, *figures(one)) for one in lines]
+    )
 
 
 def figures(one: FigureComparison) -> tuple[str, ...]:

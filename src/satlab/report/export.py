@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 import collect
+from satlab.common import escape
 from satlab.common.errors import ConfigError, Fault
 
 FORMATS = (".parquet", ".csv")
@@ -67,16 +68,22 @@ def export(runs: Mapping[Path, collect.Table], out: Path, *, has_series: bool) -
     wide = wide.with_columns(typed)
     frame = frame.join(wide, on="labels", how="left", maintain_order="left").drop("labels")
     if out.suffix == ".csv":
-        _no_formula(frame).write_csv(out)
+        _for_spreadsheets(frame).write_csv(out)
     else:
         frame.write_parquet(out)
     return frame.height
 
 
-def _no_formula(frame: pl.DataFrame) -> pl.DataFrame:
-    """Put a quote before texts that a spreadsheet would compute: reasons and labels come from jobs."""
-    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    return frame.with_columns(pl.col(name).str.replace(r"^([=+\-@\t\r])", "'$1") for name in texts)
+def _for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return texts as cells: reasons and labels come from jobs.
+
+    Each distinct text is looked at once.
+    """
+    for name in [name for name, kind in frame.schema.items() if kind == pl.String]:
+        distinct = frame[name].unique().drop_nulls()
+        changed = {text: cell for text in distinct if (cell := escape.csv(text)) != text}
+        frame = frame.with_columns(pl.col(name).replace(changed)) if changed else frame
+    return frame
 
 
 def _records(table: collect.Table, *, has_series: bool) -> pl.DataFrame:

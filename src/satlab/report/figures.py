@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collect import PageLoad, Table
+from satlab.common import escape
 from satlab.link import modcods
 from satlab.report import rows as read
 from satlab.report.rows import PAGE_METRICS, PageFigure, PageGroup, Row
@@ -68,7 +69,7 @@ class Figure:
 
 def text(raw: str) -> str:
     """Make text safe for Plotly, which reads a subset of HTML in labels."""
-    return html.escape(raw, quote=False)
+    return html.escape(escape.visible(raw), quote=False)
 
 
 def axis(title: str, **more: Any) -> Json:

@@ -17,11 +17,12 @@ import jinja2
 from markupsafe import Markup
 
 import collect
+from satlab.common import escape
 from satlab.common.errors import ConfigError
 from satlab.common.paths import ROOT
 from satlab.report import published, shares, view
 from satlab.report.figures import Figure
-from satlab.report.view import View, clean
+from satlab.report.view import View
 
 STATIC = Path(__file__).parent / "static"
 PLOTLY = "plotly/package_data/plotly.min.js"
@@ -101,12 +102,8 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_printable,
+        finalize=escape.html,
     )
-
-
-def _printable(value: object) -> object:
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _data(drawn: Sequence[Figure]) -> str:

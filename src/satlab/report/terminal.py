@@ -6,11 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import TextIO
 
-from rich.markup import escape
 from rich.table import Table
 
 import collect
-from satlab.common.console import printable
+from satlab.common import console, escape
 from satlab.report import rows as read
 from satlab.report import shares
 from satlab.report.rows import (
@@ -71,20 +70,17 @@ def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
     writer.writeheader()
     for frame in frames:
         for row in collect.summaries(frame):
-            writer.writerow(row | {"labels": json.dumps(row["labels"], sort_keys=True)})
-
-
-def _cell(text: str) -> str:
-    return escape(printable(text))
+            writer.writerow(
+                escape.csv_row(row | {"labels": json.dumps(row["labels"], sort_keys=True)})
+            )
 
 
 def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name in left:
-        table.add_column(name)
-    for name in right:
-        table.add_column(name, justify="right")
-    return table
+    return console.table(title, (*left, *right), (), right=right)
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*map(escape.terminal, cells))
 
 
 def _goodput(transfers: Sequence[BulkTransfer]) -> Table:
@@ -102,7 +98,7 @@ def _goodput(transfers: Sequence[BulkTransfer]) -> Table:
             _number(one.time_s, 1),
             _number(one.retransmits, 0),
         )
-        table.add_row(*(_cell(text) for text in (one.profile, name, *figures)))
+        _add(table, one.profile, name, *figures)
     return table
 
 
@@ -116,7 +112,7 @@ def _fairness(rows: Sequence[Row]) -> Table:
         runs.setdefault((row.run_id, row.profile), []).append(row)
     for (_, profile), own in runs.items():
         for line in shares.fairness_rows(own):
-            table.add_row(*(_cell(text) for text in (profile, *line)))
+            _add(table, profile, *line)
     return table
 
 
@@ -136,7 +132,7 @@ def _pages(figures: Sequence[PageFigure]) -> Table:
         medians = [_median(group[metric]) if metric in group else "-" for metric in columns]
         count = next(iter(group.values()))
         ended = f"{group.get('page_load_time_ms', count).ended} of {count.loads}"
-        table.add_row(*(_cell(t) for t in (profile, page, kind, *medians, ended)))
+        _add(table, profile, page, kind, *medians, ended)
     return table
 
 
@@ -166,7 +162,7 @@ def _echoes(rows: Sequence[Row]) -> Table:
             *figures,
             head.labels.get("n", "0"),
         )
-        table.add_row(*(_cell(text) for text in cells))
+        _add(table, *cells)
     return table
 
 
@@ -179,12 +175,7 @@ def _streams(streams: Sequence[StreamFigure]) -> Table:
         cells = [_number(one.values.get("mos"), 2) if one.status == "ok" else one.status]
         cells += [_number(value, 1) for value in (*delay, one.values.get("stream_jitter_ms"))]
         cells.append("-" if loss is None else f"{100 * loss:.2f}")
-        table.add_row(
-            *(
-                _cell(text)
-                for text in (one.profile, one.labels.get("entity", ""), one.codec, *cells)
-            )
-        )
+        _add(table, one.profile, one.labels.get("entity", ""), one.codec, *cells)
     return table
 
 
@@ -195,7 +186,7 @@ def _videos(videos: Sequence[VideoFigure]) -> Table:
     for one in videos:
         bitrate = mbits(one.values["video_bitrate_bps"]) if one.status == "ok" else one.status
         more = [_number(one.values.get(f"video_{name}"), digits) for name, digits in _VIDEO_FIGURES]
-        table.add_row(*(_cell(text) for text in (one.profile, one.name, bitrate, *more)))
+        _add(table, one.profile, one.name, bitrate, *more)
     return table
 
 
@@ -210,10 +201,11 @@ def _calibration(rows: Sequence[Row]) -> Table:
             checks.setdefault((row.run_id, row.scenario), []).append(row)
     for (_, scenario), found in checks.items():
         bad = [_deviation(row) for row in found if row.value != 1]
-        table.add_row(
-            _cell(scenario),
+        _add(
+            table,
+            scenario,
             f"{len(found) - len(bad)} of {len(found)} held",
-            _cell("; ".join(bad) or "none"),
+            "; ".join(bad) or "none",
         )
     return table
 
@@ -232,9 +224,7 @@ def _deviation(row: Row) -> str:
 def _failures(failures: Sequence[read.Failure]) -> Table:
     table = _table("Failed and cut-off samples", ("metrics", "status", "where", "reason"), ())
     for one in failures:
-        table.add_row(
-            *(_cell(t) for t in (", ".join(one.metrics), one.status, one.place, one.reason[:200]))
-        )
+        _add(table, ", ".join(one.metrics), one.status, one.place, one.reason[:200])
     return table
 
 

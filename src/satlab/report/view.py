@@ -5,7 +5,6 @@ origin.
 
 import json
 import shlex
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,15 +103,6 @@ def _options(path: Path) -> tuple[str, ...]:
         return tuple(map(str, json.loads(path.read_text())["options"]))
     except (OSError, ValueError, KeyError, TypeError):
         return ()
-
-
-def clean(text: str) -> str:
-    """Replace control and bidirectional formatting characters, which could disguise a text."""
-    kept = "\n\t"
-    hidden = ("Cc", "Cf", "Cs", "Co", "Cn")
-    return "".join(
-        "\ufffd" if unicodedata.category(c) in hidden and c not in kept else c for c in text
-    )
 
 
 @dataclass(frozen=True)

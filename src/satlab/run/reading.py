@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 import collect
 from collect import raw, reader, run_folder
-from satlab.common import paths, processes, scratch
+from satlab.common import paths, plain_files, processes, scratch
 from satlab.common.errors import HostError
 from satlab.lab import privileges, sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
@@ -37,8 +37,10 @@ FILE_S, RUN_S = 600.0, 1800.0
 """
 MOST_LEFT_OUT = 5
 """Files that ended their reader; then no file of a job is read."""
-TABLE_BYTES = 4 << 30
+TABLE_BYTES = 256 << 20
+"""Of the table of records, which is part of the memory of a reader in a sandbox."""
 END_S = 10.0
+LOG_END_BYTES = 4096
 THREADS = "2"
 _POLL_MS = 100
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -152,7 +154,7 @@ class _Reading:
                     stdin=theirs.fileno(),
                     stdout=output,
                     stderr=output,
-                    env=_environment(),
+                    env=_variables() if os.geteuid() else sandbox.ENVIRONMENT,
                     cwd=sandbox.HOME,
                 )
             try:
@@ -161,7 +163,7 @@ class _Reading:
             finally:
                 process.kill()
                 process.wait()
-        lines = log.read_text(errors="replace").strip().splitlines()
+        lines = plain_files.end_of(self.place, log.name, LOG_END_BYTES).strip().splitlines()
         return self.fault or (
             "" if process.returncode == 0 else f"its reader: {(lines or ['ended'])[-1][-200:]}"
         )
@@ -181,8 +183,10 @@ class _Reading:
         box = Sandbox(
             mounts=(*sandbox.programs(), Mount(self.out, writable=True)),
             name="reader",
+            variables=_variables(),
             limits=limits,
         )
+        scratch.sized(self.out, limits.disk_bytes, limits.files)
         privileges.chown(self.out, box.uid)
         root = self.place / "root"
         root.mkdir(mode=0o700, exist_ok=True)
@@ -221,12 +225,10 @@ class _Reading:
         )
 
 
-def _environment() -> dict[str, str]:
+def _variables() -> dict[str, str]:
     """Return the variables of a reader. Polars makes a thread for each core, which costs memory."""
     return {
-        "PATH": paths.STANDARD_PATH,
-        "HOME": sandbox.HOME,
-        "LANG": "C.UTF-8",
+        **sandbox.ENVIRONMENT,
         "PYTHONPATH": paths.PYTHONPATH,
         "PYTHONDONTWRITEBYTECODE": "1",
         "POLARS_MAX_THREADS": THREADS,

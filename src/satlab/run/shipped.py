@@ -61,8 +61,7 @@ def shipped(kind: Kind) -> dict[str, str]:
             }
         case "suites":
             return {
-                path.stem: yaml_text.load(path.read_text())["source"]
-                for path in _sorted(paths.SUITES, "*.yml")
+                path.stem: yaml_text.read(path)["source"] for path in _sorted(paths.SUITES, "*.yml")
             }
         case "papers" | "stacks":
             return dict(STACKS) if kind == "stacks" else _papers()
@@ -88,7 +87,7 @@ def scenario_file(named: Path) -> Path:
 
 def defaults(name: str, arguments: Iterable[str]) -> dict[str, str]:
     """Return the values of arguments of a shipped scenario that need not be set."""
-    known = yaml_text.load(DEFAULTS.read_text())
+    known = yaml_text.read(DEFAULTS)
     values = {**known["all"], **known.get(name, {})}
     return {argument: str(values[argument]) for argument in arguments if argument in values}
 
@@ -112,8 +111,7 @@ def _sorted(folder: Path, pattern: str) -> list[Path]:
 
 def _papers() -> dict[str, str]:
     found = {
-        path.parent.name: yaml_text.load(path.read_text())["title"]
-        for path in paths.PAPERS.glob("*/paper.yml")
+        path.parent.name: yaml_text.read(path)["title"] for path in paths.PAPERS.glob("*/paper.yml")
     }
     return dict(sorted((OF_RUNS | found).items()))
 

@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from satlab.common import escape
+from satlab.common.console import say
 from satlab.common.errors import HostError
 
 NAME = "satlab/bookworm"
@@ -289,5 +291,5 @@ def _pack(box: Path, disk: Path, scratch: Path) -> None:
 
 if __name__ == "__main__":
     made = build(Path(sys.argv[1]))
-    print(f"{made}: vagrant box add --name {NAME} {made}", file=sys.stderr)
-    print(made)
+    print(escape.lines(f"{made}: vagrant box add --name {NAME} {made}"), file=sys.stderr)
+    say(made)

@@ -11,18 +11,17 @@ import csv
 import io
 import json
 import re
-import shutil
-import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+from satlab.common.archive import ArchiveError, Gunzip, Kind, Limits, Reader, Section
 from satlab.common.errors import HostError
 from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
@@ -37,6 +36,8 @@ every 2 s.
 """
 STOP_DEADLINE_S = 60.0
 """For the end of an instance after its stop was requested; then the run fails."""
+LIMITS = Limits(total_bytes=4 << 30, files=100_000)
+"""Of the stored files of one job."""
 LOST_S = 60.0
 """A controller that does not answer within this time is considered lost."""
 OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
@@ -374,36 +375,28 @@ def store(packed: bytes, job: str, name: str, files: Path) -> None:
         rf".*\.{re.escape(job)}_\(([0-9]{{1,18}})\)\.{re.escape(name)}\.[^./]+\.tar\.gz", re.DOTALL
     )
     try:
-        with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
-            for each in outer:
-                inner = (
-                    outer.extractfile(each)
-                    if each.isfile() and each.name.endswith(".tar.gz")
-                    else None
+        outer = Reader(Section(io.BytesIO(packed), 0, len(packed)).decompressed(), LIMITS)
+        for each in outer:
+            if each.kind is not Kind.FILE or not each.name.endswith(".tar.gz"):
+                continue
+            found = called.fullmatch(each.name)
+            if found is None:
+                raise HostError(
+                    f"{each.name[:200]!r} names no instance of {job}", "is the controller 2.7.0?"
                 )
-                if inner is None:
-                    continue
-                found = called.fullmatch(each.name)
-                if found is None:
-                    raise HostError(
-                        f"{each.name[:200]!r} names no instance of {job}",
-                        "is the controller 2.7.0?",
-                    )
-                _unpack(inner, files / f"{job}-{int(found[1])}", name)
-    except (tarfile.TarError, EOFError, OSError) as error:
+            _unpack(Reader(Gunzip(outer), LIMITS), files / f"{job}-{int(found[1])}", name)
+    except (ArchiveError, OSError) as error:
         raise HostError(
             f"the stored files of {job} cannot be read: {error}", "look at the controller"
         ) from error
 
 
-def _unpack(packed: IO[bytes], folder: Path, name: str) -> None:
+def _unpack(inner: Reader, folder: Path, name: str) -> None:
     """Write the files of an inner archive to a folder; links and devices are left out."""
-    with tarfile.open(fileobj=packed) as content:
-        for member in content:
-            file = content.extractfile(member) if member.isfile() else None
-            if file is not None:
-                with _place(PurePosixPath(member.name), name, folder).open("xb") as target:
-                    shutil.copyfileobj(file, target)
+    for member in inner:
+        if member.kind is Kind.FILE:
+            with _place(PurePosixPath(member.name), name, folder).open("xb") as target:
+                target.writelines(inner.content())
 
 
 def _place(member: PurePosixPath, name: str, folder: Path) -> Path:

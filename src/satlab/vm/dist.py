@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 
 from satlab import __version__
 from satlab.common import paths
+from satlab.common.console import say
 from satlab.common.errors import HostError
 from satlab.lab import web_target
 
@@ -221,4 +222,4 @@ def _run(*argv: str, remedy: str, **variables: str) -> None:
 
 if __name__ == "__main__":
     for made in build(Path(sys.argv[1])):
-        print(made)
+        say(made)

@@ -14,13 +14,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
+import threading
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import FrameType
 
-from satlab.common import paths
+from satlab.common import archive, paths
+from satlab.common.archive import ArchiveError, Limits
 from satlab.common.errors import HostError
 from satlab.lab import privileges
 from satlab.vm.dist import LIBRARY
@@ -29,6 +30,8 @@ SEPARATOR = "@job"
 """Between ssh's words, which may hold `--` themselves, and the job's."""
 RUN_JOB = ("sudo", "-n", f"/{LIBRARY}/run-job")
 FETCH_DEADLINE_S = 120.0
+LIMITS = Limits(total_bytes=4 << 30, files=100_000)
+"""Of what the jobs of one guest recorded: captures, and a browser's files."""
 PASSED = (
     "LANG",
     "PATH",
@@ -100,24 +103,9 @@ def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
         HostError: the guest does not send it.
     """
     with tempfile.TemporaryDirectory(prefix="satlab-fetch-") as folder:
-        archive = Path(folder) / "raw.tar"
-        with archive.open("wb") as file:
-            try:
-                argv = [*ssh, *RUN_JOB, "--fetch", run]
-                subprocess.run(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    timeout=FETCH_DEADLINE_S,
-                    check=True,
-                )
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                raise HostError(
-                    f"what jobs recorded cannot be fetched: {error}", "look at satlab vm status"
-                ) from error
         jobs = Path(folder) / "jobs"
-        with tarfile.open(archive) as content:
-            _extract(content, jobs)
+        jobs.mkdir()
+        _receive([*ssh, *RUN_JOB, "--fetch", run], jobs)
         for job in sorted(jobs.glob("*")):
             statistics = job / "stats.jsonl"
             if statistics.exists():
@@ -127,19 +115,29 @@ def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
                 shutil.copytree(job / "files", raw / "files", dirs_exist_ok=True)
 
 
-def _extract(content: tarfile.TarFile, folder: Path) -> None:
-    """Write the files of an archive; a guest may send files, nothing that leads elsewhere."""
-    for member in content:
-        place = PurePosixPath(member.name)
-        if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
-            raise HostError(
-                f"a guest sends {member.name!r}, which is not a file of a job",
-                "look at satlab vm status",
-            )
-        file = content.extractfile(member)
-        if file is not None:
-            (folder / place).parent.mkdir(parents=True, exist_ok=True)
-            (folder / place).write_bytes(file.read())
+def _receive(argv: Sequence[str], folder: Path) -> None:
+    """Write the files that a guest sends. Raises HostError."""
+    hint = "look at satlab vm status"
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    late = threading.Timer(FETCH_DEADLINE_S, child.kill)
+    late.start()
+    try:
+        assert child.stdout is not None  # noqa: S101 - PIPE
+        archive.unpack(child.stdout, folder, LIMITS)
+        while child.stdout.read(archive.CHUNK):
+            pass  # blocks of zeros fill the archive's last record
+    except (ArchiveError, OSError) as error:
+        child.kill()
+        raise HostError(
+            f"a guest sends something other than files of its jobs: {error}", hint
+        ) from error
+    finally:
+        status = child.wait()
+        late.cancel()
+    if status != 0:
+        raise HostError(
+            f"what jobs recorded cannot be fetched: ssh ended with status {status}", hint
+        )
 
 
 if __name__ == "__main__":

@@ -207,3 +207,19 @@ def test_t04_a_guest_s_archive_cannot_lead_elsewhere(name: str, tmp_path: Path) 
     with pytest.raises(HostError, match="a guest sends"):
         ssh_job.fetch(["sh", "-c", 'cat "$0"', str(archive)], "run", tmp_path / "raw")
     assert not (tmp_path / "out").exists()
+
+
+def test_t54_what_a_guest_sends_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 30
+    large = tarfile.TarInfo("job/files/x")
+    large.size = 1 << 40
+    for member, words in ((header, "too large headers"), (large, "holds more than")):
+        (tmp_path / "sent.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 16))
+        with pytest.raises(HostError, match=words):
+            ssh_job.fetch(
+                ["sh", "-c", 'cat "$0"', str(tmp_path / "sent.tar")], "run", tmp_path / "raw"
+            )
+    monkeypatch.setattr(ssh_job, "FETCH_DEADLINE_S", 0.1)
+    with pytest.raises(HostError, match="cannot be fetched"):
+        ssh_job.fetch(["sh", "-c", "exec sleep 60"], "run", tmp_path / "raw")

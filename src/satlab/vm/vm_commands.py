@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from satlab.common import paths, terminals, yaml_text
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.topology import Service, Topology
 from satlab.link.options import LinkOptions
@@ -95,7 +95,7 @@ def status(*, json_lines: bool) -> int:
         units = _units(VmLab(FOLDER, here, keys=keys), name) if name in running else ""
         good = good and units == "running"
         row = {"host": name, "address": str(address), "machine": state, "system": units or None}
-        print(
+        say(
             json.dumps(row)
             if json_lines
             else f"{name}: {state}, {address}{f', system {units}' if units else ''}"
@@ -192,9 +192,7 @@ def collector_of(folder: VmFolder) -> str | None:
 
 def _service(folder: VmFolder, service: Service) -> str | None:
     """Return the address of the host that the inventory has for a service."""
-    found = (
-        yaml_text.load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
-    )
+    found = yaml_text.read(folder.inventory)["all"] if folder.inventory.exists() else {}
     names = list(found.get("children", {}).get(service.value, {}).get("hosts", {}))
     return str(found["hosts"][names[0]]["ansible_host"]) if names else None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
+from satlab.common.processes import Entrance
 from satlab.common.terminals import clients
 from satlab.common.topology import Role
 from satlab.link.config import Emulator, LinkConfig
@@ -45,14 +46,14 @@ class _Jobs:
     def usage(self, _: Sequence[str]) -> None:
         """Return nothing: what jobs use is unknown here."""
 
-    def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Return the argv prefix of a job's command; its privileges follow from its name
+    def enter(self, entity: str, job: str, variables: Mapping[str, str]) -> Entrance:
+        """Return how a job's command runs there; its privileges follow from its name
         (`netlab.privileges`).
         """
         del job
         modules = os.pathsep.join([str(paths.ROOT / "src"), str(paths.ROOT)])
         local = ["env", f"PYTHONPATH={modules}", sys.executable, "-m", "satlab.vm.ssh_job"]
-        return [*local, *self._lab.ssh(entity)[:-1], SEPARATOR]
+        return Entrance((*local, *self._lab.ssh(entity)[:-1], SEPARATOR), variables)
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the agent's name and satlink's control socket; pages and certificates are where
@@ -62,6 +63,9 @@ class _Jobs:
 
     def grant(self, path: Path) -> None:
         """Do nothing: the local process of a job runs as our user."""
+
+    def keep(self) -> None:
+        """Do nothing: jobs write to the run folder itself."""
 
 
 @dataclass(frozen=True)

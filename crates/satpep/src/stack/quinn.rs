@@ -135,7 +135,8 @@ mod differences {
             let result = self.socket.poll_recv(cx, buffers, meta);
             if let Poll::Ready(Ok(count)) = result {
                 for (buffer, meta) in buffers.iter().zip(&meta[..count]) {
-                    self.hellos.inspect(&buffer[..meta.len], meta.stride);
+                    self.hellos
+                        .inspect(&buffer[..meta.len], meta.stride, meta.addr);
                 }
             }
             result

@@ -23,4 +23,5 @@ mod gaps;
 mod lab;
 mod resume;
 mod streams;
+mod validation;
 mod warm;

@@ -6,7 +6,7 @@ mod kind;
 pub mod measured;
 pub mod outcome;
 mod quic_flow;
-mod real;
+mod real_clock_limits;
 pub mod spec;
 mod statistics;
 mod tunnels;

@@ -399,8 +399,9 @@ class _Sitting:
             capabilities=program.capabilities,
             hosts=program.hosts or box.hosts,
             directory=program.directory,
+            variables=program.environment,
         )
-        return sandboxed.start(box, program.argv, program.environment, self.folder / log)
+        return sandboxed.start(box, program.argv, self.folder / log)
 
 
 UNSUPPORTED = "the program does not support it (exit status 127)"
@@ -416,9 +417,9 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
         + START_S
     )
     hosts = f"127.0.0.1 localhost\n{known}"
-    return Sandbox(
-        mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds)
-    )
+    limits = Limits(seconds)
+    scratch.sized(folder, limits.disk_bytes, limits.files)
+    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=limits)
 
 
 def _emptied(folder: Path) -> Path:

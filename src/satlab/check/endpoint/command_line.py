@@ -6,7 +6,6 @@ A command is split into words as by a shell (quotes, no expansion); no shell run
 are replaced in its words.
 """
 
-import filecmp
 import os
 import random
 import re
@@ -16,7 +15,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from satlab.check.endpoint.pair import (
     CLIENT,
@@ -33,7 +32,10 @@ from satlab.check.samples import Sample, Status
 from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Case
 from satlab.check.trace.pcap import CapturedTransfer
+from satlab.common import plain_files
 from satlab.common.errors import ConfigError, Fault, HostError
+from satlab.common.plain_files import RefusedError
+from satlab.lab.sandbox import Mount
 
 PLACEHOLDERS = {
     "host": "the server's address",
@@ -55,6 +57,7 @@ PLACEHOLDERS = {
 }
 PAYLOAD = "payload"
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
+BLOCK_BYTES = 1 << 20
 HANG_S = 5.0
 """A transfer at its timeout is stalled if nothing arrived for this time; else it is slow."""
 MIN_COMPLETE_SHARE = 0.98
@@ -95,7 +98,7 @@ class CommandLinePair(LabPair):
         keys = request.pki
         for name in ("state", "qlog"):
             (request.folder / SERVER / name).mkdir()
-        mounts = read_only(www, keys.server_cert, keys.server_key, *self.allow_read)
+        mounts = (*read_only(www, keys.server_cert, keys.server_key), *map(Mount, self.allow_read))
         return EndpointProgram(
             _filled(self.server_words, request, SERVER), mounts, self.environment.get(SERVER, {})
         )
@@ -105,7 +108,7 @@ class CommandLinePair(LabPair):
         if number == 0:  # once the program has run, nothing is written to its folders
             for name in (*map(_out, range(request.connections)), "state", "qlog"):
                 (request.folder / CLIENT / name).mkdir()
-        mounts = read_only(request.pki.ca_cert, *self.allow_read)
+        mounts = (*read_only(request.pki.ca_cert), *map(Mount, self.allow_read))
         words = _filled(self.client_words, request, CLIENT, number)
         return EndpointProgram(words, mounts, self.environment.get(CLIENT, {}))
 
@@ -164,18 +167,31 @@ def compare(out: Path, served: Iterable[Path]) -> str:
     other.
     """
     expected = {file.name: file for file in served}
-    if out.is_symlink() or not out.is_dir():
+    try:
+        received = plain_files.modes(out)
+    except OSError:
         return "wrong file: the folder for downloads is missing"
-    received = {file.name: file for file in out.iterdir()}
     for name, file in sorted(expected.items()):
-        copy = received.get(name)
-        if copy is None or copy.is_symlink() or not copy.is_file():
+        size = file.stat().st_size
+        try:
+            with plain_files.below(out, name) as copy, file.open("rb") as original:
+                length = os.fstat(copy.fileno()).st_size
+                is_same = length == size and _are_equal(copy, original, size)
+        except (OSError, RefusedError):
             return f"wrong file: {name} is missing"
-        if not filecmp.cmp(copy, file, shallow=False):
-            sizes = f"{copy.stat().st_size} bytes, the server's has {file.stat().st_size}"
-            return f"wrong file: {name} differs from the server's ({sizes})"
+        if not is_same:
+            return (
+                f"wrong file: {name} differs from the server's ({length} bytes, the server's has"
+                f" {size})"
+            )
     unexpected = sorted(received.keys() - expected.keys())
     return f"wrong file: {unexpected[0][:60]!r} was not requested" if unexpected else ""
+
+
+def _are_equal(one: BinaryIO, other: BinaryIO, size: int) -> bool:
+    return all(
+        one.read(BLOCK_BYTES) == other.read(BLOCK_BYTES) for _ in range(0, size, BLOCK_BYTES)
+    )
 
 
 def _out(number: int) -> str:
@@ -212,17 +228,17 @@ def parse(
     allow_read: Iterable[Path] = (),
     environment: Environment | None = None,
 ) -> CommandLinePair:
-    """Parse the commands of both endpoints. The folder of each program is readable, too.
+    """Parse the commands of both endpoints.
+
+    What `programs_folder` returns for each program is readable, too.
 
     Raises:
         ConfigError: with every fault.
     """
     texts = {"--client-cmd": client or "", "--server-cmd": server or ""}
     words: list[tuple[str, ...]] = []
-    needed = [path.resolve() for path in allow_read]
-    faults = [
-        Fault("--allow-read", f"{path} does not exist") for path in allow_read if not path.exists()
-    ]
+    needed = list(map(plain_files.named, allow_read))
+    faults = [fault for path in needed if (fault := not_shown("--allow-read", path))]
     for option, text in texts.items():
         try:
             split = shlex.split(text)
@@ -241,15 +257,43 @@ def parse(
             reason = f"{split[0]} is not a program" if split else "is missing"
             faults.append(Fault(option, reason, "both commands are needed"))
             continue
-        program = str(Path(program).absolute())
+        program = str(plain_files.named(Path(program)))
         words.append((program, *split[1:]))
-        needed.append(Path(program).resolve().parent)
+        needed.append(programs_folder(Path(program)))
+        faults += [fault] if (fault := not_shown(option, needed[-1])) else []
     if faults:
         raise ConfigError("the commands of the endpoints", faults)
     client_words, server_words = words
     name = f"{Path(client_words[0]).name} to {Path(server_words[0]).name}"
     visible = outside_the_host_programs(needed)
     return CommandLinePair(name, client_words, server_words, visible, environment or {})
+
+
+def programs_folder(program: Path) -> Path:
+    """Return what a program needs to be readable: its folder; itself if that is the root or
+    directly below (/home).
+    """
+    return program.parent if len(program.parts) > MIN_FOLDER_PARTS else program
+
+
+MIN_FOLDER_PARTS = 3
+"""Of a program's path: the root, a folder, the program."""
+
+
+def not_shown(option: str, path: Path) -> Fault | None:
+    """Return why a sandbox would not show a path;
+
+    None if it would, unless it is replaced until then.
+    """
+    if not outside_the_host_programs([path]):
+        return None
+    if not os.path.lexists(path):
+        return Fault(option, f"{path} does not exist")
+    if path.resolve() != path:
+        return Fault(
+            option, f"{path} is or leads over a symbolic link", "name what the link leads to"
+        )
+    return None
 
 
 def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:

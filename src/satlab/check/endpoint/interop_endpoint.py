@@ -154,7 +154,7 @@ class InteropPair:
             "REQUESTS": urls,
             "CLIENT_PARAMS": "",
             "SERVER_PARAMS": "",
-            "SSLKEYLOGFILE": "/logs/keys.log",
+            "SSLKEYLOGFILE": f"/{evidence.KEY_LOG}",
             "QLOGDIR": "/logs/qlog/",
             "PROTOCOLS": "",
             "CRON": "",
@@ -190,6 +190,7 @@ class InteropPair:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
             own = place / role
             own.mkdir()
+            scratch.sized(own, box.limits.disk_bytes, box.limits.files)
             _make_folders(own, keys)
             (own / "www").mkdir()
             privileges.chown_tree(own, box.uid)
@@ -202,10 +203,11 @@ class InteropPair:
                 base=program.base,
                 capabilities=program.capabilities,
                 directory=program.directory,
+                variables=program.environment,
             )
             try:
                 log = folder / f"compliance-{role}.log"
-                running = sandboxed.start(box, program.argv, program.environment, log)
+                running = sandboxed.start(box, program.argv, log)
             except NotStartedError as error:
                 return f"the {role}: {error}"
             ended = running.poll(COMPLIANCE_S + 5) or running.stop()
@@ -252,9 +254,7 @@ class InteropPair:
         fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")
-        phases = evidence.key_phases(
-            wire, [request.folder / side / "logs" / "keys.log" for side in (CLIENT, SERVER)]
-        )
+        phases = evidence.key_phases(wire, [request.folder / side for side in (CLIENT, SERVER)])
         if phases is None:
             return "unsupported", "key phases cannot be read: no key log that fits the packets"
         idle = [side for side, seen in phases.items() if 1 not in seen]

@@ -9,14 +9,15 @@ session ticket there.
 """
 
 import contextlib
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from satlab.check.endpoint import oci
 from satlab.check.endpoint.oci import ImageConfig
-from satlab.common import scratch
-from satlab.common.errors import ConfigError
+from satlab.common import plain_files, scratch
+from satlab.common.errors import ConfigError, Fault
 from satlab.lab.sandbox import Mount
 
 SCRIPT = "run_endpoint.sh"
@@ -48,46 +49,66 @@ class Image:
 def opened(endpoint: Path) -> Iterator[Image]:
     """Open an endpoint for a block.
 
+    Nothing is opened over a symbolic link, here or by satbox: the endpoint may be of a user who can
+    replace it.
+
     Raises:
         ConfigError: `endpoint` is none of a folder or root file system with its script, and an OCI
             archive.
     """
+    endpoint = plain_files.named(endpoint)
     with scratch.folder("endpoint") as own:
-        if endpoint.is_file():
+        root, config, modes = endpoint, _DEFAULT, _modes(endpoint)
+        if modes is None:
             root = own / "root"
             root.mkdir()
             config = oci.unpack(endpoint, root)
             if config.argv:
-                yield Image(
-                    endpoint.stem,
-                    root.resolve(),
-                    config=config,
-                    held=_held(root.resolve(), config.directory),
-                )
+                yield Image(endpoint.stem, root, config=config, held=_held(root, config.directory))
                 return
-        else:
-            root, config = endpoint, _DEFAULT
+            modes = plain_files.modes(root)
         config = replace(config, argv=_DEFAULT.argv)
-        script = root / SCRIPT
-        if script.is_symlink() or not script.is_file():
+        if not stat.S_ISREG(modes.get(SCRIPT, 0)):
             hint = "an endpoint is a folder, root file system or OCI archive with it"
             raise ConfigError(f"{endpoint} has no {SCRIPT}", hint=hint)
-        if (root / "usr").is_dir():
-            yield Image(endpoint.name, root.resolve(), config=config)
+        if stat.S_ISDIR(modes.get("usr", 0)):
+            yield Image(endpoint.name, root, config=config)
             return
-        config, held = (
-            replace(config, directory=FOLDER),
-            {file.name: file for file in sorted(root.resolve().iterdir())},
+        links = [
+            Fault(str(root / name), "is a symbolic link")
+            for name, mode in modes.items()
+            if stat.S_ISLNK(mode)
+        ]
+        if links:
+            raise ConfigError(
+                "files of an endpoint", links, "put there what they lead to: no link is followed"
+            )
+        held = {name: root / name for name in sorted(modes)}
+        yield Image(
+            endpoint.name, Path("/"), _files(held, own), replace(config, directory=FOLDER), held
         )
-        yield Image(endpoint.resolve().name, Path("/"), _files(root, own), config, held)
 
 
-def _files(folder: Path, own: Path) -> tuple[Mount, ...]:
+def _modes(endpoint: Path) -> Mapping[str, int] | None:
+    """Return the modes of a folder's entries by name;
+
+    None if it is no folder. Raises ConfigError.
+    """
+    try:
+        return plain_files.modes(endpoint)
+    except NotADirectoryError:
+        return None  # a link, too: what opens an archive follows none
+    except OSError as error:
+        raise ConfigError(f"{endpoint}: {error.strerror}") from error
+
+
+def _files(theirs: Mapping[str, Path], own: Path) -> tuple[Mount, ...]:
     """Mount the files of a folder, and what an image of the interop runner brings with it."""
+    files = dict(theirs)
     for name, text in (("setup.sh", _SETUP), ("wait-for-it.sh", _WAIT)):
         (own / name).write_text(text)
         (own / name).chmod(0o755)
-    files = {file.name: file for each in (own, folder) for file in sorted(each.iterdir())}
+        files.setdefault(name, own / name)
     return tuple(Mount(file, f"/{name}") for name, file in files.items())
 
 

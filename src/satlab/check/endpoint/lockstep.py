@@ -21,7 +21,7 @@ from satlab.check.endpoint import command_line
 from satlab.check.endpoint.pair import CLIENT, SERVER, Environment
 from satlab.check.samples import Sample
 from satlab.check.suite import Case
-from satlab.common import paths, scratch
+from satlab.common import plain_files, scratch
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
@@ -29,6 +29,7 @@ from satlab.lab.sandbox import Limits, Mount, Sandbox
 LIMIT_S = 950.0
 """Real time of a program, beyond what satvirtual grants."""
 TAIL_CHARACTERS = 300
+LOG_END_BYTES = 16 << 10
 TRIAL_S = 10.0
 
 
@@ -73,14 +74,10 @@ class LockstepPair:
 
     def _command(self, side: str, own: Path, root: Path, log: str) -> dict[str, Any]:
         mounts = tuple(Mount(path) for path in self.allow_read)
-        box = Sandbox(mounts=mounts, name=side, directory=sandbox.HOME, limits=Limits(LIMIT_S))
-        variables = {"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8"}
+        variables = self.environment.get(side, {})
+        box = Sandbox(mounts=mounts, name=side, variables=variables, limits=Limits(LIMIT_S))
         argv = [*box.argv(own / f"{side}.json", root), *self.words[side]]
-        return {
-            "argv": argv,
-            "environment": variables | dict(self.environment.get(side, {})),
-            "log": log,
-        }
+        return {"argv": argv, "environment": sandbox.ENVIRONMENT, "log": log}
 
 
 def parse(
@@ -91,16 +88,14 @@ def parse(
 ) -> LockstepPair:
     """Parse the commands of both programs.
 
-    The folder of each program, and files named in a command, are readable.
+    Their folders, and files named in a command, are readable.
 
     Raises:
         ConfigError: with every fault.
     """
     words, faults = {}, []
-    needed = [path.resolve() for path in allow_read]
-    faults += [
-        Fault("--allow-read", f"{path} does not exist") for path in needed if not path.exists()
-    ]
+    needed = list(map(plain_files.named, allow_read))
+    faults += [fault for path in needed if (fault := command_line.not_shown("--allow-read", path))]
     for side, text in {CLIENT: client or "", SERVER: server or ""}.items():
         try:
             split = shlex.split(text)
@@ -112,12 +107,18 @@ def parse(
             reason = f"{split[0]} is not a program" if split else "is missing"
             faults.append(Fault(f"--virtual-{side}", reason, "both commands are needed"))
             continue
-        files = {word: str(Path(word).absolute()) for word in split[1:] if Path(word).is_file()}
+        files = {
+            word: str(plain_files.named(Path(word))) for word in split[1:] if Path(word).is_file()
+        }
         words[side] = (
-            str(Path(program).absolute()),
+            str(plain_files.named(Path(program))),
             *(files.get(word, word) for word in split[1:]),
         )
-        needed += [Path(program).resolve().parent, *(Path(file) for file in files.values())]
+        own = [command_line.programs_folder(Path(words[side][0])), *map(Path, files.values())]
+        faults += [
+            fault for path in own if (fault := command_line.not_shown(f"--virtual-{side}", path))
+        ]
+        needed += own
     if faults:
         raise ConfigError("the programs of the virtual clock", faults)
     return LockstepPair(words, command_line.outside_the_host_programs(needed), environment or {})
@@ -150,13 +151,12 @@ def needs_root() -> bool:
     with scratch.folder("sandbox") as own:
         root = own / "root"
         root.mkdir()
-        box = Sandbox(name="trial", directory=sandbox.HOME, limits=Limits(TRIAL_S))
+        box = Sandbox(name="trial", limits=Limits(TRIAL_S))
         argv = [*box.argv(own / "trial.json", root), "true"]
-        variables = {"PATH": paths.STANDARD_PATH}
         try:
             done = subprocess.run(
                 argv,
-                env=variables,
+                env=sandbox.ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=2 * TRIAL_S,
@@ -170,10 +170,9 @@ def needs_root() -> bool:
 def with_output(found: Sample, raw: Path, name: str) -> Sample:
     """Return a sample whose reason has the last output of the program that it is about."""
     side = found.reason.removeprefix("the ").partition(":")[0]
-    log = raw / f"{name}.{side}.log"
-    if found.status != "failed" or side not in (CLIENT, SERVER) or not log.is_file():
+    if found.status != "failed" or side not in (CLIENT, SERVER):
         return found
-    lines = log.read_text(errors="replace").split("\n")[-4:]
+    lines = plain_files.end_of(raw.resolve(), f"{name}.{side}.log", LOG_END_BYTES).split("\n")[-4:]
     printable = (
         "".join(one if one.isprintable() else " " for one in line).strip() for line in lines
     )

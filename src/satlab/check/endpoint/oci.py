@@ -6,23 +6,27 @@ Nothing is written outside the target: links are followed as by a process whose 
 Device nodes and set-user-ID bits are dropped.
 """
 
-import io
 import json
 import os
 import platform
 import shutil
 import stat
-import tarfile
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from satlab.common import plain_files
+from satlab.common.archive import ArchiveError, Kind, Limits, Member, Reader, Section
 from satlab.common.errors import ConfigError
+from satlab.common.plain_files import RefusedError
+from satlab.lab import sandbox
 
 MAX_FILES, MAX_BYTES = 300_000, 8 << 30
-"""Of all layers together."""
+"""Of all layers together; the image's own archive has as many bytes at the most, and MAX_BLOBS
+files.
+"""
+MAX_BLOBS = 1000
 MAX_JSON_BYTES = 4 << 20
 MAX_LINKS = 40
 """The kernel's limit (path_resolution(7))."""
@@ -41,45 +45,48 @@ class ImageConfig:
     directory: str = "/"
 
 
-def unpack(archive: Path, target: Path) -> ImageConfig:
+def unpack(file: Path, target: Path) -> ImageConfig:
     """Unpack all layers of an image into `target`, an empty folder, and return its configuration.
 
     Raises:
         ConfigError: the file is not an OCI archive, or exceeds a limit.
     """
     try:
-        with tarfile.open(archive) as image:
-            limit = _Limit()
+        with plain_files.opened(file) as opened:
+            image = _Image(opened)
             manifest = _manifest(image)
+            left = Limits(MAX_BYTES, MAX_FILES)
             for layer in manifest["layers"]:
-                with (
-                    _blob(image, layer["digest"]) as data,
-                    tarfile.open(fileobj=data, mode="r|*") as members,
-                ):
-                    for member in members:
-                        limit.count(member)
-                        _apply(members, member, target)
+                left = _unpack_layer(image, layer["digest"], target, left)
             return (
-                _config(_json(image, _blob_path(manifest["config"]["digest"])))
+                _config(image.json(_blob_path(manifest["config"]["digest"])))
                 if "config" in manifest
                 else _NONE
             )
     except _INVALID as error:
         raise ConfigError(
-            f"{archive} is not an OCI archive: {error}", hint="skopeo copy ... oci-archive:FILE"
+            f"{file} is not an OCI archive: {error}", hint="skopeo copy ... oci-archive:FILE"
         ) from error
 
 
+def _unpack_layer(image: "_Image", digest: str, target: Path, left: Limits) -> Limits:
+    """Apply a layer, and return what the limits leave for the next ones."""
+    reader, count = Reader(image.content(_blob_path(digest)).decompressed(), left), 0
+    for count, member in enumerate(reader, 1):  # noqa: B007 - also read below
+        _apply(reader, member, target)
+    return replace(left, files=left.files - count, total_bytes=left.total_bytes - reader.offset)
+
+
 _INVALID = (
-    tarfile.TarError,
+    ArchiveError,
     OSError,
+    RefusedError,
     ValueError,
     KeyError,
     IndexError,
-    EOFError,
     TypeError,
     AttributeError,
-    zlib.error,
+    RecursionError,
 )
 _NONE = ImageConfig()
 
@@ -92,7 +99,9 @@ def _config(document: Mapping[str, Any]) -> ImageConfig:
     [directory] = _texts([found.get("WorkingDir") or "/"])
     if not PurePosixPath(directory).is_absolute() or ".." in PurePosixPath(directory).parts:
         raise ValueError(f"its working directory {directory[:80]!r} is not absolute")
-    return ImageConfig(argv, {name: value for name, _, value in variables if name}, directory)
+    if why := sandbox.variables_fault({name: value for name, _, value in variables}):
+        raise ValueError(f"its configuration: {why}")
+    return ImageConfig(argv, {name: value for name, _, value in variables}, directory)
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -105,20 +114,30 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(texts)
 
 
-class _Limit:
-    def __init__(self) -> None:
-        self._files, self._bytes = 0, 0
+class _Image:
+    """The files of an image's archive: where each is, and no content."""
 
-    def count(self, member: tarfile.TarInfo) -> None:
-        self._files += 1
-        self._bytes += member.size
-        if self._files > MAX_FILES or self._bytes > MAX_BYTES:
-            raise ValueError(f"its layers have more than {MAX_FILES} files or {MAX_BYTES} bytes")
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        reader = Reader(file, Limits(MAX_BYTES, MAX_BLOBS))
+        self._members = {str(PurePosixPath(member.name)): member for member in reader}
+
+    def content(self, name: str) -> Section:
+        """Return a file of the image. Raises ValueError."""
+        member = self._members.get(name)
+        if member is None or member.kind is not Kind.FILE:
+            raise ValueError(f"it has no {name}")
+        return Section(self._file, member.offset, member.size)
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Return a document of the image."""
+        document: dict[str, Any] = json.loads(self.content(name).read(MAX_JSON_BYTES))
+        return document
 
 
-def _manifest(image: tarfile.TarFile) -> dict[str, Any]:
+def _manifest(image: _Image) -> dict[str, Any]:
     """Return the manifest of the image for this machine."""
-    document = _json(image, "index.json")
+    document = image.json("index.json")
     machine = _ARCHITECTURES.get(platform.machine(), platform.machine())
     for _ in range(3):
         if "layers" in document:
@@ -131,18 +150,8 @@ def _manifest(image: tarfile.TarFile) -> dict[str, Any]:
         ]
         if not matching:
             raise ValueError(f"it has no image for {machine}")
-        document = _json(image, _blob_path(matching[0]["digest"]))
+        document = image.json(_blob_path(matching[0]["digest"]))
     raise ValueError("its index names no manifest")
-
-
-def _json(image: tarfile.TarFile, name: str) -> dict[str, Any]:
-    with _open(image, name) as file:
-        document: dict[str, Any] = json.loads(file.read(MAX_JSON_BYTES))
-    return document
-
-
-def _blob(image: tarfile.TarFile, digest: str) -> IO[bytes]:
-    return _open(image, _blob_path(digest))
 
 
 def _blob_path(digest: str) -> str:
@@ -152,17 +161,7 @@ def _blob_path(digest: str) -> str:
     return f"blobs/{algorithm}/{value}"
 
 
-def _open(image: tarfile.TarFile, name: str) -> IO[bytes]:
-    for spelling in (name, f"./{name}"):
-        try:
-            file = image.extractfile(spelling)
-        except KeyError:
-            continue
-        return file or io.BytesIO()
-    raise ValueError(f"it has no {name}")
-
-
-def _apply(members: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+def _apply(reader: Reader, member: Member, root: Path) -> None:
     """Write one member of a layer, or remove what its whiteout file names."""
     path = PurePosixPath("/", member.name)
     if not path.name:
@@ -175,26 +174,25 @@ def _apply(members: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> Non
     elif path.name.startswith(_WHITEOUT):
         _remove(folder / _name(path.name.removeprefix(_WHITEOUT)))
     else:
-        _put(members, member, folder / _name(path.name), root)
+        _put(reader, member, folder / _name(path.name), root)
 
 
-def _put(members: tarfile.TarFile, member: tarfile.TarInfo, target: Path, root: Path) -> None:
-    if member.isdir():
+def _put(reader: Reader, member: Member, target: Path, root: Path) -> None:
+    if member.kind is Kind.FOLDER:
         if target.is_symlink() or not target.is_dir():
             _remove(target)
             target.mkdir()
         target.chmod(member.mode & 0o777 | stat.S_IRWXU)
         return
     _remove(target)
-    if member.issym():
-        target.symlink_to(member.linkname)
-    elif member.islnk():
-        source = PurePosixPath("/", member.linkname)
+    if member.kind is Kind.SYMLINK:
+        target.symlink_to(member.link)
+    elif member.kind is Kind.HARDLINK:
+        source = PurePosixPath("/", member.link)
         os.link(_resolved(root, source.parent) / _name(source.name), target, follow_symlinks=False)
-    elif member.isreg():
-        data = members.extractfile(member)
+    elif member.kind is Kind.FILE:
         with target.open("xb") as file:
-            shutil.copyfileobj(data or io.BytesIO(), file)
+            file.writelines(reader.content())
         target.chmod(member.mode & 0o777 | stat.S_IRUSR)
 
 

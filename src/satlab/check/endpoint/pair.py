@@ -16,6 +16,7 @@ from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, topology
 from satlab.common.topology import Topology
+from satlab.lab import sandbox
 from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
 from satlab.lab.sandbox import Mount
@@ -67,7 +68,7 @@ class EndpointProgram:
     """A command in a sandbox: its `mounts`, on top of the programs of `base`, and the contents of
     its hosts file.
 
-    `directory` is its working directory; None: the sandbox's home.
+    `directory` is its working directory.
     """
 
     argv: tuple[str, ...]
@@ -75,14 +76,14 @@ class EndpointProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     base: Path = Path("/")
     capabilities: tuple[str, ...] = ()
-    directory: str | None = None
+    directory: str = sandbox.HOME
     hosts: str = ""
     """Empty: the lab's default hosts file."""
 
 
 def read_only(*files: Path) -> tuple[Mount, ...]:
-    """Mount files and folders at their own paths."""
-    return tuple(map(Mount, files))
+    """Mount files and folders of satlab, none that others chose, at their own paths."""
+    return tuple(map(Mount.ours, files))
 
 
 class EndpointPair(Protocol):

@@ -17,6 +17,7 @@ from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.endpoint.tcp_pep import PRESETS, TcpPepPair
 from satlab.check.samples import Options
 from satlab.common.errors import ConfigError, Fault
+from satlab.lab import sandbox
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
 _WITHOUT_OPTIONS: dict[str, Callable[[], EndpointPair]] = {
@@ -124,9 +125,17 @@ def environment(client: Sequence[str], server: Sequence[str]) -> Environment:
             "variables of an endpoint", [Fault(text, "is not NAME=VALUE") for text in wrong]
         )
     sides = {CLIENT: client, SERVER: server}
-    return {
+    found = {
         side: dict(text.split("=", 1) for text in texts) for side, texts in sides.items() if texts
     }
+    faults = [
+        Fault(side, why)
+        for side, variables in found.items()
+        if (why := sandbox.variables_fault(variables))
+    ]
+    if faults:
+        raise ConfigError("variables of an endpoint", faults)
+    return found
 
 
 def options(pairs: Sequence[str]) -> Options:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Endpoints of the QUIC interop runner: images, environment, verdicts."""
 
+import gzip
 import io
 import json
 import platform
 import shutil
 import subprocess
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,30 @@ def test_t11_images_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         unpacked(tmp_path, layer(("a", bytes(600)), ("b", bytes(600))))
 
 
+@pytest.mark.parametrize("inner", [True, False])
+def test_t54_headers_of_an_image_take_no_memory(inner: bool, tmp_path: Path) -> None:
+    """The archive and its layers are of others: an image of 610 KiB took 1.2 GB."""
+    record = tarfile.TarInfo("x")
+    record.type, record.size = tarfile.XHDTYPE, 40 << 20
+    header = record.tobuf(tarfile.USTAR_FORMAT) + bytes(40 << 20)
+    file = image(tmp_path / "image.tar", *([gzip.compress(header)] if inner else []))
+    if not inner:
+        file.write_bytes(header + file.read_bytes())
+    (tmp_path / "root").mkdir()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="too large headers"):
+            oci.unpack(file, tmp_path / "root")
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_t54_a_layer_that_becomes_a_thousand_times_as_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="times as large"):
+        unpacked(tmp_path, layer(("a", bytes(160 << 20))))
+
+
 def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"no archive")
     with pytest.raises(ConfigError):
@@ -179,6 +205,8 @@ def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_p
         {"WorkingDir": "a"},
         {"Entrypoint": [1]},
         {"Env": "PATH"},
+        {"Env": ["1A=b"]},
+        {"Env": ["A B=c"]},
         {"Cmd": ["a\0"]},
         [1],
     ],

@@ -13,7 +13,7 @@ from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison, TargetVerdict
-from satlab.common.console import for_tables
+from satlab.common import console, escape
 
 SHORT_TEXT_COLUMNS = ("case", "verdict", "main cause", "grew most")
 TEXT_COLUMNS = (*SHORT_TEXT_COLUMNS, "source", "symptom or warning", "seeds")
@@ -33,15 +33,15 @@ class Section:
 
 def show(check: CheckResult) -> None:
     """Print all tables, and the path of the page, on stdout."""
-    console = for_tables()
+    out = console.for_tables()
     for section in sections(check):
-        console.print(_terminal_table(section))
-    console.print(f"{check.folder}/check.html, {pace(check)}", soft_wrap=True)
+        out.print(_terminal_table(section))
+    console.say(f"{check.folder}/check.html, {pace(check)}")
 
 
 def markdown(check: CheckResult) -> str:
-    title = f"### {check.suite.name}: {check.input.stack}, {check.input.clock} clock\n"
-    return "\n".join([title, *map(_markdown_table, sections(check))])
+    title = escape.markdown(f"{check.suite.name}: {check.input.stack}, {check.input.clock} clock")
+    return "\n".join([f"### {title}\n", *map(_markdown_table, sections(check))])
 
 
 def sections(check: CheckResult) -> list[Section]:
@@ -336,28 +336,17 @@ def notices(check: CheckResult) -> Section:
 
 
 def _terminal_table(section: Section) -> Table:
-    table = Table(title=section.title, title_justify="left")
-    for name in section.head:
-        is_unwrapped = name in (*SHORT_TEXT_COLUMNS, "95 % interval")
-        table.add_column(
-            name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=is_unwrapped
-        )
-    for row in section.rows:
-        table.add_row(*row)
-    return table
+    right = [name for name in section.head if name not in TEXT_COLUMNS]
+    unwrapped = (*SHORT_TEXT_COLUMNS, "95 % interval")
+    return console.table(
+        section.title, section.head, section.rows, right=right, unwrapped=unwrapped
+    )
 
 
 def _markdown_table(section: Section) -> str:
-    def line(cells: tuple[str, ...]) -> str:
-        return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(map(escape.markdown, cells))} |"
 
-    head = section.head
-    return "\n".join(
-        [
-            f"#### {section.title}\n",
-            line(head),
-            line(("---",) * len(head)),
-            *map(line, section.rows),
-            "",
-        ]
-    )
+    rule = f"|{' --- |' * len(section.head)}"
+    title = f"#### {escape.markdown(section.title)}\n"
+    return "\n".join([title, line(section.head), rule, *map(line, section.rows), ""])

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from satlab.check.check_result import CheckResult
 from satlab.check.report.check_tables import floor, notices, seconds
 from satlab.check.verdict import BaselineComparison, TargetVerdict
+from satlab.common import escape
 
 
 def junit(check: CheckResult) -> str:
@@ -14,7 +15,7 @@ def junit(check: CheckResult) -> str:
     the reason.
     """
     suite = ElementTree.Element(
-        "testsuite", name=f"satlab.{check.suite.name}", time=f"{check.real_s:.3f}"
+        "testsuite", name=escape.xml(f"satlab.{check.suite.name}"), time=f"{check.real_s:.3f}"
     )
     for verdict in check.verdicts:
         _add_verdict(suite, verdict, floor(verdict, check))
@@ -26,7 +27,7 @@ def junit(check: CheckResult) -> str:
     suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
     text = "\n".join(": ".join(row) for row in notices(check).rows)
     if text:
-        ElementTree.SubElement(suite, "system-err").text = text
+        ElementTree.SubElement(suite, "system-err").text = escape.xml(text)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -40,9 +41,8 @@ def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -
         target += f", floor {floor_s} s" if floor_s else ""
         died = f"; connection failed: {'; '.join(one.died)}" if one.died else ""
         limit = f"upper limit {seconds(one.interval_s.high)} s"
-        ElementTree.SubElement(
-            case, "failure", message=f"median {seconds(one.median_s)} s, {limit}{target}{died}"
-        )
+        message = f"median {seconds(one.median_s)} s, {limit}{target}{died}"
+        ElementTree.SubElement(case, "failure", message=escape.xml(message))
     elif one.result != "pass":
         reason = {
             "not measurable": "; ".join(
@@ -51,7 +51,7 @@ def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -
             "unsupported": f"unsupported: {'; '.join(one.died)}",
         }.get(one.result, "no target")
         ElementTree.SubElement(
-            case, "skipped", message=f"{reason}; median {seconds(one.median_s)} s"
+            case, "skipped", message=escape.xml(f"{reason}; median {seconds(one.median_s)} s")
         )
 
 
@@ -80,4 +80,6 @@ def _add_case(
     suite: ElementTree.Element, case: str, name: str, median_s: float
 ) -> ElementTree.Element:
     time = "" if math.isinf(median_s) else f"{median_s:.3f}"
-    return ElementTree.SubElement(suite, "testcase", classname=case, name=name, time=time)
+    return ElementTree.SubElement(
+        suite, "testcase", classname=escape.xml(case), name=name, time=time
+    )

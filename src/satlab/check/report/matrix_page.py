@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
+from html import escape as html_escape
 from pathlib import Path
 from typing import Any
 
 from satlab.check import check_result, verdict
 from satlab.check.report.check_tables import RESULT_WORDS, TEXT_COLUMNS, Section
 from satlab.check.trace import causes
+from satlab.common import escape
 from satlab.common.errors import ConfigError
 from satlab.report import html
 from satlab.report.figures import DataTable, Figure, axis, line
@@ -147,14 +148,14 @@ def badge(matrix: StackMatrix) -> str:
     )
     left, right = (round(_CHARACTER_PX * len(text)) + 10 for text in texts)
     colour = "#616161" if not judged else "#2e7d32" if met == judged else "#b71c1c"
-    label = escape(f"{texts[0]}: {texts[1]}")
+    label = html_escape(escape.xml(f"{texts[0]}: {texts[1]}"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img"'
         f' aria-label="{label}"><rect width="{left}" height="20" fill="#424242"/><rect x="{left}"'
         f' width="{right}" height="20" fill="{colour}"/><g fill="#fff"'
         ' font-family="Verdana,sans-serif" font-size="11" text-anchor="middle"><text'
-        f' x="{left / 2:g}" y="14">{escape(texts[0])}</text><text x="{left + right / 2:g}"'
-        f' y="14">{escape(texts[1])}</text></g></svg>\n'
+        f' x="{left / 2:g}" y="14">{html_escape(escape.xml(texts[0]))}</text><text'
+        f' x="{left + right / 2:g}" y="14">{html_escape(escape.xml(texts[1]))}</text></g></svg>\n'
     )
 
 

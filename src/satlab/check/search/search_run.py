@@ -25,7 +25,8 @@ from satlab.check.search.evaluate import Evaluator
 from satlab.check.search.judge import Kind, Limits
 from satlab.check.search.record import Finding, Input, Reference, SearchRecord
 from satlab.check.suite import Suite
-from satlab.common.console import ProgressLog, Step, printable
+from satlab.common import escape
+from satlab.common.console import ProgressLog, Step
 from satlab.common.errors import ConfigError
 from satlab.common.files import new_folder
 from satlab.lab import ownership
@@ -206,8 +207,8 @@ def _write_suite(result: SearchResult, finding: Finding, found: Suite) -> None:
     document = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     asked = result.record.input
     head = (
-        f"# {printable(asked.stack)} {VERBS[finding.kind]} here; trial {finding.trial} of a search"
-        " around "
+        f"# {escape.visible(asked.stack)} {VERBS[finding.kind]} here; trial {finding.trial} of a"
+        " search around "
     )
     head += f"{asked.case} of {asked.suite}.\n"
     content = yaml.safe_dump(document, sort_keys=False, width=120)

@@ -9,8 +9,11 @@ from pathlib import Path
 from satlab.check.suite import Case
 from satlab.check.trace import quic_handshake
 from satlab.check.trace.pcap import CapturedTransfer
+from satlab.common import plain_files
 
+KEY_LOG = "logs/keys.log"
 MAX_KEY_LOG_BYTES = 1 << 20
+"""More is not read."""
 TAG_BYTES = 16
 """Of each protected packet (RFC 9001, section 5.3)."""
 
@@ -46,12 +49,14 @@ def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
     return ""
 
 
-def key_phases(wire: CapturedTransfer, key_logs: Sequence[Path]) -> dict[str, set[int]] | None:
-    """Return the key phases seen of each side by the first key log that fits; None if none does."""
-    for file in key_logs:
-        if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_KEY_LOG_BYTES:
-            continue
-        phases = quic_handshake.key_phases(wire.heads, file.read_text(errors="replace"))
+def key_phases(wire: CapturedTransfer, folders: Sequence[Path]) -> dict[str, set[int]] | None:
+    """Return the key phases seen of each side by the first key log that fits; None if none does.
+
+    `folders` are those of the programs, one of which may still run.
+    """
+    for folder in folders:
+        text = plain_files.start_of(folder, KEY_LOG, MAX_KEY_LOG_BYTES)
+        phases = None if text is None else quic_handshake.key_phases(wire.heads, text)
         if phases is not None:
             return {"client": phases[False], "server": phases[True]}
     return None

@@ -3,22 +3,24 @@
 
 Two forms: JSON-SEQ with one record per line (ngtcp2 and quiche, qlog 0.3 and later), and one JSON
 document with `traces`, whose events may be arrays (picoquic, draft-00). The files are untrusted:
-links and devices are not opened; size, line length, nesting, numbers and number of events have
-limits.
+links and devices are not opened; size, line length, nesting, numbers, number of events and the CPU
+time of their reader have limits.
 """
 
 import codecs
-import contextlib
 import itertools
 import json
 import math
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import thread_time
 from typing import Any, Literal
+
+from satlab.common import plain_files
+from satlab.common.plain_files import Found, RefusedError
 
 MAX_FILE_BYTES = 1 << 30
 """Several times what is usual: of 400 MB in 180 s ngtcp2 0.12.1 wrote more than 256 MiB at either
@@ -30,7 +32,14 @@ CHUNK_BYTES = 1 << 20
 _EVENTS = re.compile(rb'"events"\s*:\s*\[')
 MAX_LINE_BYTES = 256 << 10
 MAX_EVENTS = 3_000_000
-MAX_FILES = 64
+MAX_CPU_S = 120.0
+"""For one file, what its reader does with the events counts.
+
+Files of programs take less than 0.1 s a MiB.
+"""
+_CHECKED_EVENTS = 1024
+"""Events between two looks at the CPU time."""
+MAX_FILES, MAX_DEPTH = 64, 64
 MAX_NUMBER = float(1 << 53)
 """Larger numbers are ignored:
 
@@ -81,29 +90,35 @@ class QlogFile:
     events: Iterator[Event]
 
 
+class _Budget:
+    """The CPU time that a file may take in the thread that reads it."""
+
+    def __init__(self) -> None:
+        self._end_s = thread_time() + MAX_CPU_S
+
+    def check(self) -> None:
+        """Raises QlogError."""
+        if thread_time() > self._end_s:
+            raise QlogError("too large", f"it takes more than {MAX_CPU_S:g} s of CPU time to read")
+
+
 def newest(folder: Path) -> Path | None:
     """Return the qlog file in `folder` or below that was written last; a log ends with its
     connection.
     """
-    return max(((status.st_mtime_ns, path) for path, status in _files(folder)), default=(0, None))[
-        1
-    ]
+    last = max(_files(folder), key=lambda found: (found.changed_ns, found.name), default=None)
+    return None if last is None else folder / last.name
 
 
 def total_bytes(folder: Path) -> int:
     """Return the size of all qlog files in `folder` or below."""
-    return sum(status.st_size for _, status in _files(folder))
+    return sum(found.size for found in _files(folder))
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _files(folder: Path) -> Iterator[Found]:
     """Yield the qlog files in `folder` or below, MAX_FILES in each of as many folders at most."""
-    walked = itertools.islice(os.walk(folder), MAX_FILES)
-    for subfolder, _, names in walked if folder.is_dir() and not folder.is_symlink() else ():
-        for name in names[:MAX_FILES]:
-            with contextlib.suppress(OSError):  # removed meanwhile
-                status = (Path(subfolder) / name).lstat()
-                if name.endswith((".qlog", ".sqlog")) and stat.S_ISREG(status.st_mode):
-                    yield Path(subfolder) / name, status
+    found = plain_files.walk(folder, MAX_DEPTH, MAX_FILES, MAX_FILES)
+    return (file for file in found if file.name.endswith((".qlog", ".sqlog")))
 
 
 def opened(path: Path) -> QlogFile:
@@ -112,14 +127,15 @@ def opened(path: Path) -> QlogFile:
     Raises:
         QlogError: the file is too large, or not a qlog file.
     """
-    records = _records(path)
+    budget = _Budget()
+    records = _records(path, budget)
     header = next(records, None)
     if not isinstance(header, dict):
         raise QlogError("broken", "its first record is not a qlog header")
     if "traces" in header:
-        log = _of_document(header)
+        log = _of_document(header, budget)
         return replace(log, events=_from_open_file(log.events, records))
-    return _of_trace(header.get("trace"), records)
+    return _of_trace(header.get("trace"), records, budget)
 
 
 def _from_open_file(events: Iterator[Event], records: Iterator[Any]) -> Iterator[Event]:
@@ -139,27 +155,26 @@ def number(data: Any, name: str) -> float | None:
     return None
 
 
-def _records(path: Path) -> Iterator[Any]:
+def _records(path: Path, budget: _Budget) -> Iterator[Any]:
     """Yield the JSON texts of a file: one per line, or the whole document."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        opened_file = plain_files.below(path.parent, path.name)
     except OSError as error:
         raise QlogError("broken", str(error.strerror)) from error
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise QlogError("broken", "it is not a regular file")
-        if status.st_size > MAX_FILE_BYTES:
+    except RefusedError as error:
+        raise QlogError("broken", f"it {error}") from error
+    with opened_file as file:
+        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise QlogError("too large", f"it has more than {MAX_FILE_BYTES >> 20} MiB")
         is_sequence = path.name.endswith(".sqlog") or file.read(1) == RECORD_SEPARATOR
         file.seek(0)
         if is_sequence:
             yield from _sequence(file)
         else:
-            yield _document(file)
+            yield _document(file, budget)
 
 
-def _document(file: Any) -> Any:
+def _document(file: Any, budget: _Budget) -> Any:
     """Return a document; of one that is large or cut off the first trace, whose events are read one
     by one.
     """
@@ -174,11 +189,11 @@ def _document(file: Any) -> Any:
     if found is None:
         raise QlogError("too large", "it is one large document without events in its first trace")
     header = _parsed(start[: found.end()] + b"]}]}", "the start of the document")
-    header["traces"][0]["events"] = _elements(start[found.end() :], file)
+    header["traces"][0]["events"] = _elements(start[found.end() :], file, budget)
     return header
 
 
-def _elements(text: bytes, file: Any) -> Iterator[Any]:
+def _elements(text: bytes, file: Any, budget: _Budget) -> Iterator[Any]:
     """Yield the elements of an array up to its end, or to the end of the file."""
     decoder, buffer = json.JSONDecoder(parse_constant=lambda _: None), text.decode(errors="replace")
     at = 0
@@ -190,6 +205,7 @@ def _elements(text: bytes, file: Any) -> Iterator[Any]:
         try:
             element, at = decoder.raw_decode(buffer, at)
         except (ValueError, RecursionError):
+            budget.check()
             more = file.read(CHUNK_BYTES)
             if not more:
                 return  # cut off in an element
@@ -227,15 +243,15 @@ def _parsed(text: bytes, place: str) -> Any:
         raise QlogError("broken", f"{place} is not JSON: {str(error)[:80]}") from error
 
 
-def _of_document(header: dict[str, Any]) -> QlogFile:
+def _of_document(header: dict[str, Any], budget: _Budget) -> QlogFile:
     traces = header["traces"]
     if not isinstance(traces, list) or not traces or not isinstance(traces[-1], dict):
         raise QlogError("broken", "it has no trace")
     events = traces[-1].get("events")  # of the last connection
-    return _of_trace(traces[-1], events if isinstance(events, list | Iterator) else [])
+    return _of_trace(traces[-1], events if isinstance(events, list | Iterator) else [], budget)
 
 
-def _of_trace(trace: Any, events: Iterable[Any]) -> QlogFile:
+def _of_trace(trace: Any, events: Iterable[Any], budget: _Budget) -> QlogFile:
     trace = trace if isinstance(trace, dict) else {}
     vantage_point, common, configuration = (
         trace.get(name) for name in ("vantage_point", "common_fields", "configuration")
@@ -248,11 +264,13 @@ def _of_trace(trace: Any, events: Iterable[Any]) -> QlogFile:
     time_format = common.get("time_format") if isinstance(common, dict) else None
     is_relative = time_format in ("delta", "relative_to_previous_event")
     fields = trace.get("event_fields")
-    return QlogFile(side, unit_ms, _events(events, fields, unit_ms, is_relative=is_relative))
+    return QlogFile(
+        side, unit_ms, _events(events, fields, unit_ms, budget, is_relative=is_relative)
+    )
 
 
 def _events(
-    events: Iterable[Any], fields: Any, unit_ms: float, *, is_relative: bool
+    events: Iterable[Any], fields: Any, unit_ms: float, budget: _Budget, *, is_relative: bool
 ) -> Iterator[Event]:
     """Yield the events; times never decrease."""
     names = [str(name).lower() for name in fields] if isinstance(fields, list) else []
@@ -260,6 +278,8 @@ def _events(
     for count, raw in enumerate(events):
         if count > MAX_EVENTS:
             raise QlogError("too large", f"it has more than {MAX_EVENTS} events")
+        if count % _CHECKED_EVENTS == 0:
+            budget.check()
         event = _as_object(names, raw) if isinstance(raw, list) else raw
         time = number(event, "time")
         if time is None or not isinstance(event.get("name"), str):

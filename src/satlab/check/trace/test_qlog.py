@@ -339,6 +339,22 @@ def test_t11_a_broken_or_hostile_file_is_refused(data: bytes, kind: str, tmp_pat
     assert caught.value.kind == kind and len(str(caught.value)) < 200
 
 
+@pytest.mark.parametrize("name", ["x.sqlog", "x.qlog"])
+def test_t57_the_cpu_time_of_a_file_is_limited(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event takes its reader a tenth of a second."""
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(qlog, "thread_time", lambda: float(next(clock)))
+    monkeypatch.setattr(qlog, "MAX_DOCUMENT_BYTES", 1000)
+    records = [sent(time, 100 * time, 100) for time in range(5000)]
+    document = {"traces": [{"vantage_point": {"type": "server"}, "events": records}]}
+    data = sequence(records) if name == "x.sqlog" else json.dumps(document).encode()
+    with pytest.raises(QlogError, match="more than 120 s of CPU time") as refused:
+        read(tmp_path, data, name)
+    assert refused.value.kind == "too large"
+
+
 def test_t11_size_and_events_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.sqlog"
     file.write_bytes(b"")

@@ -13,8 +13,7 @@ from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.catalog import Project
 from satlab.service.api.context import Context, context_of
 from satlab.service.api.queue import Instance
-
-COOKIE = "sessionid"
+from satlab.service.api.request_guard import COOKIE
 
 
 def user_of(request: Request) -> User | None:
@@ -82,6 +81,17 @@ def project_of(context: Context, user: User, name: str, what: str = "Project") -
         raise not_found(what, project_name=name)
     if not may_use(user, project):
         raise forbidden("You are not an owner of this project", user.login)
+    return project
+
+
+def owned_project_of(context: Context, user: User, name: str) -> Project:
+    """Return a project that an account may remove, and whose owners it may change.
+
+    Raises ApiError: 404, 403.
+    """
+    project = project_of(context, user, name)
+    if user.role is not Role.ADMIN and user.login not in project.owners:
+        raise forbidden("Only an owner of this project or an administrator may do this", user.login)
     return project
 
 

@@ -10,7 +10,14 @@ from enum import IntEnum
 from sqlite3 import Row
 
 from satlab.common.errors import ConfigError, SatlabError
-from satlab.service.api.passwords import MAX_PASSWORD, MIN_PASSWORD, make_hash, matches
+from satlab.service.api.passwords import (
+    MAX_PASSWORD,
+    MIN_PASSWORD,
+    TRUSTED,
+    Caller,
+    make_hash,
+    matches,
+)
 from satlab.service.api.store import Store
 
 FIRST_LOGIN = "admin"
@@ -69,7 +76,7 @@ class Accounts:
         """Return whether an active account has a password."""
         return self._store.row("SELECT 1 FROM users WHERE active AND password != ''") is not None
 
-    def request(self, user: User, password: str) -> None:
+    def request(self, user: User, password: str, caller: Caller) -> None:
         """Create an account that waits for approval: it is not active.
 
         Raises:
@@ -80,7 +87,7 @@ class Accounts:
         """
         _check(user, password)
         self._check_request(user.login)
-        hashed = make_hash(password)
+        hashed = make_hash(password, caller)
         with self._store.transaction() as connection:
             self._check_request(user.login)
             names = (user.first_name, user.last_name, user.email)
@@ -133,7 +140,7 @@ class Accounts:
             connection.execute("INSERT INTO first_token VALUES (?)", (_digest(token),))
         return token
 
-    def check(self, login: str, password: str) -> User | None:
+    def check(self, login: str, password: str, caller: Caller = TRUSTED) -> User | None:
         """Return the account, None if login or password are wrong. Both take the same time.
 
         Raises BusyError while too many passwords are being hashed.
@@ -147,7 +154,7 @@ class Accounts:
         row = self._store.row(
             "SELECT * FROM users WHERE login = ? AND active AND password != ''", login
         )
-        is_right = matches(password, row["password"] if row else None)
+        is_right = matches(password, row["password"] if row else None, caller)
         return _user(row) if row and is_right else None
 
     def open_session(self, login: str) -> str:

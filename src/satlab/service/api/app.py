@@ -19,7 +19,8 @@ from starlette.exceptions import HTTPException
 
 from satlab import __version__
 from satlab.common import paths, topology
-from satlab.service.api import initial_content
+from satlab.common.errors import ConfigError
+from satlab.service.api import initial_content, uploads
 from satlab.service.api.api_answers import ApiError
 from satlab.service.api.context import Context, make_context
 from satlab.service.api.passwords import BusyError
@@ -69,6 +70,7 @@ def create_app(
     )
     context = make_context(settings, store, helper, topology.load(paths.LAB_FILE), clock)
     app.state.context, app.state.runs_queue = context, runs_queue
+    uploads.sweep(settings.jobs)
     initial_content.fill(context)
     app.include_router(description.router)
     app.include_router(metrics.router)
@@ -89,9 +91,12 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)
     app.add_exception_handler(BusyError, _busy)
+    app.add_exception_handler(ConfigError, _wrong_file)
     app.add_exception_handler(sqlite3.OperationalError, _no_storage)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(RequestGuard, settings=settings, tally=context.tally)
+    app.add_middleware(
+        RequestGuard, settings=settings, tally=context.tally, is_session=context.logins.is_session
+    )
     return app
 
 
@@ -132,6 +137,10 @@ async def _query_error(_: Request, error: Exception) -> Response:
 
 async def _busy(_: Request, error: Exception) -> Response:
     return JSONResponse({"msg": str(error).capitalize()}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def _wrong_file(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, HTTPStatus.BAD_REQUEST)
 
 
 async def _no_storage(request: Request, error: Exception) -> Response:

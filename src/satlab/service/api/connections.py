@@ -1,27 +1,38 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""HTTP connections with limits: idle ones, which wait for a request, never keep others out.
+"""HTTP connections with limits: none that waits for its peer keeps others out, and strangers leave
+room for users.
 
-At a limit the oldest idle connection is closed. Where every connection has a request in progress,
-the new one gets 503.
+At a limit one connection makes room, of the peer that has most of them: the one that has been idle
+longest, else the stranger's request that moves fewest bytes per s. A stranger is whoever has shown
+no valid session in the request in progress. Only where all are requests of sessions does the new
+connection get 503.
 """
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from satlab.service.api.peers import peer_network
+from satlab.service.api.request_guard import SESSION
 
 MAX_CONNECTIONS = 200
 MAX_PER_PEER = 100
 """Largest number of connections in all and of one peer. Programs on this host are one peer."""
+MAX_STRANGERS = 150
+"""Largest number of connections without a session; the others are left to sessions."""
 REQUEST_S = 10.0
 """Time within which the headers of a request must have arrived, s, from the connection or the last
 answer on.
 """
 MAX_HEADERS = 16 << 10
 """Largest size of the headers, bytes."""
+STRANGER_PAUSE_S, SESSION_PAUSE_S = 10.0, 60.0
+"""Time within which a peer must read 48 KiB of an answer that waits for it, s (asyncio's marks of a
+full buffer).
+"""
 
 
 class LimitedProtocol(H11Protocol):
@@ -29,12 +40,25 @@ class LimitedProtocol(H11Protocol):
 
     peer = ""
     since = 0.0
-    """Start of the wait for a request, s of the event loop's clock."""
+    """Start of the wait for a request, or of the request, s of the event loop's clock."""
+    received = 0
+    """Bytes since then."""
     _timer: asyncio.TimerHandle | None = None
+    _pause: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the request in progress is one of a valid session."""
+        return not self.is_idle and bool(self.scope.get("state", {}).get(SESSION))
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether the rest of a request has to come, or of an answer to be read."""
+        return self.cycle.more_body or self.flow.write_paused
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -46,39 +70,76 @@ class LimitedProtocol(H11Protocol):
             if isinstance(each, LimitedProtocol) and each is not self
         ]
         of_peer = [each for each in others if each.peer == self.peer]
-        if (len(of_peer) >= MAX_PER_PEER and not _close_oldest(of_peer)) or (
-            len(self.connections) >= MAX_CONNECTIONS and not _close_oldest(others)
+        strangers = [each for each in others if not each.has_session]
+        for group, most in (
+            (of_peer, MAX_PER_PEER),
+            (strangers, MAX_STRANGERS),
+            (others, MAX_CONNECTIONS - 1),
         ):
-            self.app = service_unavailable
+            present = [each for each in group if each in self.connections]
+            if len(present) >= most and not _make_room(present, self.loop.time()):
+                self.app = service_unavailable
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._pause):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        was_idle = self.is_idle
+        self.received += len(data)
+        super().data_received(data)
+        if was_idle and not self.is_idle:
+            self.since, self.received = self.loop.time(), len(data)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._wait_for_request()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._pause is None:
+            seconds = SESSION_PAUSE_S if self.has_session else STRANGER_PAUSE_S
+            self._pause = self.loop.call_later(seconds, self.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
     def abort(self) -> None:
         self.connections.discard(self)
         self.transport.abort()
 
+    def rate(self, now: float) -> float:
+        """Return what has come of the request, bytes per s; at least over one second."""
+        return self.received / max(1.0, now - self.since)
+
     def _wait_for_request(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.since = self.loop.time()
+        self.since, self.received = self.loop.time(), 0
         self._timer = self.loop.call_later(REQUEST_S, self._abort_if_idle)
 
     def _abort_if_idle(self) -> None:
-        if self.is_idle:
+        if self.is_idle and self.flow.write_paused:  # `_pause` ends it if the answer is not read
+            self._timer = self.loop.call_later(REQUEST_S, self._abort_if_idle)
+        elif self.is_idle:
             self.abort()
 
 
-def _close_oldest(connections: list[LimitedProtocol]) -> bool:
-    """Close the connection that has been idle longest; return False if none is idle."""
-    idle = [each for each in connections if each.is_idle]
-    if not idle:
+def _make_room(connections: list[LimitedProtocol], now: float) -> bool:
+    """Close one connection; return False if all are requests of sessions."""
+    able = [each for each in connections if not each.has_session]
+    if not able:
         return False
-    min(idle, key=lambda each: each.since).abort()
+    held = Counter(each.peer for each in able)
+    most = max(held.values())
+    of_largest = [each for each in able if held[each.peer] == most]
+    if idle := [each for each in of_largest if each.is_idle]:
+        min(idle, key=lambda each: each.since).abort()
+    else:
+        min(of_largest, key=lambda each: (not each.waits_for_peer, each.rate(now))).abort()
     return True

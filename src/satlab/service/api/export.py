@@ -17,6 +17,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
+from satlab.common import escape
 from satlab.openbach.document import is_name
 from satlab.service.api.api_answers import ApiError, date
 from satlab.service.api.context import Context
@@ -109,9 +110,9 @@ def csv_lines(context: Context, instance: Instance) -> Iterator[str]:
     fields = sorted({*_META, *names} | ({"time"} if names else set()))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fields, restval="", extrasaction="ignore")
-    writer.writerow({name: name if name in _META else _guarded(name) for name in fields})
+    writer.writerow({name: name if name in _META else escape.csv(name) for name in fields})
     for row in _rows(context, instance, has_statistics=bool(names)):
-        writer.writerow({name: _guarded(value) for name, value in row.items()})
+        writer.writerow(escape.csv_row(row))
         yield buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()
@@ -165,15 +166,6 @@ def _jobs(instance: Instance) -> Iterator[tuple[Record, Record]]:
                 "@job_name": job["job"],
             },
         )
-
-
-def _guarded(value: Any) -> Any:
-    """Quote text that a spreadsheet would read as a formula."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-        else value
-    )
 
 
 def archive(

@@ -12,19 +12,28 @@ from satlab.service.api.context import Context
 PROJECT = "satlab"
 
 
+def is_shipped(context: Context, project: str, *, entity: str = "", scenario: str = "") -> bool:
+    """Return whether an entity or a scenario of a project belongs to what `fill` adds."""
+    shipped = {path.stem for path in paths.SCENARIOS.glob("*.json")}
+    return project == PROJECT and (
+        entity in context.inventory.agents.values() or scenario in shipped
+    )
+
+
 def fill(context: Context) -> None:
-    """Create the project in an empty store; add shipped jobs and scenarios that are missing."""
+    """Add what is shipped and missing: jobs, the project, its entities and its scenarios."""
     with context.store.transaction():
         for folder in sorted(paths.JOBS.iterdir()):
             if (folder / "files" / f"{folder.name}.yml").is_file():
                 context.inventory.add_job(folder.name, folder)
-        if not context.catalog.projects():
-            entities = (
-                Entity(name, "", address) for address, name in context.inventory.agents.items()
-            )
-            context.catalog.put_project(Project(PROJECT, "The embedded lab", (), tuple(entities)))
-        if context.catalog.project(PROJECT) is None:
-            return
+        project = context.catalog.project(PROJECT)
+        if project is None:
+            project = Project(PROJECT, "The embedded lab", (), ())
+            context.catalog.put_project(project)
+        present = {entity.name for entity in project.entities}
+        for address, name in context.inventory.agents.items():
+            if name not in present:
+                context.catalog.put_entity(PROJECT, Entity(name, "", address))
         stored = context.catalog.scenarios(PROJECT)
         for path in sorted(paths.SCENARIOS.glob("*.json")):
             if path.stem not in stored:

@@ -10,9 +10,13 @@ from http import HTTPStatus
 
 from satlab.service.api.accounts import Accounts, User
 from satlab.service.api.api_answers import ViewError
-from satlab.service.api.passwords import BusyError
+from satlab.service.api.passwords import BusyError, Caller, Rank
 from satlab.service.api.peers import peer_network
 from satlab.service.api.tally import Tally
+
+KNOWN_S = 7 * 24 * 3600.0
+"""How long a peer, and an account at it, is known after a log-in or a request with a session, s."""
+MAX_KNOWN = 10_000
 
 
 @dataclass
@@ -56,7 +60,9 @@ class Logins:
     """Checks passwords. `clock` returns s since the epoch.
 
     A try counts before its password is hashed, for the account at this peer and for the peer. So
-    tries from elsewhere never lock an account at this peer.
+    tries from elsewhere never lock an account at this peer; nor do tries of other accounts at this
+    peer, once it has been used here. Peers and accounts are known for `KNOWN_S` from a log-in, or a
+    request with a session, and their passwords go first.
     """
 
     def __init__(self, accounts: Accounts, clock: Callable[[], float], tally: Tally) -> None:
@@ -67,6 +73,7 @@ class Logins:
             threading.Lock(),
         )
         self._by_account, self._by_peer, self._requests = Throttle(), Throttle(tries=20), Throttle()
+        self._known: dict[str, float] = {}
 
     def authenticate(self, login: str, password: str, address: str) -> User:
         """Return the account of a login and password.
@@ -78,21 +85,25 @@ class Logins:
         peer = peer_network(address)
         account, now = f"{peer} {login[:64]}", self._clock()
         with self._lock:
-            wait_s = max(self._by_account.wait_s(now, account), self._by_peer.wait_s(now, peer))
+            caller = Caller(peer, self._rank(now, peer, account))
+            keys = [(self._by_account, account)]
+            if caller.rank is not Rank.KNOWN_ACCOUNT:
+                keys.append((self._by_peer, peer))
+            wait_s = max(throttle.wait_s(now, key) for throttle, key in keys)
             if wait_s:
                 self._tally.add("logins_refused", "limited")
                 raise ViewError(
                     HTTPStatus.TOO_MANY_REQUESTS, f"Too many wrong logins, wait {wait_s:.0f} s"
                 )
-            self._by_account.count(now, account)
-            self._by_peer.count(now, peer)
+            for throttle, key in keys:
+                throttle.count(now, key)
         try:
-            user = self._accounts.check(login, password)
+            user = self._accounts.check(login, password, caller)
         except BusyError as error:
             self._tally.add("logins_refused", "busy")
             with self._lock:
-                self._by_account.withdraw(now, account)
-                self._by_peer.withdraw(now, peer)
+                for throttle, key in keys:
+                    throttle.withdraw(now, key)
             raise ViewError(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{error}, {error.hint}".capitalize()
             ) from error
@@ -102,10 +113,36 @@ class Logins:
         with self._lock:
             self._by_account.forget(account)
             self._by_peer.withdraw(now, peer)
+            self._know(now, peer, account)
         return user
 
-    def count_account_request(self, address: str) -> None:
-        """Count a request for an account. Raises ViewError: 429 after too many of one peer."""
+    def is_session(self, token: str, address: str) -> bool:
+        """Return whether a token is of a session; its account is then known at this peer."""
+        user = self._accounts.session(token)
+        if user is not None:
+            peer = peer_network(address)
+            with self._lock:
+                self._know(self._clock(), peer, f"{peer} {user.login}")
+        return user is not None
+
+    def _rank(self, now: float, peer: str, account: str) -> Rank:
+        for key, rank in ((account, Rank.KNOWN_ACCOUNT), (peer, Rank.KNOWN_PEER)):
+            if now - self._known.get(key, -KNOWN_S) < KNOWN_S:
+                return rank
+        return Rank.STRANGER
+
+    def _know(self, now: float, *keys: str) -> None:
+        for key in keys:
+            self._known.pop(key, None)
+            self._known[key] = now
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def count_account_request(self, address: str) -> Caller:
+        """Count a request for an account; return who makes it.
+
+        Raises ViewError: 429 after too many of one peer.
+        """
         peer, now = peer_network(address), self._clock()
         with self._lock:
             if self._requests.wait_s(now, peer):
@@ -113,3 +150,4 @@ class Logins:
                     HTTPStatus.TOO_MANY_REQUESTS, "Too many account requests, wait a minute"
                 )
             self._requests.count(now, peer)
+            return Caller(peer, Rank.STRANGER)

@@ -6,7 +6,7 @@ import ipaddress
 
 def peer_network(address: str) -> str:
     """Return an IPv4 address, or the /64 of an IPv6 address, of which one host can use every
-    address.
+    address; "loopback" for those of this host.
 
     Anything else, such as the empty name of a Unix socket's peer, stays as it is.
     """
@@ -14,8 +14,10 @@ def peer_network(address: str) -> str:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if parsed.is_loopback:
+        return "loopback"
     if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
         return str(ipaddress.ip_network((parsed, 64), strict=False))
     return str(parsed)

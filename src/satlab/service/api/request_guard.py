@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import cookie_parser
+
 from satlab.service.api.settings import Settings
 from satlab.service.api.tally import Tally
 
@@ -19,6 +22,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+SESSION = "has_session"
+"""Key of the ASGI state: whether the request has shown a valid session."""
+COOKIE = "sessionid"
 PAGES = "/ui"
 """Prefix of the web pages, which accept forms; every other path is of the API, which accepts JSON.
 """
@@ -45,10 +51,19 @@ class RequestGuard:
     """Wraps the application, and counts its answers.
 
     There is no CORS: no answer allows another origin.
+
+    `is_session` takes a token and an address and returns whether this is a valid session. A request
+    without one has a small body that comes at a minimum rate.
     """
 
-    def __init__(self, app: Application, settings: Settings, tally: Tally) -> None:
-        self._app, self._settings, self._tally = app, settings, tally
+    def __init__(
+        self,
+        app: Application,
+        settings: Settings,
+        tally: Tally,
+        is_session: Callable[[str, str], bool],
+    ) -> None:
+        self._app, self._settings, self._tally, self._is_session = app, settings, tally, is_session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,8 +87,20 @@ class RequestGuard:
 
         try:
             headers = _headers(scope)
-            most = self._check(scope, headers)
-            await self._app(scope, _Limited(receive, most, self._settings.body_s), send_safely)
+            token, client = (
+                cookie_parser(headers.get("cookie", "")).get(COOKIE, ""),
+                scope.get("client"),
+            )
+            known = bool(token) and await run_in_threadpool(
+                self._is_session, token, client[0] if client else ""
+            )
+            scope.setdefault("state", {})[SESSION] = known
+            most = self._check(scope, headers, known=known)
+            rate = None if known else self._settings.stranger_rate
+            limited = Limited(
+                receive, most, self._settings.body_s if known else self._settings.stranger_s, rate
+            )
+            await self._app(scope, limited, send_safely)
         except _RefusedError as refused:
             if not answered:
                 await _answer(send_safely, refused)
@@ -82,7 +109,7 @@ class RequestGuard:
                 self._tally.add("requests", "5xx")
             raise
 
-    def _check(self, scope: Scope, headers: dict[str, str]) -> int:
+    def _check(self, scope: Scope, headers: dict[str, str], *, known: bool) -> int:
         """Check the headers of a request; return the largest size of its body, bytes."""
         if headers.get("host", "").lower() not in self._settings.hosts | self._settings.allowed:
             raise _RefusedError(
@@ -100,6 +127,7 @@ class RequestGuard:
                     "The content type of a request must be application/json",
                 )
         most = self._settings.upload_bytes if uploads else self._settings.body_bytes
+        most = most if known else self._settings.stranger_bytes
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
             raise _RefusedError(
@@ -129,13 +157,18 @@ class RequestGuard:
             )
 
 
-class _Limited:
+class Limited:
     """Reads a body of at most `most` bytes within `seconds`, whatever the header content-length
     says.
+
+    With a `rate`, bytes per s, the time for what has come so far is added: the whole has `seconds +
+    most / rate`.
     """
 
-    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
-        self._receive, self._left = receive, most
+    def __init__(
+        self, receive: Receive, most: int, seconds: float, rate: float | None = None
+    ) -> None:
+        self._receive, self._left, self._rate = receive, most, rate
         self._end: float | None = asyncio.get_running_loop().time() + seconds
 
     async def __call__(self) -> Message:
@@ -146,9 +179,12 @@ class _Limited:
             raise _RefusedError(
                 HTTPStatus.REQUEST_TIMEOUT, "The body of the request takes too long"
             ) from None
+        size = len(message.get("body", b""))
         if not message.get("more_body"):
             self._end = None  # later messages report that the client has gone
-        self._left -= len(message.get("body", b""))
+        elif self._end is not None and self._rate is not None:
+            self._end += size / self._rate
+        self._left -= size
         if self._left < 0:
             raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large")
         return message

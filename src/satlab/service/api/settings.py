@@ -18,9 +18,10 @@ class Settings:
     `other_runs`: folder of the command line's runs, which are shown. `most_queued`: largest number
     of scenario instances that wait. `most_runs`: number of run folders that are kept; the oldest
     are removed first. `launch_bytes`: largest request of a launch, with the documents of all its
-    scenarios. `body_bytes`, `body_s`: largest body of a request, and the time to send it.
-    `archive_bytes`: largest total of the stored files in one archive. `metrics_token_sha256`:
-    digest of the token that opens `/metrics`.
+    scenarios. `body_bytes`, `body_s`: largest body of a request, and the time to send it. Without a
+    session: `stranger_bytes`, and `stranger_s` with a further second for each `stranger_rate` bytes
+    that have come. `archive_bytes`: largest total of the stored files in one archive.
+    `metrics_token_sha256`: digest of the token that opens `/metrics`.
     """
 
     state: Path
@@ -34,6 +35,9 @@ class Settings:
     most_runs: int = 500
     body_bytes: int = 1 << 20
     body_s: float = 60.0
+    stranger_bytes: int = 16 << 10
+    stranger_s: float = 5.0
+    stranger_rate: float = 4096.0
     upload_bytes: int = 8 << 20
     launch_bytes: int = 2 << 20
     archive_bytes: int = 1 << 30

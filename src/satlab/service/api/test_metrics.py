@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.link import prometheus
-from satlab.service.api import access, listen
+from satlab.service.api import listen, request_guard
 from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, Clock, FakeHelper
 from satlab.service.api.context import Context
@@ -253,7 +253,7 @@ def test_t01_metrics_are_for_accounts_and_the_bearer_of_the_token(
     ["/project/satlab/", "/openapi.json", "/scenario_instance/1/", "/login/users/", "/ui/runs"],
 )
 def test_t01_the_token_opens_metrics_alone(with_token: TestClient, path: str) -> None:
-    for headers in (bearer(TOKEN), {"cookie": f"{access.COOKIE}={TOKEN}"}):
+    for headers in (bearer(TOKEN), {"cookie": f"{request_guard.COOKIE}={TOKEN}"}):
         assert with_token.get(path, headers=headers, follow_redirects=False).status_code in (
             303,
             403,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from satlab.service.api import initial_content
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
 from satlab.service.api.context import Context
 
@@ -148,6 +149,40 @@ def test_a_project_with_owners_is_theirs(
     assert viewer.get("/project/lab/").status_code == 200
     assert runner.request("DELETE", "/project/lab/", json={}).status_code == 204
     refused(runner.get("/project/lab/"), 404)
+
+
+SHIPPED = ("/project/satlab/", "/project/satlab/entity/client/", "/project/satlab/scenario/ping/")
+
+
+@pytest.mark.parametrize("path", SHIPPED)
+def test_t66_what_is_shipped_is_removed_by_administrators_alone_and_comes_back(
+    runner: TestClient, admin: TestClient, context: Context, path: str
+) -> None:
+    refused(runner.request("DELETE", path, json={}), 403)
+    assert runner.get(path).status_code == 200
+    assert admin.request("DELETE", path, json={}).status_code == 204
+    assert admin.get(path).status_code == 404
+    initial_content.fill(context)
+    assert runner.get(path).status_code == 200
+
+
+def test_t66_a_project_is_removed_and_given_to_others_by_its_owners_alone(
+    runner: TestClient, admin: TestClient
+) -> None:
+    bodies: tuple[dict[str, list[str]], ...] = ({"owners": ["runner"]}, {"entity": []})
+    for body in bodies:
+        refused(runner.put("/project/satlab/", json=body), 403)
+    assert admin.post("/project/", json={**PROJECT, "owners": []}).status_code == 200
+    assert (
+        runner.put(
+            "/project/lab/", json={**PROJECT, "owners": [], "description": "Mine"}
+        ).status_code
+        == 200
+    )
+    refused(runner.put("/project/lab/", json=PROJECT), 403)
+    refused(runner.request("DELETE", "/project/lab/", json={}), 403)
+    assert admin.put("/project/lab/", json=PROJECT).status_code == 200
+    assert runner.request("DELETE", "/project/lab/", json={}).status_code == 204
 
 
 @pytest.mark.parametrize("name", ["12", "a/b", "", ".x", "x" * 65, "a\nb", "a\x1bb", 5])

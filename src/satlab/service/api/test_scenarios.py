@@ -479,7 +479,7 @@ def test_an_entity_without_an_agent_and_one_that_is_not_there(
         "error": "Cannot start scenario transfer: some entities are missing an attached agent.",
         "entities": ["client"],
     }
-    saved.request("DELETE", "/project/satlab/entity/client/", json={})
+    context.catalog.remove_entity("satlab", "client")
     answer = saved.post(INSTANCES, json=launch)
     assert answer.status_code == 500
     assert answer.json() == {

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
 from satlab.service.api import uploads
-from satlab.service.api.conftest import HOST
+from satlab.service.api.app import create_app
+from satlab.service.api.conftest import HOST, FakeHelper
 from satlab.service.api.context import Context
 from tests.archives import archive, descriptor
 
@@ -121,11 +122,17 @@ def test_t01_uploads_need_the_origin_of_our_own_pages(
     assert send(runner, "extra", archive(GOOD)) == 403
 
 
+MERGES = b"a0: &a0 {k: 1}\n" + b"".join(
+    b"a%d: &a%d {<<: [%s]}\n" % (n, n, b"*a%d, " % (n - 1) * 9) for n in range(1, 12)
+)
+"""Nine times as many keys on each line: a reader that follows merge keys does not end."""
 BAD = {
     "no descriptor": {"files/extra.py": b"print()"},
     "not valid": {"files/extra.yml": b"general: {name: extra}"},
     "of another name": {"files/extra.yml": DESCRIPTOR.replace(b"name: extra", b"name: other")},
     "deep": {"files/extra.yml": b"[" * 100_000},
+    "merges": {"files/extra.yml": MERGES + DESCRIPTOR},
+    "tagged date": {"files/extra.yml": DESCRIPTOR.replace(b"'1.0'", b"!!timestamp 2001-13-45")},
 }
 
 
@@ -141,6 +148,12 @@ def test_t21_a_refused_upload_leaves_the_earlier_version(
     assert [path.name for path in context.settings.jobs.iterdir()] == ["extra"]
     assert (context.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
     assert admin.get("/job/extra/").json()["general"]["description"] == "More"
+
+
+def test_t65_a_date_of_a_job_is_text(admin: TestClient) -> None:
+    dated = DESCRIPTOR.replace(b"'1.0'", b"2001-13-45")
+    assert send(admin, "extra", archive({**GOOD, "files/extra.yml": dated})) == 200
+    assert admin.get("/job/extra/").json()["general"]["job_version"] == "2001-13-45"
 
 
 def test_t21_a_new_version_takes_the_place_of_the_earlier_one(
@@ -177,6 +190,17 @@ def test_an_uploaded_job_is_removed_with_its_files(admin: TestClient, context: C
     assert list(context.settings.jobs.iterdir()) == []
     assert admin.get("/job/extra/").status_code == 404
     assert admin.request("DELETE", "/job/extra/", json={}).status_code == 404
+
+
+def test_t15_what_a_crash_leaves_of_an_upload_is_removed_at_the_next_start(
+    admin: TestClient, context: Context
+) -> None:
+    assert send(admin, "extra", archive(GOOD)) == 200
+    left = context.settings.jobs / ".upload-x1y2" / "extra"
+    left.mkdir(parents=True)
+    (left / "large").write_bytes(b"x")
+    create_app(context.store, FakeHelper(), context.settings, runs_queue=False)
+    assert [path.name for path in context.settings.jobs.iterdir()] == ["extra"]
 
 
 def test_t15_an_upload_is_bounded(admin: TestClient) -> None:

@@ -17,10 +17,9 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
-from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
-from satlab.report.view import clean
+from satlab.common import escape
 from satlab.service.api.access import user_of
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.api_answers import ApiError
@@ -139,10 +138,6 @@ def _to_login(request: Request) -> Response:
     return see(f"/login{back}")
 
 
-def _printable(value: object) -> object:
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 def _when(unix_s: float | None) -> str:
     return (
         ""
@@ -176,7 +171,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_printable,
+        finalize=escape.html,
     )
     environment.filters |= {
         "when": _when,

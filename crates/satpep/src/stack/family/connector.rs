@@ -26,6 +26,8 @@ use crate::start_error::StartError;
 use crate::sys;
 use crate::tickets::Tickets;
 
+use super::validation::Tokens;
+
 /// Interval of PING frames to the next hop, which stays connected while the client does.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// What a peer may send before both legs are there. So little cannot come in more separate spans
@@ -41,6 +43,8 @@ pub struct Connector {
     client_tls: rustls::ClientConfig,
     /// Tickets of next hops.
     pub tickets: Arc<Tickets>,
+    /// Tokens by which next hops know this proxy's address.
+    validation: Arc<Tokens>,
     /// With Careful Resume.
     pub memory: Option<Arc<Memory>>,
 }
@@ -121,6 +125,7 @@ impl Connector {
             server_tls,
             client_tls,
             tickets,
+            validation: Arc::default(),
         })
     }
 
@@ -142,13 +147,15 @@ impl Connector {
         Hellos::new(self.server_tls.clone())
     }
 
-    /// Accepts a client with the protocol `alpn`; its streams are there before the handshake ends.
+    /// Accepts a client with the protocol `alpn`, and the rest as in its listener's `config`; its
+    /// streams are there before the handshake ends.
     ///
     /// # Errors
     /// The library refuses, or the qlog file cannot be made.
     pub fn accept(
         &self,
         incoming: Incoming,
+        mut config: ServerConfig,
         since: Instant,
         alpn: Option<Vec<u8>>,
         datagrams: bool,
@@ -167,7 +174,7 @@ impl Connector {
         if !datagrams {
             transport.datagram_receive_buffer_size(None);
         }
-        let mut config = ServerConfig::with_crypto(crypto);
+        config.crypto = crypto;
         config.transport_config(Arc::new(transport));
         let connecting = incoming.accept_with(Arc::new(config))?;
         // quinn: "for incoming connections, conversion to 0.5-RTT will always fully succeed".
@@ -217,6 +224,7 @@ impl Connector {
         transport.keep_alive_interval(Some(KEEP_ALIVE));
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));
+        config.token_store(Arc::clone(&self.validation) as _);
         let since = Instant::now();
         let connecting = endpoint
             .connect_with(config, target, server_name)

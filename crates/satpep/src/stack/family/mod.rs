@@ -3,7 +3,7 @@
 //! is in `differences`.
 //!
 //! `connector` accepts a client and dials the next hop, `splice` joins both connections, `relay`
-//! each direction of each stream.
+//! each direction of each stream. `validation` has the tokens that save a client a Retry.
 
 use super::{differences, library};
 
@@ -12,6 +12,7 @@ mod pair;
 mod proxy;
 mod relay;
 mod splice;
+mod validation;
 mod window;
 
 pub use proxy::Proxy;

@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connector::{Connector, DialError, LegConnection, expected_name, negotiated_alpn};
-use super::library::{ConnectionError, Incoming, ZeroRttAccepted};
+use super::library::{ConnectionError, Endpoint, Incoming, ServerConfig, ZeroRttAccepted};
 use super::splice::{Ending, Leg, PepCode, splice};
 use crate::client_hello::ClientHello;
 use crate::hellos::Hellos;
@@ -36,6 +36,19 @@ pub struct Shared {
     pub stop: watch::Receiver<bool>,
 }
 
+/// One address that the proxy listens on.
+#[derive(Debug)]
+pub struct Listener {
+    /// Its socket.
+    pub endpoint: Endpoint,
+    /// What clients have said there.
+    pub hellos: Arc<Hellos>,
+    /// Its port.
+    pub port: u16,
+    /// Checks the tokens of clients; connections must have it, too, so that their tokens count.
+    pub config: ServerConfig,
+}
+
 /// A connection attempt.
 struct Request {
     number: u64,
@@ -53,19 +66,22 @@ struct Request {
 pub async fn serve(
     shared: &Shared,
     incoming: Incoming,
-    hellos: &Hellos,
-    port: u16,
+    listener: &Listener,
     number: u64,
 ) -> Result<Closed, String> {
     let since = Instant::now();
     let client = incoming.remote_address();
     let limit = Duration::from_millis(shared.options.handshake_timeout_ms);
     let dcid = incoming.orig_dst_cid();
-    let Ok(hello) = timeout(limit, hellos.hello(&dcid)).await else {
+    let again = (!incoming.may_retry()).then_some(client);
+    let Ok(hello) = timeout(limit, listener.hellos.hello(&dcid, again)).await else {
         incoming.ignore();
         return Err(format!("no ClientHello within {limit:?}"));
     };
-    let Some(destination) = incoming.local_ip().map(|ip| SocketAddr::new(ip, port)) else {
+    let Some(destination) = incoming
+        .local_ip()
+        .map(|ip| SocketAddr::new(ip, listener.port))
+    else {
         incoming.refuse();
         return Err("the client's destination is unknown".into());
     };
@@ -94,10 +110,12 @@ pub async fn serve(
             .map(|name| String::from_utf8_lossy(name).into_owned())
             .collect(),
     });
-    Ok(match shared.connect(&request, incoming).await {
-        Ok((client, server)) => shared.join(&request, client, server).await,
-        Err(error) => request.failed(&error),
-    })
+    Ok(
+        match shared.connect(&request, incoming, &listener.config).await {
+            Ok((client, server)) => shared.join(&request, client, server).await,
+            Err(error) => request.failed(&error),
+        },
+    )
 }
 
 impl Request {
@@ -128,11 +146,12 @@ impl Shared {
         &self,
         request: &Request,
         incoming: Incoming,
+        config: &ServerConfig,
     ) -> Result<(LegConnection, LegConnection), DialError> {
         if self.options.mode == Mode::H3Capable {
-            self.next_hop_first(request, incoming).await
+            self.next_hop_first(request, incoming, config).await
         } else {
-            self.both_at_once(request, incoming).await
+            self.both_at_once(request, incoming, config).await
         }
     }
 
@@ -140,6 +159,7 @@ impl Shared {
         &self,
         request: &Request,
         incoming: Incoming,
+        config: &ServerConfig,
     ) -> Result<(LegConnection, LegConnection), DialError> {
         let server = match self.dial(request, request.hello.alpn.clone()).await {
             Ok(server) => server,
@@ -150,7 +170,7 @@ impl Shared {
         };
         let alpn = negotiated_alpn(&server.connection);
         let datagrams = server.connection.max_datagram_size().is_some();
-        let accepted = self.accept(request, incoming, alpn, datagrams);
+        let accepted = self.accept(request, incoming, config, alpn, datagrams);
         match accepted {
             Ok(client) => Ok((client, server)),
             Err(error) => {
@@ -165,9 +185,10 @@ impl Shared {
         &self,
         request: &Request,
         incoming: Incoming,
+        config: &ServerConfig,
     ) -> Result<(LegConnection, LegConnection), DialError> {
         let alpn = request.hello.alpn.first().cloned();
-        let client = self.accept(request, incoming, alpn.clone(), true)?;
+        let client = self.accept(request, incoming, config, alpn.clone(), true)?;
         let dialled = tokio::select! {
             dialled = self.dial(request, alpn.into_iter().collect()) => dialled,
             error = client.connection.closed() => Err(DialError::Configuration(format!("client side: {error}"))),
@@ -185,11 +206,19 @@ impl Shared {
         &self,
         request: &Request,
         incoming: Incoming,
+        config: &ServerConfig,
         alpn: Option<Vec<u8>>,
         datagrams: bool,
     ) -> Result<LegConnection, DialError> {
         let name = request.qlog_name("client-side");
-        (self.connector).accept(incoming, request.since, alpn, datagrams, &name)
+        (self.connector).accept(
+            incoming,
+            config.clone(),
+            request.since,
+            alpn,
+            datagrams,
+            &name,
+        )
     }
 
     async fn dial(

@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 
 use super::connector::Connector;
 use super::differences;
-use super::library::{Endpoint, Incoming, ServerConfig};
-use super::pair::{self, Shared};
+use super::library::{Incoming, ServerConfig};
+use super::pair::{self, Listener, Shared};
 use super::splice::PepCode;
-use crate::hellos::Hellos;
+use super::validation;
 use crate::options::QuicOptions;
 use crate::report::{Closed, Outcome, Record, Report, millis};
 use crate::start_error::StartError;
@@ -32,7 +32,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
-    listeners: Vec<(Endpoint, Arc<Hellos>, u16)>,
+    listeners: Vec<Arc<Listener>>,
     stop: watch::Sender<bool>,
 }
 
@@ -84,7 +84,7 @@ impl Proxy {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         (self.listeners.iter())
-            .filter_map(|(endpoint, ..)| endpoint.local_addr().ok())
+            .filter_map(|listener| listener.endpoint.local_addr().ok())
             .collect()
     }
 
@@ -97,12 +97,12 @@ impl Proxy {
         let mut totals = Totals::default();
         let (found, mut arrivals) = tokio::sync::mpsc::channel(1);
         let mut accepting = JoinSet::new();
-        for (endpoint, hellos, port) in self.listeners.iter().cloned() {
+        for listener in self.listeners.iter().cloned() {
             let found = found.clone();
             accepting.spawn(async move {
-                while let Some(incoming) = endpoint.accept().await {
+                while let Some(incoming) = listener.endpoint.accept().await {
                     // Fails only when the proxy is gone, and the connection is refused with it.
-                    let _ = found.send((incoming, Arc::clone(&hellos), port)).await;
+                    let _ = found.send((incoming, Arc::clone(&listener))).await;
                 }
             });
         }
@@ -110,8 +110,8 @@ impl Proxy {
         let reason = loop {
             tokio::select! {
                 reason = &mut shutdown => break reason,
-                Some((incoming, hellos, port)) = arrivals.recv() => {
-                    self.receive(&mut served, &mut totals, incoming, hellos, port);
+                Some((incoming, listener)) = arrivals.recv() => {
+                    self.receive(&mut served, &mut totals, incoming, listener);
                 }
                 Some(ended) = served.join_next() => self.count(&mut totals, ended.ok()),
             }
@@ -135,8 +135,7 @@ impl Proxy {
         served: &mut JoinSet<ServeResult>,
         totals: &mut Totals,
         incoming: Incoming,
-        hellos: Arc<Hellos>,
-        port: u16,
+        listener: Arc<Listener>,
     ) {
         let client = incoming.remote_address();
         if served.len() >= self.shared.options.max_connections {
@@ -144,10 +143,16 @@ impl Proxy {
             let reason = format!("{} connections are there already", served.len());
             return self.refused(totals, client, reason);
         }
+        if !incoming.remote_address_validated() {
+            // Before the client shows that it has this address, nothing is kept of it, and nobody
+            // else hears of it. It cannot fail: who is not validated may be asked to try again.
+            let _ = incoming.retry();
+            return;
+        }
         totals.attempts += 1;
         let (shared, number) = (Arc::clone(&self.shared), totals.attempts);
         served.spawn(async move {
-            pair::serve(&shared, incoming, &hellos, port, number)
+            pair::serve(&shared, incoming, &listener, number)
                 .await
                 .map_err(|reason| (client, reason))
         });
@@ -177,8 +182,8 @@ impl Proxy {
 
     /// Waits for connections to end, then closes the rest.
     async fn end(&self, mut served: JoinSet<ServeResult>, totals: &mut Totals) {
-        for (endpoint, ..) in &self.listeners {
-            endpoint.set_server_config(None);
+        for listener in &self.listeners {
+            listener.endpoint.set_server_config(None);
         }
         let drain = Duration::from_millis(self.shared.options.drain_ms);
         let mut stop = std::pin::pin!(async {
@@ -197,7 +202,8 @@ impl Proxy {
                 }
             }
         }
-        for (endpoint, ..) in &self.listeners {
+        for listener in &self.listeners {
+            let endpoint = &listener.endpoint;
             endpoint.close(PepCode::Shutdown.into(), b"satpep ends");
             // Peers that do not answer by then time out.
             let _ = timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
@@ -269,16 +275,23 @@ fn listen(
     connector: &Connector,
     options: &QuicOptions,
     address: SocketAddr,
-) -> Result<(Endpoint, Arc<Hellos>, u16), StartError> {
+) -> Result<Arc<Listener>, StartError> {
     let crypto = connector.server_crypto(Vec::new())?;
     let hellos = Arc::new(connector.hellos()?);
     let failed = |error| StartError::Listen { address, error };
     let socket = sys::udp_socket(address, options.transparent).map_err(failed)?;
     let mut config = ServerConfig::with_crypto(crypto);
     config.max_incoming(options.max_connections);
-    let endpoint = differences::listen(socket, config, Arc::clone(&hellos)).map_err(failed)?;
+    config.validation_token_config(validation::tokens());
+    let endpoint =
+        differences::listen(socket, config.clone(), Arc::clone(&hellos)).map_err(failed)?;
     let port = endpoint.local_addr().map_err(failed)?.port();
-    Ok((endpoint, hellos, port))
+    Ok(Arc::new(Listener {
+        endpoint,
+        hellos,
+        port,
+        config,
+    }))
 }
 
 /// Makes a connection for its session ticket alone.

@@ -37,9 +37,7 @@ Posted = Annotated[dict[str, Any], Depends(form_or_body)]
 
 def job_json(job: Descriptor) -> dict[str, Any]:
     """Return a job as OpenBACH does."""
-    own: dict[str, Any] = yaml_text.load(
-        (job.files / f"{job.name}.yml").read_text(encoding="utf-8")
-    )
+    own: dict[str, Any] = yaml_text.read(job.files / f"{job.name}.yml")
     text = upstream.adapt(own, lambda *_: None)
     section = text["platform_configuration"]
     keys = (

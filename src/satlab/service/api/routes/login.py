@@ -73,9 +73,11 @@ def _request_account(body: dict[str, Any], context: Context, request: Request) -
     """Create an account that an administrator has to approve."""
     keys = ("login", "password", "email", "first_name", "last_name")
     name, password, email, first, last = (_text(body, key) for key in keys)
-    context.logins.count_account_request(address_of(request))
+    caller = context.logins.count_account_request(address_of(request))
     try:
-        context.accounts.request(User(name, Role.RUNNER, False, first, last, email), password)
+        context.accounts.request(
+            User(name, Role.RUNNER, False, first, last, email), password, caller
+        )
     except ConfigError as error:
         raise ViewError(HTTPStatus.BAD_REQUEST, str(error)) from error
     except TakenError as error:

@@ -7,8 +7,9 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from satlab.service.api import initial_content
 from satlab.service.api.acceptance import normalised
-from satlab.service.api.access import Anybody, Runner, Viewer, may_use, project_of
+from satlab.service.api.access import Anybody, Runner, Viewer, may_use, owned_project_of, project_of
 from satlab.service.api.api_answers import ApiError, ViewError, conflict, not_found
 from satlab.service.api.catalog import Entity, Project
 from satlab.service.api.context import Body, Context, RequestContext
@@ -94,14 +95,20 @@ def project(name: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
 
 @router.put("/project/{name}/")
 def change(name: str, user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
-    """Replace description, owners and entities."""
-    project_of(context, user, name)
+    """Replace description, owners and entities.
+
+    Another's or the shipped project keeps its owners.
+    """
+    known = project_of(context, user, name)
     if body.get("name", name) != name:
         raise ApiError(
             HTTPStatus.BAD_REQUEST, "The name in the Project data does not match with the name."
         )
-    context.catalog.put_project(_read(context, body, name))
-    return project_json(context, project_of(context, user, name))
+    changed = _read(context, body, name)
+    if changed.owners != known.owners or name == initial_content.PROJECT:
+        owned_project_of(context, user, name)
+    context.catalog.put_project(changed)
+    return project_json(context, changed)
 
 
 @router.post("/project/{name}/")
@@ -112,8 +119,10 @@ def topology(name: str, user: Runner, context: RequestContext) -> dict[str, Any]
 
 @router.delete("/project/{name}/")
 def remove(name: str, user: Runner, context: RequestContext) -> Response:
-    """Remove a project with its entities and scenarios."""
-    project_of(context, user, name)
+    """Remove a project with its entities and scenarios; the shipped one until the next start of the
+    server.
+    """
+    owned_project_of(context, user, name)
     context.catalog.remove_project(name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -151,6 +160,8 @@ def change_entity(
 @router.delete("/project/{name}/entity/{entity}/")
 def remove_entity(name: str, entity: str, user: Runner, context: RequestContext) -> Response:
     _known(context, user, name, entity)
+    if initial_content.is_shipped(context, name, entity=entity):
+        owned_project_of(context, user, name)
     context.catalog.remove_entity(name, entity)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

@@ -10,9 +10,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from satlab.openbach.document import TITLE_RULE, is_title
-from satlab.service.api import acceptance
+from satlab.service.api import acceptance, initial_content
 from satlab.service.api.acceptance import RefusalError
-from satlab.service.api.access import Runner, Viewer, project_of
+from satlab.service.api.access import Runner, Viewer, owned_project_of, project_of
 from satlab.service.api.api_answers import ApiError, conflict, date, not_found
 from satlab.service.api.catalog import Document
 from satlab.service.api.context import Body, Context, RequestContext
@@ -101,6 +101,8 @@ def change(project: str, name: str, user: Runner, body: Body, context: RequestCo
 @router.delete("/project/{project}/scenario/{name}/")
 def remove(project: str, name: str, user: Runner, context: RequestContext) -> Response:
     _known(context, user, project, name)
+    if initial_content.is_shipped(context, project, scenario=name):
+        owned_project_of(context, user, project)
     context.catalog.remove_scenario(project, name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

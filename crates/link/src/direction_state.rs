@@ -4,20 +4,20 @@
 
 use crate::Nanos;
 use crate::acm::Loop;
-use crate::assign::{Assigning, Stations};
 use crate::carrier::Carrier;
 use crate::change::{Change, changed};
 use crate::channel::{Channel, frame_error_ratio};
 use crate::config::{LinkConfig, LinkError};
-use crate::grid::Grid;
+use crate::frame_grid::Grid;
 use crate::jitter::Jittering;
 use crate::ledger::Ledger;
 use crate::loss::Losses;
 use crate::ring::Ring;
+use crate::slot_assignment::{Assigning, Stations};
 
 /// State that all roles share.
 #[derive(Debug)]
-pub struct Core {
+pub struct DirectionState {
     pub(crate) config: LinkConfig,
     pub(crate) acm: Option<Loop>,
     pub(crate) assigning: Option<Assigning>,
@@ -39,7 +39,7 @@ pub(crate) enum Adapted {
     Retuned(Nanos),
 }
 
-impl Core {
+impl DirectionState {
     /// At the time since when `stations` of the demand assignment are here.
     pub(crate) fn new(mut config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
         let since = stations.since();
@@ -118,7 +118,7 @@ impl Core {
         Ok(())
     }
 
-    /// Applies a change that [`Core::reconfigure`] has taken.
+    /// Applies a change that [`DirectionState::reconfigure`] has taken.
     pub(crate) fn apply(&mut self, change: &Change) {
         let (seed, generation) = (self.config.seed, self.generation);
         match change {

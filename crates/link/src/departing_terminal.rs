@@ -2,14 +2,14 @@
 //! A terminal between two carriers.
 
 use crate::Nanos;
-use crate::assign::{Stations, Superframe};
 use crate::change::Waiting;
 use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError, Reception};
 use crate::demand::PlanPath;
-use crate::exit::Exit;
-use crate::lanes::Lane;
+use crate::frame_output::FrameOutput;
 use crate::queue::Fifos;
+use crate::slot_assignment::{Stations, Superframe};
+use crate::terminal_queues::Lane;
 use crate::transmitter::{Link, Transmitter};
 
 /// What a terminal takes along from one shared carrier to another, see [`crate::Transfer`].
@@ -107,7 +107,7 @@ impl Link {
     }
 }
 
-impl<E: Exit> Transmitter<E> {
+impl<E: FrameOutput> Transmitter<E> {
     /// Takes out what waits for a terminal, with its FIFOs; what is not to be kept is dropped, or
     /// is returned to be flushed.
     pub(crate) fn vacate(

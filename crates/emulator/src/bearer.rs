@@ -6,18 +6,18 @@ use link::{
     Reception, SharedForward, Stage,
 };
 
-use crate::back::Back;
 use crate::carriers::Carriers;
+use crate::return_carrier::SharedReturnCarrier;
 use crate::terminals::Subnets;
 
 /// A direction. A terminal is named by its index, the ST is 0.
-pub enum Served {
+pub enum Bearer {
     /// The link of one terminal, or a part of it.
     Alone(Box<dyn Stage>),
     /// From each gateway: packets find their terminal by their destination.
     Forward(Carriers<SharedForward>, Vec<Subnets>),
     /// To the gateway of each carrier, by index; of none where there is one gateway for all.
-    Return(Carriers<Back>, Vec<usize>),
+    Return(Carriers<SharedReturnCarrier>, Vec<usize>),
 }
 
 /// What a terminal of a shared carrier did since the start.
@@ -62,7 +62,7 @@ pub struct State {
     pub terminals: Vec<OfTerminal>,
 }
 
-impl Served {
+impl Bearer {
     /// The whole direction of a terminal that has it for itself. Plans that it makes, or that its
     /// frames have, are those of `plans`.
     ///
@@ -70,7 +70,7 @@ impl Served {
     /// The configuration cannot be a link.
     pub fn of_one(config: LinkConfig, plans: &Assignments) -> Result<Self, LinkError> {
         if config.random_access.is_some() {
-            let back = Back::new(&[config])?;
+            let back = SharedReturnCarrier::new(&[config])?;
             return Ok(Self::Return(
                 Carriers::new(vec![(back, vec![0])]),
                 Vec::new(),
@@ -160,7 +160,7 @@ impl Served {
             Self::Forward(links, _) => links.next_event(),
             // A plan is made after the moment that it is due at.
             Self::Return(links, _) => {
-                let plans = links.iter().filter_map(Back::next_plan);
+                let plans = links.iter().filter_map(SharedReturnCarrier::next_plan);
                 let plans = plans.map(|at| at.saturating_add(1));
                 links.next_event().into_iter().chain(plans).min()
             }

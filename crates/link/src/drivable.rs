@@ -4,7 +4,7 @@
 use crate::Nanos;
 use crate::change::Change;
 use crate::config::{LinkConfig, LinkError, Reception};
-use crate::core::Core;
+use crate::direction_state::DirectionState;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
 
@@ -22,10 +22,10 @@ pub enum Accepted {
 /// [`crate::Receiver`].
 pub trait Stage: Send {
     /// The state shared by all roles.
-    fn core(&self) -> &Core;
+    fn core(&self) -> &DirectionState;
 
     /// The same, to be changed.
-    fn core_mut(&mut self) -> &mut Core;
+    fn core_mut(&mut self) -> &mut DirectionState;
 
     /// Works off what happens before `now`. All that takes a time does this itself; useful before
     /// reading the counters.

@@ -10,12 +10,12 @@ use crate::config::Config;
 use crate::gateways;
 use crate::network::{self, Terminal};
 use crate::scheduled::{self, Origin, Scheduled};
-use crate::set::Set;
+use crate::set_request::SetRequest;
 use crate::timeline::Timeline;
 
 /// Changes of gateway: what a terminal has at each gateway, found when it is first asked for.
 #[derive(Debug)]
-pub struct Moves<'a> {
+pub struct GatewayChanges<'a> {
     config: &'a Config,
     profile: &'a Profile,
     /// The terminals at the start; none where there is one gateway.
@@ -23,7 +23,7 @@ pub struct Moves<'a> {
     known: BTreeMap<(usize, u8), Result<[Transfer; 2], String>>,
 }
 
-impl<'a> Moves<'a> {
+impl<'a> GatewayChanges<'a> {
     /// Those of the terminals of a configuration.
     #[must_use]
     pub fn new(config: &'a Config, profile: &'a Profile) -> Self {
@@ -46,7 +46,7 @@ impl<'a> Moves<'a> {
     /// What cannot be, one line each.
     pub fn of(
         &mut self,
-        set: &Set,
+        set: &SetRequest,
         at: Nanos,
         origin: Origin,
     ) -> Result<Vec<(usize, Scheduled)>, Vec<String>> {
@@ -178,10 +178,10 @@ pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
         return faults;
     }
     let timeline = config.timeline.as_ref();
-    let moves = timeline.map(|it| Moves::new(config, profile).of_timeline(it, 0));
+    let moves = timeline.map(|it| GatewayChanges::new(config, profile).of_timeline(it, 0));
     moves.and_then(Result::err).unwrap_or_default()
 }
 
 #[cfg(test)]
-#[path = "moves_tests.rs"]
+#[path = "gateway_changes_tests.rs"]
 mod tests;

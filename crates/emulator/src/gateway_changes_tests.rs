@@ -2,13 +2,13 @@
 //! Changes of gateway in the shipped profile with two spots: where packets go, their order, and
 //! that each is accounted for.
 
-use super::Moves;
+use super::GatewayChanges;
 use super::check;
+use crate::bearer::Bearer;
 use crate::config::{Config, parse_alone as parse};
 use crate::network::served;
 use crate::request::{self, Request};
 use crate::scheduled::Origin;
-use crate::served::Served;
 use crate::testing::{self, example};
 use link::{Change, LinkError, Nanos};
 use profile::Profile;
@@ -46,12 +46,12 @@ fn made(config: &Config, profile: &Profile, set: &Value) -> Result<Both, String>
     let text = json!({"set": set}).to_string();
     let none = |_: &str| Err(String::new());
     let count = config.terminal_count();
-    let Request::Set(set) =
+    let Request::SetRequest(set) =
         request::parse(text.as_bytes(), true, count, &none).map_err(|it| it.join("\n"))?
     else {
         unreachable!("a set was asked for");
     };
-    let found = Moves::new(config, profile).of(&set, 0, Origin::Control);
+    let found = GatewayChanges::new(config, profile).of(&set, 0, Origin::Control);
     let found = found.map_err(|it| it.join("\n"))?;
     let mut both = [const { Vec::new() }; 2];
     for (direction, scheduled) in found {
@@ -70,7 +70,7 @@ fn to_gateway(id: u8, waiting: &str, terminal: Option<usize>) -> Value {
 
 /// One direction of the lab, with numbered packets.
 struct Run {
-    served: Served,
+    served: Bearer,
     direction: usize,
     /// Packets offered by terminal.
     sent: [u32; 2],
@@ -399,7 +399,7 @@ fn p364_a_lab_with_one_gateway_has_no_other() {
     let lab = lab();
     let changes = made(&lab.0, &lab.1, &to_gateway(6, "keep", Some(1))).unwrap();
     let [forward, ..] = crate::links::links(&config, &profile);
-    let mut alone = Served::of_one(forward, &link::Assignments::default()).unwrap();
+    let mut alone = Bearer::of_one(forward, &link::Assignments::default()).unwrap();
     let refused = alone.set(0, Some(0), &changes[0][0].1);
     assert_eq!(refused, Err(LinkError::SharedChange));
 }

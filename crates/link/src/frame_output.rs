@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What stands behind the frames of a sender.
 
-use crate::core::Core;
-use crate::lanes::{Lanes, Part};
+use crate::direction_state::DirectionState;
+use crate::terminal_queues::{Part, TerminalQueues};
 use crate::{Carrier, Nanos};
 use dvb::dama::Request;
 
@@ -19,25 +19,30 @@ pub struct Sent<'a> {
 }
 
 /// Where frames go. A trait, so that the exit of the loop over frames is known at compile time.
-pub trait Exit: Send {
+pub trait FrameOutput: Send {
     /// Packets come out, not datagrams.
     const IS_LOCAL: bool;
 
     /// A frame has come through at its end.
-    fn deliver(&mut self, sent: &Sent<'_>, core: &mut Core);
+    fn deliver(&mut self, sent: &Sent<'_>, core: &mut DirectionState);
 
     /// A frame is lost.
     fn miss(&mut self);
 
     /// A request leaves in a burst that ends at `end`.
-    fn request(&mut self, request: Request, end: Nanos, core: &mut Core);
+    fn request(&mut self, request: Request, end: Nanos, core: &mut DirectionState);
 
     /// A packet leaves at `end` without a frame: on a wire or a line, or at a handover.
-    fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut Core);
+    fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut DirectionState);
 
     /// Works off the next report of a terminal of a shared carrier that comes before `now` and not
     /// after `opening`, and returns its time; `None`: there is none.
-    fn adapt(&mut self, _now: Nanos, _opening: Option<Nanos>, _lanes: &mut Lanes) -> Option<Nanos> {
+    fn adapt(
+        &mut self,
+        _now: Nanos,
+        _opening: Option<Nanos>,
+        _lanes: &mut TerminalQueues,
+    ) -> Option<Nanos> {
         None
     }
 

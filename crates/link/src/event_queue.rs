@@ -8,12 +8,12 @@ use crate::Nanos;
 
 /// One moment of each source, or none. What was replaced stays in the heap until it comes up.
 #[derive(Debug)]
-pub(crate) struct Agenda {
+pub(crate) struct EventQueue {
     heap: BinaryHeap<Reverse<(Nanos, usize)>>,
     at: Vec<Option<Nanos>>,
 }
 
-impl Agenda {
+impl EventQueue {
     /// So many sources without a moment.
     pub(crate) fn new(sources: usize) -> Self {
         Self {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_earliest_moment_in_force_comes_first() {
-        let mut agenda = Agenda::new(3);
+        let mut agenda = EventQueue::new(3);
         assert_eq!(agenda.next(), None);
         agenda.set(2, Some(5));
         agenda.set(1, Some(5));

@@ -29,7 +29,7 @@ pub(crate) const CHANGES_OF_WIRES: usize = 4;
 
 /// Changes of one or two directions, all at the same time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Set {
+pub struct SetRequest {
     /// Indexes into [`DIRECTIONS`].
     directions: Vec<usize>,
     /// Index of the terminal; `None`: all.
@@ -118,7 +118,7 @@ pub struct Target {
     pub has_plans: bool,
 }
 
-impl Set {
+impl SetRequest {
     /// Takes a checked set.
     pub(crate) fn read(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Self> {
         let direction = DIRECTIONS
@@ -149,7 +149,7 @@ impl Set {
     }
 
     /// Its changes at `at`, with the direction of each; a change of gateway is among those of
-    /// [`crate::moves::Moves`].
+    /// [`crate::gateway_changes::GatewayChanges`].
     pub fn scheduled(
         &self,
         targets: &[Target; 4],
@@ -246,5 +246,5 @@ impl Takeover {
 }
 
 #[cfg(test)]
-#[path = "set_tests.rs"]
+#[path = "set_request_tests.rs"]
 mod tests;

@@ -9,13 +9,13 @@ use crate::validate;
 use link::LossUnit;
 use serde_json::json;
 
-fn set(value: &Value) -> Result<Set, String> {
+fn set(value: &Value) -> Result<SetRequest, String> {
     let no_files = |_: &str| Err(String::new());
     let mut traces = Traces::new(&no_files);
     let schema = "satlab/link-config#/$defs/set";
     let faults = validate::faults(schema, "set", value, true, &mut traces);
     if faults.is_empty() {
-        Ok(Set::read(value, &traces).unwrap())
+        Ok(SetRequest::read(value, &traces).unwrap())
     } else {
         Err(faults.join("\n"))
     }
@@ -57,7 +57,7 @@ fn plans_meet_what_happens_to_the_forward_link() {
     );
 }
 
-fn changes(set: &Set) -> Vec<(usize, Change, Option<Nanos>)> {
+fn changes(set: &SetRequest) -> Vec<(usize, Change, Option<Nanos>)> {
     set.scheduled(&targets(), 5, Origin::Control)
         .map(|(index, scheduled)| (index, scheduled.change, scheduled.lasts))
         .collect()

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::air::Encapsulator;
+use crate::frame_format::Encapsulator;
 use crate::ledger::Ledger;
 use crate::queue::{FifoState, Fifos};
 use crate::{LinkConfig, Nanos};
@@ -23,7 +23,7 @@ const UNITS: u64 = 256;
 
 /// All terminals of a carrier.
 #[derive(Debug)]
-pub struct Lanes {
+pub struct TerminalQueues {
     all: Vec<Lane>,
     /// Turns of the terminals for which something waits, the next one first; by id of their MODCOD,
     /// 0 is the carrier's.
@@ -177,7 +177,7 @@ const fn drops(ledger: &Ledger) -> (u64, u64) {
     )
 }
 
-impl Lanes {
+impl TerminalQueues {
     /// Terminals for which nothing waits, at least one.
     pub(crate) fn new(lanes: Vec<Lane>) -> Self {
         let classes = lanes.iter().map(|lane| lane.airtime.len()).max();

@@ -10,14 +10,14 @@ use crate::carriers::Shared;
 
 /// A return carrier; terminals by their index on it.
 #[derive(Debug)]
-pub enum Back {
+pub enum SharedReturnCarrier {
     /// One planner assigns the slots.
     Assigned(Box<SharedReturn>),
     /// Terminals draw their slots.
     Random(RandomReturn),
 }
 
-impl Back {
+impl SharedReturnCarrier {
     /// The carrier of these terminals, with random access if the first one has it.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Back {
     /// assigned.
     ///
     /// # Errors
-    /// As [`Back::new`].
+    /// As [`SharedReturnCarrier::new`].
     pub fn with_room(terminals: &[LinkConfig], most: usize) -> Result<Self, LinkError> {
         match terminals.first() {
             Some(first) if first.random_access.is_some() => {
@@ -113,7 +113,7 @@ impl Back {
     }
 }
 
-impl Shared for Back {
+impl Shared for SharedReturnCarrier {
     fn advance(&mut self, now: Nanos) {
         match self {
             Self::Assigned(link) => link.advance(now),

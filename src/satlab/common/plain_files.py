@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files that others may write while root reads them: every such file is opened here.
+
+No symbolic link is followed, nowhere on a path; no writer of a pipe is awaited; nothing but a plain
+file is opened, and no more is read than the caller allows. Files below a folder must belong to the
+folder's owner: a hard link to a file of another user is refused. A caller whose folder is root's
+own, and may lie behind a link of the operator, resolves it. `collect`, which may not use this,
+opens raw files alike (`collect/raw.py`).
+"""
+
+import contextlib
+import itertools
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LARGEST = 1 << 62
+"""Bound of files that are not read whole, bytes."""
+
+
+class RefusedError(Exception):
+    """What is not read, although it is there."""
+
+
+def named(path: Path) -> Path:
+    """Return the absolute path that a user named, without `.` and `..`.
+
+    No link is looked at, let alone followed.
+    """
+    return Path(os.path.abspath(path))  # noqa: PTH100 - Path.resolve() follows links
+
+
+def opened(path: Path) -> BufferedReader:
+    """Open a file that a user named, without following a link on its path.
+
+    Raises OSError, RefusedError.
+    """
+    path = named(path)
+    at = _folder(path.parent)
+    try:
+        return _opened(at, path.name, LARGEST)
+    finally:
+        os.close(at)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Return the modes (inode(7)) of a folder's entries by name.
+
+    Raises OSError, NotADirectoryError for a link.
+    """
+    handle = _folder(folder)
+    try:
+        with os.scandir(handle) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
+    finally:
+        os.close(handle)
+
+
+def below(root: Path, name: str, most: int = LARGEST) -> BufferedReader:
+    """Open a file of at most `most` bytes below a folder. Raises OSError, RefusedError."""
+    *folders, last = _parts(name)
+    top = _folder(root)
+    try:
+        owner = os.fstat(top).st_uid
+    finally:
+        os.close(top)
+    at = _folder(root, folders)
+    try:
+        file = _opened(at, last, most)
+    finally:
+        os.close(at)
+    if os.fstat(file.fileno()).st_uid != owner:
+        file.close()
+        raise RefusedError("belongs to another user than its folder")
+    return file
+
+
+def _folder(root: Path, folders: Sequence[str] = ()) -> int:
+    """Open a folder; no part of its whole path may be a link.
+
+    The caller closes the handle. Raises OSError.
+    """
+    at = os.open("/", _FOLDER)
+    for part in (*named(root).parts[1:], *folders):
+        try:
+            lower = os.open(part, _FOLDER, dir_fd=at)
+        finally:
+            os.close(at)
+        at = lower
+    return at
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    found = PurePosixPath(name).parts
+    if not found or found[0] == "/" or ".." in found or "\0" in name:
+        raise RefusedError("lies outside its folder")
+    return found
+
+
+def _opened(folder: int, name: str, most: int) -> BufferedReader:
+    """Open a plain file of an open folder. Raises OSError, RefusedError."""
+    # A device is not opened: that alone can have effects. Whatever replaces a plain file meanwhile
+    # is refused below.
+    _check(os.stat(name, dir_fd=folder, follow_symlinks=False), most)
+    handle = os.open(
+        name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+    )
+    file = os.fdopen(handle, "rb")
+    try:
+        _check(os.fstat(handle), most)
+    except RefusedError:
+        file.close()
+        raise
+    return file
+
+
+def _check(status: os.stat_result, most: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedError("is not a plain file")
+    if status.st_size > most:
+        raise RefusedError(f"has more than {most} bytes")
+
+
+def start_of(root: Path, name: str, most: int) -> str | None:
+    """Return the beginning of a file below a folder, at most `most` bytes;
+
+    None where it cannot be read.
+    """
+    try:
+        with below(root, name) as file:
+            return file.read(most).decode(errors="replace")
+    except (OSError, RefusedError):
+        return None
+
+
+def end_of(root: Path, name: str, most: int) -> str:
+    """Return the end of a file below a folder, at most `most` bytes; empty where it cannot be read."""
+    try:
+        with below(root, name) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            return file.read(most).decode(errors="replace")
+    except (OSError, RefusedError):
+        return ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plain file below a folder: its path from there, its size in bytes, and when it was changed,
+    ns.
+    """
+
+    name: str
+    size: int
+    changed_ns: int
+
+
+def walk(root: Path, depth: int, folders: int, entries: int) -> Iterator[Found]:
+    """Yield the plain files below a folder by name, those of a folder before those of the folders
+    in it.
+
+    At most so many folders are opened, down to a depth, and so many entries of each are looked at.
+    What cannot be listed is left out.
+    """
+    waiting: list[tuple[str, ...]] = [()]
+    for _ in range(folders):
+        if not waiting:
+            return
+        place = waiting.pop()
+        below_it = []
+        for name, status in _entries(root, place, entries):
+            if stat.S_ISDIR(status.st_mode) and len(place) + 1 < depth:
+                below_it.append((*place, name))
+            elif stat.S_ISREG(status.st_mode):
+                yield Found("/".join((*place, name)), status.st_size, status.st_mtime_ns)
+        waiting += reversed(below_it)
+
+
+def _entries(root: Path, place: Sequence[str], most: int) -> list[tuple[str, os.stat_result]]:
+    found = []
+    with contextlib.suppress(OSError):
+        handle = _folder(root, place)
+        try:
+            with os.scandir(handle) as listed:
+                for entry in itertools.islice(listed, most):
+                    with contextlib.suppress(OSError):  # removed meanwhile
+                        found.append((entry.name, entry.stat(follow_symlinks=False)))
+        finally:
+            os.close(handle)
+    return sorted(found)
