@@ -492,6 +492,7 @@ def test_no_server_is_a_failed_sample(pair: Pair) -> None:
     assert [r["reason"] for r in job.loads()] == ["unknown error: net::ERR_CONNECTION_REFUSED"]
 
 
+@pytest.mark.promise("P35")
 def test_a_load_without_an_end_is_censored(pair: Pair) -> None:
     with program(pair, sys.executable, "-c", BLACK_HOLE):
         job = page_load(pair, "h1", "-n", "1", "-t", "5")

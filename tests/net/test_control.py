@@ -98,6 +98,7 @@ def test_no_bytes_stop_the_link(up: Up) -> None:
     assert the_lab.status().phase == "up"
 
 
+@pytest.mark.promise("P7")
 def test_a_timeline_acts_at_its_exact_times(up: Up) -> None:
     """Steps since the request are carried out at exact distances, the end of an outage included."""
     steps = [

@@ -448,6 +448,7 @@ def test_satlink_carries_tcp_in_packets_of_the_mtu(
             assert sum(sample["in_bytes"] for sample in samples) >= len(payload)
 
 
+@pytest.mark.promise("P6")
 def test_satlink_carries_every_datagram_of_a_large_packet(lab_id: str, satlink: Path) -> None:
     """UDP with segmentation offload: each datagram arrives once, as it was, in its order."""
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)

@@ -116,6 +116,7 @@ def test_two_labs_at_once(as_planned: AsPlanned) -> None:
         assert 579 < value(rows, "rtt_ms") < 640
 
 
+@pytest.mark.promise("P34")
 def test_a_link_at_half_its_rate_passes_no_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_planned: AsPlanned
 ) -> None:

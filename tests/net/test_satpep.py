@@ -116,6 +116,7 @@ def test_t49_domains_of_a_host_pass_with_its_certificate_and_no_other_name_does(
     assert [proxy.end() for proxy in (foreign, st, server, gw)] == [0] * 4
 
 
+@pytest.mark.promise("P67")
 def test_a_killed_proxy_is_noticed_and_a_new_one_works(row: Chain) -> None:
     gw_place, gw_next = "198.18.202.1:443", f"--next-hop={SERVER}:443"
     first, server = row.transparent("gw", gw_next), origin(row)

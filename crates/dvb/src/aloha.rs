@@ -140,6 +140,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P12
     fn p323_a_replica_is_enough_and_the_first_one_counts() {
         let frame = [vec![3, 1], vec![1, 2], vec![2, 1]];
         let expected = [Some(3), None, None];

@@ -229,6 +229,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P73
     fn other_paths_old_sets_and_sets_of_the_future_are_not_used() {
         assert_eq!(store().take(key(3), 1010.0), None);
         let turned = PathKey {

@@ -221,6 +221,7 @@ def compare(now: list[Sample], before: list[Sample]) -> BaselineComparison:
     return found
 
 
+@pytest.mark.promise("P75")
 def test_a_slowdown_is_found_and_noise_is_not() -> None:
     before = noisy("a", 10, 0.2, 1)
     found = compare(noisy("a", 11, 0.2, 2), before)
