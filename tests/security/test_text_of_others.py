@@ -322,9 +322,9 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
         r"csv\.(DictWriter|writer)\(": {
             *(
                 "report/terminal.py",
-                "reproduce/result_tables.py",
-                "serve/export.py",
-                "netlab/page_files.py",
+                "papers/result_tables.py",
+                "service/api/export.py",
+                "lab/page_files.py",
             ),
         },
         r"jinja2\.Environment\(": {"report/html.py", "web/pages.py"},
