@@ -29,7 +29,7 @@ from xml.etree import ElementTree as ET
 
 import yaml
 
-from satlab.common import paths
+from satlab.common import install, paths
 from satlab.vm import box
 
 TEMPLATES = paths.ROOT / "docs" / "ci"
@@ -328,16 +328,10 @@ def put_programs(source: Path, work: Path, programs: Path) -> None:
     target, state = work / "satlab" / "target" / "release", work / "satlab" / ".satlab"
     for place in (target, state):
         place.mkdir(parents=True)
-    command = (
-        "find crates Cargo.toml Cargo.lock -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum"
-        " | sha256sum"
-    )
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=source, capture_output=True, text=True, check=True
-    )
+    built_from = install.sources_sum(source)
     for name in PROGRAMS:
         shutil.copy(programs / name, target / name)
-        (state / f"release-{name}.sources").write_text(done.stdout)
+        (state / f"release-{name}.sources").write_text(built_from)
 
 
 def keep(work: Path, place: Path, names: tuple[str, ...]) -> list[str]:
