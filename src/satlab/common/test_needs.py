@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import os
-import subprocess
 import sys
 from pathlib import Path
 
