@@ -199,7 +199,7 @@ class _Installation:
             ).stdout.strip()
             raise HostError(
                 f"{what} is missing, and {ROOT} belongs to {name}",
-                f"run once as {name} or root: {LAUNCHER} --install {' '.join(self._groups)}",
+                f"run once as {' or '.join(dict.fromkeys((name, 'root')))}: {LAUNCHER} --install {' '.join(self._groups)}",
             )
         STATE.mkdir(exist_ok=True)
         LOG.touch()
@@ -333,12 +333,13 @@ class _Installation:
         if UV.exists() and _output(UV, "--version").split()[1:2] == [uv["version"]]:
             return
         hashes = [f"--hash={wheel['hash']}" for wheel in uv["wheels"]]
+        pinned = STATE / "uv.txt"
+        self._note(pinned, " ".join((f"uv=={uv['version']}", *hashes)) + "\n")
         pip = [str(UV.with_name("pip")), "install", "--disable-pip-version-check", "--no-input"]
         self._run(
             "installing uv",
             [str(_python()), "-m", "venv", "--clear", str(UV.parents[1])],
-            [*pip, "--require-hashes", "--only-binary", ":all:", "-r", "/dev/stdin"],
-            input=" ".join((f"uv=={uv['version']}", *hashes)).encode(),
+            [*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(pinned)],
         )
 
     # --- parts
