@@ -26,7 +26,7 @@ def clone(tmp_path: Path) -> Path:
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(paths.ROOT / "satlab", tmp_path)
     (tmp_path / "uv.lock").write_text("version = 1\n")
-    locked = hashlib.sha256(b"version = 1\n").hexdigest()
+    locked = hashlib.sha256(f"{tmp_path}\nversion = 1\n".encode()).hexdigest()
     (tmp_path / ".satlab/python").write_text(f"{locked} build\n")
     (tmp_path / "src/satlab/common/install.py").write_text(INSTALL)
     python = tmp_path / ".venv/bin/python"

@@ -194,12 +194,11 @@ class _Installation:
         """Only the owner, or root for the owner, may install into the tree."""
         uid = ROOT.stat().st_uid
         if os.geteuid() not in (0, uid):
-            name = subprocess.run(
-                ["stat", "-c", "%U", ROOT], capture_output=True, text=True, check=False
-            ).stdout.strip()
+            name = _output("stat", "-c", "%U", ROOT).strip()
+            users = "root" if uid == 0 else f"{name} or root"
             raise HostError(
                 f"{what} is missing, and {ROOT} belongs to {name}",
-                f"run once as {' or '.join(dict.fromkeys((name, 'root')))}: {LAUNCHER} --install {' '.join(self._groups)}",
+                f"run once as {users}: {LAUNCHER} --install {' '.join(self._groups)}",
             )
         STATE.mkdir(exist_ok=True)
         LOG.touch()
@@ -287,9 +286,11 @@ class _Installation:
                 " takes for a failure"
             )
             return
+        self._own_the_tree(package)
         new = place.with_name(f"{package}.new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
+        self._give(new.parent)
         script = 'apt-get download "$0" && dpkg -x ./*.deb . && rm ./*.deb && chown -R --reference="$1" .'
         self._run(
             f"unpacking the Debian package {package} for the tests",
@@ -307,7 +308,7 @@ class _Installation:
         """
         locked, *known = _read(STATE / "python").split() or [""]
         wanted = sorted({"build", *groups, *known})
-        is_current = (VENV / "bin/python").exists() and locked == _sha256(LOCK.read_bytes())
+        is_current = (VENV / "bin/python").exists() and locked == _environment_sum()
         return [] if is_current and wanted == known else wanted
 
     def python_environment(self, groups: list[str]) -> None:
@@ -321,11 +322,13 @@ class _Installation:
         argv += [word for group in groups for word in ("--group", group)]
         if not (VENV / "bin/python").exists():
             argv += ["--python", str(_python())]
+        elif _read(STATE / "python").split()[:1] != [_environment_sum()]:
+            argv += ["--reinstall"]  # programs have the path of the clone in them
         settings = owner()
         # Root writes no byte code into a user's tree, so that it is written now.
         settings["env"] |= {"UV_PROJECT_ENVIRONMENT": str(VENV), "UV_COMPILE_BYTECODE": "1"}
         self._run(f"installing Python packages ({', '.join(groups)})", argv, cwd=ROOT, **settings)
-        self._note(STATE / "python", " ".join((_sha256(LOCK.read_bytes()), *groups)) + "\n")
+        self._note(STATE / "python", " ".join((_environment_sum(), *groups)) + "\n")
 
     def _uv(self) -> None:
         """Install uv from PyPI, as uv.lock pins it, with pip, which checks the hashes."""
@@ -565,6 +568,13 @@ def _locked(name: str) -> dict[str, Any]:
     packages = tomllib.loads(LOCK.read_text())["package"]
     found: dict[str, Any] = next(package for package in packages if package["name"] == name)
     return found
+
+
+def _environment_sum() -> str:
+    """Return the SHA-256 of what the environment depends on, as the launcher computes it: a clone
+    that was moved needs a new one.
+    """
+    return _sha256(f"{ROOT}\n".encode() + LOCK.read_bytes())
 
 
 def picoquic_archive() -> str:

@@ -57,7 +57,7 @@ def test_a_newer_checkout_of_the_same_sources_is_not_built_again(clone: Path) ->
 
 
 def test_groups_of_python_packages_add_up(clone: Path) -> None:
-    locked = install._sha256((clone / "uv.lock").read_bytes())
+    locked = install._environment_sum()
     assert work().missing_python(()) == ["build"], "the environment is an older satlab's"
     (clone / ".satlab/python").write_text(f"{locked} build vm\n")
     assert work().missing_python(()) == work().missing_python(("vm",)) == []
