@@ -318,12 +318,12 @@ class _Installation:
         """
         self._own_the_tree("the Python environment")
         self._uv()
+        if str(VENV) not in _read(VENV / "bin/activate"):
+            shutil.rmtree(VENV, ignore_errors=True)  # its programs name the clone's former place
         argv = [str(UV), "sync", "--frozen", "--inexact", "--no-default-groups"]
         argv += [word for group in groups for word in ("--group", group)]
         if not (VENV / "bin/python").exists():
             argv += ["--python", str(_python())]
-        elif _read(STATE / "python").split()[:1] != [_environment_sum()]:
-            argv += ["--reinstall"]  # programs have the path of the clone in them
         settings = owner()
         # Root writes no byte code into a user's tree, so that it is written now.
         settings["env"] |= {"UV_PROJECT_ENVIRONMENT": str(VENV), "UV_COMPILE_BYTECODE": "1"}
