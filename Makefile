@@ -35,7 +35,7 @@ lint-python:
 	$(PY) tools/structure.py --check
 
 lint-ansible:
-	.venv/bin/ansible-lint -q openbach-scenarios/jobs/*/*install_*.yml
+	.venv/bin/ansible-lint -q -c openbach-scenarios/.ansible-lint openbach-scenarios/jobs/*/*install_*.yml
 	.venv/bin/yamllint -s -c ansible/.yamllint ansible
 	cd ansible && ../.venv/bin/ansible-lint -q --offline
 	vagrant validate
