@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import collect
-from satlab import report
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
+from satlab.report import measurements
 from satlab.run import run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
@@ -33,7 +33,7 @@ class Figures:
     outcome: RunResult
 
     def values(self, metric: str, **labels: str) -> list[float]:
-        rows = report.rows.summaries([collect.gather(self.outcome.folder)])
+        rows = measurements.summaries([collect.gather(self.outcome.folder)])
         return [
             row.value
             for row in rows
@@ -61,7 +61,7 @@ def measure(as_planned: AsPlanned, scenario: str, profile: str = "geo", **settin
 
 
 def test_a_call_over_geo_is_fair(as_planned: AsPlanned) -> None:
-    """The delay alone costs more than a point of 4.41 (docs/measurements.md)."""
+    """The delay alone costs more than a point of 4.41 (docs/results.md)."""
     found = measure(as_planned, "voip", duration="10")
     assert all(3.3 < mos < 3.9 for mos in found.values("mos"))
     assert len(found.values("mos")) == 2

@@ -44,8 +44,8 @@ def page(campaign: FlowCampaign, results: FlowResults) -> Page:
         sections.append(Section("Agreement with the published figures", [table]))
     for grid in results.grids:
         numbers = frozenset(grid.head) - {one.head[0] for one in results.grids}
-        title = grid.title[:1].upper() + grid.title[1:]
-        sections.append(Section(title, [Table(grid.head, grid.rows, numbers=numbers)]))
+        table = Table(grid.head, grid.rows, numbers=numbers, title=grid.title)
+        sections.append(Section.of(table))
     plots = [drawn for plot in paper.plots for drawn in flow_plots.draw(plot, campaign, results)]
     if plots:
         sections.append(Section("Plots", plots))

@@ -288,6 +288,11 @@ class Section:
     title: str
     parts: Sequence[Part]
 
+    @classmethod
+    def of(cls, table: Table) -> "Section":
+        """Return a section of a table alone, with its title."""
+        return cls(table.title[:1].upper() + table.title[1:], [table])
+
 
 @dataclass(frozen=True)
 class Page:

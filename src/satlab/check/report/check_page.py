@@ -72,7 +72,7 @@ def write(check: CheckResult) -> Path:
 
 def page(check: CheckResult) -> Page:
     """Return the page of a check."""
-    sections = table_sections(check_tables.tables(check))
+    sections = [Section.of(table) for table in check_tables.tables(check)]
     spent = _time_by_cause(check)
     if spent is not None:
         words = "Each moment of a transfer is assigned to the one cause that limited it."
@@ -82,11 +82,6 @@ def page(check: CheckResult) -> Page:
         ]
     title = f"{check.suite.name}: {check.input.stack}, {check.input.clock} clock"
     return Page("satlab check", title, [Tiles(tiles(check))], sections)
-
-
-def table_sections(tables: Sequence[Table]) -> list[Section]:
-    """Return a section for each table, with its title."""
-    return [Section(each.title[:1].upper() + each.title[1:], [each]) for each in tables]
 
 
 def tiles(check: CheckResult) -> list[Tile]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from satlab.check import check_result, verdict
 from satlab.check.report import check_tables
-from satlab.check.report.check_page import table_sections
 from satlab.check.report.check_tables import RESULT_WORDS
 from satlab.check.trace import causes
 from satlab.common import escape
@@ -87,7 +86,7 @@ class StackMatrix:
 
     def page(self) -> Page:
         """Return the page of these checks."""
-        sections = table_sections([self.table()])
+        sections = [Section.of(self.table())]
         if trends := self.trends():
             sections.append(Section("History", trends))
         return Page("satlab matrix", self.title, [Tiles(self.tiles())], sections)
