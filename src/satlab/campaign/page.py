@@ -12,13 +12,13 @@ from pathlib import Path
 import polars as pl
 
 from satlab.campaign import dataset
-from satlab.campaign.conclusions import Judged
 from satlab.campaign.dataset import TASK_METRIC, Collected
+from satlab.campaign.engine import duration
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan import Plan
 from satlab.common.files import write_atomically
-from satlab.papers.executor import duration
+from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, axis, text
 
@@ -66,7 +66,7 @@ class Page:
     collected: Collected
     effects: list[HostEffect]
     figures: list[Figure]
-    conclusions: Sequence[Judged]
+    conclusions: Sequence[Judgement]
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
@@ -148,8 +148,10 @@ class Page:
         ]
 
     def judged(self) -> list[tuple[str, ...]]:
-        """Return (conclusion of the paper, verdict, evidence, number of runs)."""
-        return [(one.title, one.verdict, one.evidence, str(one.n)) for one in self.conclusions]
+        """Return (conclusion of the paper, verdict, evidence)."""
+        return [
+            (one.conclusion.text, one.verdict, "; ".join(one.evidence)) for one in self.conclusions
+        ]
 
     def _tasks(self) -> pl.DataFrame:
         return self.collected.frame.filter(pl.col("metric") == TASK_METRIC)
@@ -228,7 +230,7 @@ def write(
     folder: CampaignFolder,
     collected: Collected,
     effects: list[HostEffect],
-    conclusions: Sequence[Judged],
+    conclusions: Sequence[Judgement],
 ) -> Path:
     """Write the page atomically and return its path."""
     page = Page(plan, collected, effects, figures(collected.frame), conclusions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper's reproduction by flows as one HTML file: conclusions, figures next to the published
+"""A paper's reproduction as one HTML file: conclusions, figures next to the published
 ones, and the plots.
 """
 
@@ -8,33 +8,35 @@ from pathlib import Path
 from statistics import median
 
 from satlab.common.files import write_atomically
-from satlab.papers import flow_plots
-from satlab.papers.flow_campaign import FlowCampaign
-from satlab.papers.flow_figures import FIGURES
-from satlab.papers.flow_results import AGREEMENT_COLUMNS, FlowResults
+from satlab.papers import plots
+from satlab.papers.figures import FIGURES
+from satlab.papers.results import AGREEMENT_COLUMNS, PaperResults
 from satlab.report import html
 
 NUMBERS = {"Published", "Ours", "Deviation", "95 % interval", "n", "Failed", "Out of calibration"}
 
 
 @dataclass(frozen=True)
-class FlowPage:
+class PaperPage:
     """What the template shows."""
 
-    campaign: FlowCampaign
-    results: FlowResults
+    folder: Path
+    results: PaperResults
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
         runs = [run for runs in self.results.runs.values() for run in runs]
-        planned = sum(self.campaign.runs.values())
         verdicts = [j.verdict for j in self.results.judgements]
         failed = sum(run.failed for run in runs)
         judged = [v for v in verdicts if v in ("holds", "does not hold")]
         state = "bad" if "does not hold" in verdicts else "good" if judged else ""
         off = sum(run.is_uncalibrated for run in runs)
         return [
-            (f"{len(runs)}/{planned}", f"runs done, on the {self.results.paper.clock} clock", ""),
+            (
+                f"{len(runs)}/{self.results.planned}",
+                f"runs done, on the {self.results.paper.clock} clock",
+                "",
+            ),
             *([(str(off), "of them out of calibration, counted below", "bad")] if off else []),
             *self._deviations(),
             (
@@ -109,21 +111,14 @@ class FlowPage:
 
     def command(self) -> str:
         """Return the command that made it."""
-        words = (
-            f"{self.campaign.plan.paper} --clock {self.results.paper.clock} --resume"
-            f" {self.campaign.folder}"
-        )
-        return f"./satlab reproduce {words}"
+        about = self.results.paper
+        return f"./satlab reproduce {about.name} --clock {about.clock} --resume {self.folder}"
 
 
-def write(campaign: FlowCampaign, results: FlowResults, path: Path) -> Path:
-    """Write the page atomically and return its path."""
-    figures = [
-        figure
-        for plot in results.paper.plots
-        for figure in flow_plots.draw(plot, campaign, results)
-    ]
-    page = FlowPage(campaign, results)
+def write(folder: Path, results: PaperResults, path: Path) -> Path:
+    """Write the page of a campaign's folder atomically and return its path."""
+    figures = [figure for plot in results.paper.plots for figure in plots.draw(plot, results)]
+    page = PaperPage(folder, results)
     content = html.page(
         "paper.html",
         figures,

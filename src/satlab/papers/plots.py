@@ -4,11 +4,12 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from satlab.papers.flow_campaign import FlowCampaign, Run
-from satlab.papers.flow_figures import FIGURES, Outcome
+from satlab.papers.figures import FIGURES, Outcome
 from satlab.papers.flow_request import BIN_MS
-from satlab.papers.flow_results import FlowResults
-from satlab.papers.paper import Cell, Plot
+from satlab.papers.outcome import Run
+from satlab.papers.paper import Cell, Paper, Plot
+from satlab.papers.results import PaperResults
+from satlab.papers.scenario_figures import STEP_S, Curve, Records, mean_curve, rates_mbps
 from satlab.report.figures import (
     COLOURS,
     SYMBOLS,
@@ -27,7 +28,7 @@ SERIES = (("Goodput", "Mbit/s"), ("Window", "kB"), ("RTT", "ms"))
 Shown = Sequence[tuple[Cell, Run]]
 
 
-def draw(plot: Plot, campaign: FlowCampaign, results: FlowResults) -> list[Figure]:
+def draw(plot: Plot, results: PaperResults) -> list[Figure]:
     """Draw a plot of the cells that were run; nothing without any."""
     cells = [
         cell for cell in results.cells if fnmatchcase(cell.id, plot.cells) and results.runs[cell.id]
@@ -39,13 +40,15 @@ def draw(plot: Plot, campaign: FlowCampaign, results: FlowResults) -> list[Figur
             groups.setdefault(cell.id.rsplit("/", 1)[0], []).append((cell, run))
         return [_over_time(name, group) for name, group in groups.items()]
     if plot.kind == "area":
-        return [_working_area(cell, run, campaign) for cell, run in shown]
+        return [_working_area(cell, run, results.paper) for cell, run in shown]
+    if plot.kind == "received":
+        return _received(plot, cells, results)
     if plot.kind == "flows":
         return [_flows(cell, run) for cell, run in shown]
     return [_by_factor(plot, cells, results)] if cells else []
 
 
-def _by_factor(plot: Plot, cells: Sequence[Cell], results: FlowResults) -> Figure:
+def _by_factor(plot: Plot, cells: Sequence[Cell], results: PaperResults) -> Figure:
     """Draw a figure over a factor: the values of x in their order, a series for each combination of
     the others.
     """
@@ -218,14 +221,14 @@ def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Figure:
     )
 
 
-def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
+def _working_area(cell: Cell, run: Run, paper: Paper) -> Figure:
     """Draw delivery rate over RTT, one mark a second, coloured by link."""
     goodput, _, rtt = series(run)
     rates = dict(goodput)
-    edges = [*campaign.paper.phases_s, campaign.paper.duration_s]
+    edges = [*paper.phases_s, paper.duration_s]
     data: list[Json] = []
     rows: list[tuple[str, ...]] = []
-    for phase, name in enumerate(campaign.paper.phases):
+    for phase, name in enumerate(paper.phases):
         start = 0.0 if phase == 0 else edges[phase - 1]
         marks = [(value, rates[t]) for t, value in rtt if start <= t < edges[phase] and t in rates]
         colour = COLOURS[phase % len(COLOURS)]
@@ -245,7 +248,7 @@ def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
             }
         )
         rows += [(name, f"{x:.1f}", f"{y:.3f}") for x, y in marks[::5]]
-    links = campaign.paper.links.values()
+    links = paper.links.values()
     shapes: list[Json] = [
         {
             "type": "line",
@@ -275,3 +278,55 @@ def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Figure:
     return Figure(
         key, f"{cell.id}: working area", caption, {"data": data, "layout": layout}, 340, table
     )
+
+
+# --- bulk transfers of scenarios ------------------------------------------------------------------
+
+
+def _received(plot: Plot, cells: Sequence[Cell], results: PaperResults) -> list[Figure]:
+    """Draw a figure for each place, the parts of an id before the last one."""
+    places: dict[str, dict[str, list[Curve]]] = {}
+    for cell in cells:
+        place, _, kind = cell.id.rpartition("/")
+        curves = [
+            curve
+            for run in results.counted(cell.id)
+            if isinstance(run.outcome, Records) and (curve := run.outcome.curve) is not None
+        ]
+        if curves:
+            places.setdefault(place, {})[kind] = curves
+    return [_of_place(plot, place, curves) for place, curves in places.items()]
+
+
+def _of_place(plot: Plot, place: str, curves: dict[str, list[Curve]]) -> Figure:
+    """Draw the ratio of bytes received of each pair, and the goodput of all, over time."""
+    means = {kind: mean_curve(found) for kind, found in curves.items()}
+    styles = {kind: style for style, kind in enumerate(means)}
+    data: list[Json] = []
+    rows: list[tuple[str, ...]] = []
+    for first, second in plot.pairs:
+        if first not in means or second not in means:
+            continue
+        both = enumerate(zip(means[first], means[second], strict=True), start=1)
+        ratio = [(step * STEP_S, more / less) for step, (more, less) in both if less]
+        name = f"{first} / {second}"
+        data.append(line(ratio, name, styles[first]))
+        rows += [("ratio", name, f"{t:.1f}", f"{value:.3f}") for t, value in ratio[9::10]]
+    for kind, mean in means.items():
+        rates = rates_mbps(mean)
+        name = f"{kind}, n = {len(curves[kind])}"
+        data.append(line(rates, name, styles[kind], xaxis="x2", yaxis="y2"))
+        rows += [("goodput (Mbit/s)", kind, f"{t:.1f}", f"{value:.3f}") for t, value in rates[4::5]]
+    one: Json = {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y", "y0": 1}
+    one |= {"y1": 1, "line": {"color": COLOURS[4], "dash": "dash", "width": 1}}
+    layout: Json = {
+        "xaxis": axis("Time (s)", domain=[0, 0.46], rangemode="tozero"),
+        "yaxis": axis("Bytes received, ratio", rangemode="tozero"),
+        "xaxis2": axis("Time (s)", domain=[0.56, 1], rangemode="tozero", anchor="y2"),
+        "yaxis2": axis("Goodput (Mbit/s)", rangemode="tozero", anchor="x2"),
+        "shapes": [one],
+    }
+    key = f"received-{place.replace('/', '-')}"
+    table = DataTable(("plot", "type", "time (s)", "value"), tuple(rows))
+    document = {"data": data, "layout": layout}
+    return Figure(key, f"{plot.title}: {place}", plot.caption, document, 380, table)
