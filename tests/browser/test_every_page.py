@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from satlab.papers.test_reproduce import filled
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
@@ -22,7 +23,6 @@ from satlab.check.report.test_matrix_page import stored
 from satlab.check.test_check import TINY
 from satlab.common.console import ProgressLog
 from satlab.papers import reproduction
-from satlab.papers.test_reproduce import filled
 from satlab.report import html
 from tests import sphinx_site
 from tests.browser import page_checks
