@@ -106,9 +106,10 @@ def reproduce() -> Figures:
     """Yield page metrics of HTTP/3 over GEO without loss."""
     words = ("--runs", "10", "--cells", "geo/0/h3", "--parallel", "1", "--out", str(OUT), "--json")
     (document,) = satlab("reproduce", "seed-002", *words)
-    for line in document["pages"]:
-        if line["n"]:
-            figure = f"{line['median']:.0f} ({line['low']:.0f} to {line['high']:.0f})"
+    for line in document["figures"]:
+        if line["runs"]:
+            low, high = line["interval"]
+            figure = f"{line['ours']:.0f} ({low:.0f} to {high:.0f})"
             yield f"`reproduce seed-002 --cells 'geo/0/h3'`: {line['metric']}", figure
 
 
