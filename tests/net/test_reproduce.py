@@ -44,6 +44,7 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 @pytest.mark.skipif(
     not shutil.which("haproxy", path="/usr/sbin:/usr/bin"), reason="haproxy is not installed"
 )
+@pytest.mark.promise("P89")
 def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(as_planned: AsPlanned) -> None:
     document, folder = as_planned(kill_and_resume)
     line = {line["metric"]: line for line in document["figures"]}["reached_2mb_s"]

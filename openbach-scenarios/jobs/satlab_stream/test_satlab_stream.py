@@ -25,6 +25,7 @@ def job(module: Module) -> ModuleType:
 @pytest.mark.parametrize(
     ("r", "mos"), [(90, 4.34), (80, 4.03), (70, 3.60), (60, 3.10), (50, 2.58), (0, 1.0), (100, 4.5)]
 )
+@pytest.mark.promise("P38")
 def test_scores_are_those_of_the_standard_s_table(job: ModuleType, r: float, mos: float) -> None:
     assert job.mean_opinion_score(r) == pytest.approx(mos, abs=0.01)
 
@@ -152,18 +153,3 @@ def test_packets_that_nobody_takes_are_lost_and_the_sender_goes_on(
     assert (
         json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())["sent"] == 10
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["send", "host"],
-        ["send", "127.0.0.1", "-s", "23"],
-        ["send", "127.0.0.1", "-d", "64"],
-        ["-p", "0", "receive"],
-        [],
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)

@@ -237,6 +237,7 @@ def test_a_campaign_has_the_runs_of_the_file_unless_a_number_is_asked_for(tmp_pa
     assert plan["estimate_s"] == round(405.91 + 291.02 + 5 * (31.11 + 24.67) + 12 * paper.LAB_S)
 
 
+@pytest.mark.promise("P89")
 def test_a_folder_is_resumed_and_may_grow(tmp_path: Path) -> None:
     def again(**options: Any) -> Plan:
         request = reproduction.Request("seed-003", resume=tmp_path / "c", **options)
@@ -267,6 +268,7 @@ def request_of(plan: Plan, number: int) -> dict[str, Any]:
     return flows
 
 
+@pytest.mark.promise("P39")
 def test_labs_wait_for_a_quiet_host_one_at_a_time() -> None:
     waits = reproduction.Request("seed-003", "real", patience=Patience(600, 2))
     words = reproduction.prepare(waits).engine.command("0" * 64)

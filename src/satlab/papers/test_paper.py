@@ -195,6 +195,7 @@ def test_the_formula_of_our_acknowledgements_counts_headers() -> None:
     assert spread[0] == pytest.approx(66.7, abs=0.05)
 
 
+@pytest.mark.promise("P90")
 def test_a_conclusion_without_a_stack_is_undecided() -> None:
     found = simulated("seed-000", ["a1/sat/1/*/bbr3"])
     judged = {j.conclusion.id: j for j in found.judgements}
@@ -203,6 +204,7 @@ def test_a_conclusion_without_a_stack_is_undecided() -> None:
     assert judged["A1.2"].verdict == "not measured"
 
 
+@pytest.mark.promise("P91")
 def test_figures_stand_next_to_the_published_ones(tmp_path: Path) -> None:
     found = simulated("seed-003", [RENO, BBR], 2, reno=9.65, bbr=9.3)
     line = next(
@@ -417,6 +419,7 @@ def verdicts_of(results: PaperResults) -> dict[str, str]:
     return {c["id"]: c["verdict"] for c in document["conclusions"]}  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("P90")
 def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
     def rates(spread: float, difference: float, runs: int) -> PaperResults:
         def rate(cell: str, number: int) -> float:
@@ -442,6 +445,7 @@ def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
     assert (first["runs"], first["uncalibrated"], first["interval"]) == (5, 1, [8.0185, 9.9815])
 
 
+@pytest.mark.promise("P91")
 def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
     rows = [row for row in paper.load("seed-003").published() if row.metric == "goodput_mbps"]
     published = {(row.cell, row.algorithm, row.phase): row.mean for row in rows}

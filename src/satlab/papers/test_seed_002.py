@@ -129,6 +129,7 @@ def test_runs_out_of_calibration_are_shown_and_not_counted() -> None:
     assert (first.ours.mean, first.ours.runs, first.failed, first.uncalibrated) == (1200, 1, 0, 1)
 
 
+@pytest.mark.promise("P90")
 def test_the_conclusions_are_judged() -> None:
     found = {one.conclusion.id: one for one in filled().judgements}
     verdicts = {name: one.verdict for name, one in found.items()}
@@ -150,6 +151,7 @@ def test_the_conclusions_are_judged() -> None:
     ],
     ids=["a leg that was not as asked for", "no figure"],
 )
+@pytest.mark.promise("P65")
 def test_a_run_without_the_figure_is_a_failed_sample(rows: list[Row]) -> None:
     found = results_of({H1: [run(1, rows)]}).comparisons
     assert [(one.ours, one.failed) for one in found] == [(None, 1)] * 3
