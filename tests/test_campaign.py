@@ -13,7 +13,7 @@ from satlab.common import paths
 from tests import campaigns
 
 pytestmark = pytest.mark.skipif(
-    not engine.SNAKEMAKE.exists() or not paths.SATVIRTUAL.exists(),
+    not engine.is_installed() or not paths.SATVIRTUAL.exists(),
     reason="needs Snakemake and satvirtual",
 )
 COUNT = 30

@@ -19,7 +19,7 @@ from tests import campaigns, slurm
 pytestmark = [
     pytest.mark.net,
     pytest.mark.skipif(
-        not engine.SNAKEMAKE.exists() or not paths.SATVIRTUAL.exists() or not slurm.is_unpacked(),
+        not engine.is_installed() or not paths.SATVIRTUAL.exists() or not slurm.is_unpacked(),
         reason="needs Snakemake, satvirtual and Slurm's packages",
     ),
 ]

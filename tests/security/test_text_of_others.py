@@ -29,7 +29,8 @@ from satlab.common import console, escape, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.flows import tables
-from satlab.papers import flow_results, result_tables
+from satlab.papers import results as paper_results
+from satlab.papers import tables as paper_tables
 from satlab.report import html, plotly
 from satlab.report.export import _for_spreadsheets
 from satlab.report.page import (
@@ -230,19 +231,18 @@ def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
     }
     for line in tables.lines(outcome):
         console.say(line)
-    grid = SimpleNamespace(title=text, head=(text,), rows=[(text,)])
-    agreement = SimpleNamespace(row=lambda: [text] * len(flow_results.AGREEMENT_COLUMNS))
+    cell = SimpleNamespace(id=text, test="")
+    compared = SimpleNamespace(cell=cell, row=lambda _: [text] * len(paper_results.COLUMNS))
+    agreement = SimpleNamespace(row=lambda: [text] * len(paper_results.AGREEMENT_COLUMNS))
     judged = SimpleNamespace(conclusion=SimpleNamespace(text=text), verdict=text, evidence=[text])
     results: Any = SimpleNamespace(
-        table=lambda: ((text, "b"), [(text, text)]),
-        grids=[grid],
+        paper=SimpleNamespace(phases=(), groups={}),
+        comparisons=[compared],
+        grids=[Table((text,), [(text,)], title=text)],
         agreements=[agreement],
         judgements=[judged],
     )
-    flow_results.show(results)
-    claim = SimpleNamespace(claim=text, loss=text, verdict=text, evidence=text, runs=1)
-    measured: Any = SimpleNamespace(pages=[], bulk=[], conclusions=[claim])
-    result_tables.show(measured)
+    paper_tables.show(results)
     base.print_json_lines([{text: text}])
     is_inert_on_a_terminal(capsys.readouterr().out)
 
@@ -303,9 +303,6 @@ def test_t63_no_cell_of_a_csv_is_computed(tmp_path: Path, monkeypatch: pytest.Mo
     frame = pl.DataFrame({"reason": [*texts, None], "value": [-1.0] * (len(texts) + 1)})
     _for_spreadsheets(frame).drop("value").write_csv(tmp_path / "export.csv")
     Cells(list(csv.reader((tmp_path / "export.csv").open(newline="")))).are_inert()
-    Cells(
-        list(csv.reader(io.StringIO(result_tables._csv([{"a": text} for text in HOSTILE]))))
-    ).are_inert()
     monkeypatch.setattr(service_export, "records", lambda *_: iter(()))
     monkeypatch.setattr(
         service_export, "_rows", lambda *_, **__: ({"@job_name": text} for text in HOSTILE)
@@ -345,7 +342,6 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
         r"csv\.(DictWriter|writer)\(": {
             *(
                 "report/terminal.py",
-                "papers/result_tables.py",
                 "service/api/export.py",
                 "lab/page_files.py",
             ),

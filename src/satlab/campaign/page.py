@@ -12,12 +12,12 @@ from pathlib import Path
 import polars as pl
 
 from satlab.campaign import dataset
-from satlab.campaign.conclusions import Judged
 from satlab.campaign.dataset import TASK_METRIC, Collected
+from satlab.campaign.engine import duration
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan import Plan
-from satlab.papers.executor import duration
+from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
 
@@ -62,7 +62,7 @@ def write(
     folder: CampaignFolder,
     collected: Collected,
     effects: list[HostEffect],
-    conclusions: Sequence[Judged],
+    conclusions: Sequence[Judgement],
 ) -> Path:
     """Write the page atomically and return its path."""
     made = page(plan, collected, effects, conclusions)
@@ -73,15 +73,16 @@ def page(
     plan: Plan,
     collected: Collected,
     effects: list[HostEffect],
-    conclusions: Sequence[Judged],
+    conclusions: Sequence[Judgement],
 ) -> Page:
     """Return the page of a campaign."""
     tasks = collected.frame.filter(pl.col("metric") == TASK_METRIC)
     sections = []
     if conclusions:
-        judged = [(one.title, one.verdict, one.evidence, str(one.n)) for one in conclusions]
-        head = ("Conclusion", "Verdict", "Evidence", "Runs")
-        table = Table(head, judged, numbers=("Runs",))
+        judged = [
+            (one.conclusion.text, one.verdict, "; ".join(one.evidence)) for one in conclusions
+        ]
+        table = Table(("Conclusion", "Verdict", "Evidence"), judged)
         sections.append(Section("Conclusions of the paper", [table]))
     sections += [
         Section(

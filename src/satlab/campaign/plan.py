@@ -4,7 +4,8 @@ anything runs.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,6 +33,21 @@ class Cell(Strict):
 
     id: Id
     factors: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class CellDraft:
+    """A cell before it has tasks: its factors, what it asks of a host with a seed, and the seeds.
+
+    `id`: else it is made of the factors in which cells differ.
+    """
+
+    factors: Mapping[str, Value]
+    estimate_s: float
+    request: Callable[[int], Request]
+    seeds: tuple[int, ...]
+    cores: int = 1
+    id: str = ""
 
 
 class Task(Strict):

@@ -5,6 +5,7 @@ A task is done when task.json (schemas/campaign-task.schema.json) is there. It n
 the attempt that counts with its SHA-256.
 """
 
+import json
 import os
 import socket
 from collections.abc import Mapping
@@ -97,6 +98,16 @@ def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
         else (ExitStatus.OK,)
     )
     return "ok" if exit_status in measured and output.stat().st_size else "failed"
+
+
+def is_off(rule: Rule, exit_status: int, output: Path) -> bool:
+    """Return whether an attempt was out of calibration: flows that failed have no status of it."""
+    if rule != "flows" or exit_status != ExitStatus.FAILED:
+        return exit_status == ExitStatus.UNCALIBRATED
+    try:
+        return bool(json.loads(output.read_text(encoding="utf-8")).get("calibration"))
+    except (OSError, ValueError):
+        return False
 
 
 def this_host() -> Host:

@@ -18,7 +18,7 @@ from satlab.campaign.plan import Cell, Plan, Task, digest
 from satlab.campaign.request import LocalRun, Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths, processes
-from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.link.options import LinkOptions
 from satlab.service.helper.verbs import RunLink
 
@@ -86,8 +86,6 @@ def test_p206_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(
 ) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text("raise SystemExit(4)")
-    assert work(where, sha256, retries=1) == ExitStatus.UNCALIBRATED
-    assert where.left(plan)
     assert work(where, sha256, retries=1) == ExitStatus.OK
     found = where.read(plan.tasks[0])
     assert found is not None
@@ -97,6 +95,31 @@ def test_p206_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(
     )
     assert work(where, sha256, retries=5) == ExitStatus.OK
     assert len(where.attempts(plan.tasks[0])) == 2
+
+
+def test_p206_what_a_host_broke_is_no_sample_and_left_for_another_attempt(
+    tmp_path: Path, script: Path
+) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text("raise SystemExit(3)")
+    for _ in range(2):
+        with pytest.raises(HostError, match="exit status 3"):
+            work(where, sha256)
+    assert where.left(plan) and len(where.attempts(plan.tasks[0])) == 2
+    script.write_text(f"print('''{OUTCOME}''')")
+    assert work(where, sha256) == ExitStatus.OK
+    found = where.read(plan.tasks[0])
+    assert found is not None and (found.status, found.counts) == ("ok", "attempt-3")
+
+
+def test_p206_flows_that_failed_out_of_calibration_are_repeated(tmp_path: Path) -> None:
+    output = tmp_path / record.OUTPUT
+    output.write_text('{"calibration": ["rtt_ms"]}')
+    assert record.is_off("flows", ExitStatus.FAILED, output)
+    output.write_text('{"calibration": []}')
+    assert not record.is_off("flows", ExitStatus.FAILED, output)
+    assert not record.is_off("run", ExitStatus.FAILED, output)
+    assert record.is_off("run", ExitStatus.UNCALIBRATED, output)
 
 
 def test_p206_a_failed_command_and_a_late_one_are_failed_samples(

@@ -7,7 +7,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -19,7 +19,6 @@ from satlab.common import escape
 from satlab.common.files import write_atomically
 from satlab.common.paths import ROOT
 from satlab.report import plotly
-from satlab.report.figures import Figure
 from satlab.report.page import Page
 
 STATIC = Path(__file__).parent / "static"
@@ -39,12 +38,25 @@ def write(page: Page, path: Path) -> Path:
 def render(page: Page) -> str:
     """Return the HTML of a page with its plots, style and scripts in it."""
     plots = {plot.key: plotly.document(plot) for plot in page.plots}
-    return _fill("page.html", plots, {"page": page})
-
-
-def page(template: str, drawn: Sequence[Figure], **content: object) -> str:
-    """Return the HTML of papers/reproduction_page.py, which has a template of its own."""
-    return _fill(template, {figure.key: figure.document for figure in drawn}, content)
+    script = (STATIC / "report.js").read_text()
+    scripts, library, data = [script], "", ""
+    if plots:
+        library, unpacked = _library()
+        scripts.append(unpacked)
+        documents = json.dumps(plots, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        data = _packed(documents)
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            policy=_policy(scripts),
+            style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            library=library,
+            data=data,
+        )
+    )
 
 
 def environment(*folders: Path) -> jinja2.Environment:
@@ -56,25 +68,6 @@ def environment(*folders: Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=escape.html,
-    )
-
-
-def _fill(template: str, plots: Mapping[str, plotly.Json], content: Mapping[str, object]) -> str:
-    script = (STATIC / "report.js").read_text()
-    library, unpacked = _library() if plots else ("", "")
-    return (
-        environment()
-        .get_template(template)
-        .render(
-            policy=_policy([unpacked, script] if plots else [script]),
-            style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
-            script=Markup(script),  # noqa: S704 - our own file
-            library=library,
-            data=_packed(json.dumps(plots, sort_keys=True, separators=(",", ":"), allow_nan=False))
-            if plots
-            else "",
-            **content,
-        )
     )
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labs of one host take turns: as many at once as `satlab bench host` found that it bears, else
-half of its cores.
+"""Slots of labs on one host: as many as `satlab bench host` found that it bears, else half of its
+cores.
 
 A cluster may start several jobs on one machine, also on several nodes that are one; labs next to
 each other would then be out of calibration, each by the CPU time of the others.
@@ -10,13 +10,16 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from satlab.campaign import attempt, host_bench
 from satlab.campaign.plan import Task
 from satlab.campaign.record import Ended
 from satlab.common import paths
+from satlab.common.console import ProgressLog
 from satlab.common.locks import open_lock, try_lock
+from satlab.run import quiet_host
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Of the machine: nodes with this in common share its cores (random(4))."""
@@ -30,10 +33,9 @@ def labs() -> int:
 
 
 @contextlib.contextmanager
-def turn(stop: threading.Event) -> Iterator[None]:
-    """Wait until this host bears one more lab, and hold its place during the block;
-
-    `stop` ends the waiting.
+def slot(stop: threading.Event) -> Iterator[None]:
+    """Wait until this host bears one more lab, and hold its slot during the block; `stop` ends the
+    waiting.
     """
     folder = paths.state_folder() / "labs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,11 +50,21 @@ def turn(stop: threading.Event) -> Iterator[None]:
         yield
 
 
-def in_turn(
-    task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
-) -> Ended | None:
-    """Run a task's command on this host (`attempt.Measure`) in its lab's turn; the deadline counts
-    from then.
+@dataclass(frozen=True)
+class OnThisHost:
+    """Runs a task's command on this host (`attempt.Measure`). A lab waits for a slot, if it
+    `takes_slot`, and for a quiet host up to `wait_quiet_s`; its deadline counts from then.
     """
-    with turn(stop) if task.lab == "netns" else contextlib.nullcontext():
-        return None if stop.is_set() else attempt.here(task, place, deadline_s, lock, stop)
+
+    takes_slot: bool = False
+    wait_quiet_s: float = 0.0
+
+    def __call__(
+        self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
+    ) -> Ended | None:
+        """Run it; None when `stop` came first."""
+        is_lab = task.lab == "netns"
+        with slot(stop) if is_lab and self.takes_slot else contextlib.nullcontext():
+            if is_lab:
+                quiet_host.wait_until_quiet(self.wait_quiet_s, ProgressLog(), stop)
+            return None if stop.is_set() else attempt.here(task, place, deadline_s, lock, stop)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labs of one machine take turns."""
+"""Labs of one machine take slots."""
 
 import threading
 import time
@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import attempt, turns
+from satlab.campaign import attempt, lab_slots
 from satlab.campaign.plan import Task
 from satlab.common.processes import wait
 
 GENEROUS_S = 30
+ON_HOST = lab_slots.OnThisHost(takes_slot=True)
 
 
 @pytest.fixture
 def one_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(turns, "labs", lambda: 1)
+    monkeypatch.setattr(lab_slots, "labs", lambda: 1)
 
 
 def task(lab: str) -> Task:
@@ -44,7 +45,7 @@ def test_p262_a_second_lab_waits_for_the_first(
 
     monkeypatch.setattr(attempt, "here", here)
     words = (task("netns"), tmp_path, 1.0, -1, threading.Event())
-    both = [threading.Thread(target=turns.in_turn, args=words) for _ in range(4)]
+    both = [threading.Thread(target=ON_HOST, args=words) for _ in range(4)]
     for one in both:
         one.start()
     for one in both:
@@ -58,8 +59,8 @@ def test_p262_the_virtual_clock_waits_for_nobody(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(attempt, "here", lambda *_: done.append("here"))
-    with turns.turn(threading.Event()):
-        turns.in_turn(task("virtual"), tmp_path, 1.0, -1, threading.Event())
+    with lab_slots.slot(threading.Event()):
+        ON_HOST(task("virtual"), tmp_path, 1.0, -1, threading.Event())
     assert done == ["here"]
 
 
@@ -67,9 +68,9 @@ def test_p262_the_virtual_clock_waits_for_nobody(
 def test_p262_a_stop_ends_the_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(attempt, "here", lambda *_: pytest.fail("a lab beyond what the host bears"))
     stop, found = threading.Event(), list[object]()
-    with turns.turn(threading.Event()):
+    with lab_slots.slot(threading.Event()):
         words = (task("netns"), tmp_path, 1.0, -1, stop)
-        waiting = threading.Thread(target=lambda: found.append(turns.in_turn(*words)))
+        waiting = threading.Thread(target=lambda: found.append(ON_HOST(*words)))
         waiting.start()
         stop.set()
         assert wait(lambda: found == [None], GENEROUS_S)

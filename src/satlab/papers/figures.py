@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures of one run of `satvirtual flows`, by name.
+"""Figures of one run, by name: of the outcome of flows, or of the records of a scenario.
 
 Those of a phase may differ from phase to phase.
 """
@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
+
+from satlab.papers.scenario_figures import EARLY_S, Records
 
 Outcome = Mapping[str, Any]
 Spread = tuple[float, float | None]
@@ -27,13 +29,18 @@ PAPER_ACK_BYTES = 94
 
 @dataclass(frozen=True)
 class FigureOf:
-    """A figure: name and unit for people, digits, whether it is of a phase, and how to read it."""
+    """A figure: name and unit for people, digits, whether it is of a phase, and how to read it.
+
+    `bootstrap`: what is made of its samples, with a bootstrap interval; else it is their mean with
+    Student's.
+    """
 
     title: str
     unit: str
     digits: int
     is_phased: bool
-    read: Callable[[Outcome, int], Spread | None]
+    read: Callable[[Any, int], Spread | None]
+    bootstrap: Literal["median", "mean"] | None = None
 
 
 def first_group(outcome: Outcome) -> list[Mapping[str, Any]]:
@@ -233,6 +240,22 @@ def _jump(name: str) -> Callable[[Outcome, int], Spread | None]:
     return _plain(lambda outcome: float(outcome["flows"][0].get("careful_resume", {}).get(name, 0)))
 
 
+def _of_records(
+    title: str,
+    unit: str,
+    digits: int,
+    read: Callable[[Records], float | None],
+    bootstrap: Literal["median", "mean"] = "median",
+) -> FigureOf:
+    """Return a figure of a scenario; infinite where the sample is censored."""
+
+    def spread(records: Records, _: int) -> Spread | None:
+        value = read(records)
+        return None if value is None else (value, None)
+
+    return FigureOf(title, unit, digits, False, spread, bootstrap)
+
+
 FIGURES: Mapping[str, FigureOf] = {
     "goodput_mbps": FigureOf("Goodput", "Mbit/s", 2, True, _of_phase("received_mbps")),
     "payload_mbps": FigureOf("Payload rate", "Mbit/s", 2, True, _of_phase("goodput_mbps")),
@@ -277,6 +300,22 @@ FIGURES: Mapping[str, FigureOf] = {
     "others_percent": FigureOf("Goodput of the others, of the base cell's", "%", 1, True, _others),
     "complete_percent": FigureOf(
         "Time to complete, of the base cell's", "%", 1, False, _plain(_complete_s)
+    ),
+    "response_start_ms": _of_records(
+        "Response Start", "ms", 0, lambda run: run.figure("response_start_ms")
+    ),
+    "first_contentful_paint_ms": _of_records(
+        "First Contentful Paint", "ms", 0, lambda run: run.figure("first_contentful_paint_ms")
+    ),
+    "page_load_time_ms": _of_records(
+        "Page Load Time", "ms", 0, lambda run: run.figure("page_load_time_ms")
+    ),
+    "connect_ms": _of_records("Connection established", "ms", 1, lambda r: r.figure("connect_ms")),
+    "ttfb_ms": _of_records("Time to first byte", "ms", 0, lambda run: run.figure("ttfb_ms")),
+    "reached_2mb_s": _of_records("2 MB received", "s", 2, lambda run: run.reached_s(2_000_000)),
+    "reached_10mb_s": _of_records("10 MB received", "s", 2, lambda run: run.reached_s(10_000_000)),
+    "received_5s_bytes": _of_records(
+        f"Received after {EARLY_S:g} s", "bytes", 0, lambda run: run.early_bytes, "mean"
     ),
 }
 """All figures. Those that end in `_percent` of a base cell are divided by it (`RELATIVE`)."""

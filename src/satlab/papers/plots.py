@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from satlab.papers import paper
-from satlab.papers.flow_campaign import FlowCampaign, Run
-from satlab.papers.flow_figures import FIGURES, Outcome
+from satlab.papers.figures import FIGURES, Outcome
 from satlab.papers.flow_request import BIN_MS
-from satlab.papers.flow_results import FlowResults
-from satlab.papers.paper import Cell
+from satlab.papers.outcome import Run
+from satlab.papers.paper import Cell, Paper
+from satlab.papers.results import PaperResults
+from satlab.papers.scenario_figures import STEP_S, Curve, Records, mean_curve, rates_mbps
 from satlab.report.page import Axis, Mark, Plot, Points, Series, Table, all_but, line, per_second
 
 BIN_S = BIN_MS / 1000
 TIME = "Time (s)"
 
 
-def draw(plot: paper.Plot, campaign: FlowCampaign, results: FlowResults) -> list[Plot]:
+def draw(plot: paper.Plot, results: PaperResults) -> list[Plot]:
     """Draw a plot of the cells that were run; nothing without any."""
     cells = [
         cell for cell in results.cells if fnmatchcase(cell.id, plot.cells) and results.runs[cell.id]
@@ -29,13 +30,15 @@ def draw(plot: paper.Plot, campaign: FlowCampaign, results: FlowResults) -> list
             groups.setdefault(cell.id.rsplit("/", 1)[0], []).append((cell, run))
         return [_over_time(name, group) for name, group in groups.items()]
     if plot.kind == "area":
-        return [_working_area(cell, run, campaign) for cell, run in shown]
+        return [_working_area(cell, run, results.paper) for cell, run in shown]
+    if plot.kind == "received":
+        return _received(plot, cells, results)
     if plot.kind == "flows":
         return [_flows(cell, run) for cell, run in shown]
     return [_by_factor(plot, cells, results)] if cells else []
 
 
-def _by_factor(plot: paper.Plot, cells: Sequence[Cell], results: FlowResults) -> Plot:
+def _by_factor(plot: paper.Plot, cells: Sequence[Cell], results: PaperResults) -> Plot:
     """Draw a figure over a factor: the values of x in their order, a series for each combination of
     the others.
     """
@@ -173,9 +176,8 @@ def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Plot:
     )
 
 
-def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Plot:
+def _working_area(cell: Cell, run: Run, about: Paper) -> Plot:
     """Draw delivery rate over RTT, one mark a second, coloured by link."""
-    about = campaign.paper
     rates, rtt = dict(goodput_mbps(run)), rtt_ms(run)
     edges = [0.0, *about.phases_s, about.duration_s]
     series: list[Series] = []
@@ -203,4 +205,58 @@ def _working_area(cell: Cell, run: Run, campaign: FlowCampaign) -> Plot:
         height=340,
         table=Table(head, rows, numbers=all_but(head, 1)),
         marks=[Mark("x", link.rtt_ms) for link in about.links.values()],
+    )
+
+
+# --- bulk transfers of scenarios ------------------------------------------------------------------
+
+
+def _received(plot: paper.Plot, cells: Sequence[Cell], results: PaperResults) -> list[Plot]:
+    """Draw a plot for each place, the parts of an id before the last one."""
+    places: dict[str, dict[str, list[Curve]]] = {}
+    for cell in cells:
+        place, _, kind = cell.id.rpartition("/")
+        curves = [
+            curve
+            for run in results.counted(cell.id)
+            if isinstance(run.outcome, Records) and (curve := run.outcome.curve) is not None
+        ]
+        if curves:
+            places.setdefault(place, {})[kind] = curves
+    return [_of_place(plot, place, curves) for place, curves in places.items()]
+
+
+def _of_place(plot: paper.Plot, place: str, curves: dict[str, list[Curve]]) -> Plot:
+    """Draw the ratio of bytes received of each pair over time, and below it the goodput of all."""
+    means = {kind: mean_curve(found) for kind, found in curves.items()}
+    styles = {kind: style for style, kind in enumerate(means)}
+    series: list[Series] = []
+    rows: list[tuple[str, ...]] = []
+    for first, second in plot.pairs:
+        if first not in means or second not in means:
+            continue
+        both = enumerate(zip(means[first], means[second], strict=True), start=1)
+        ratio = [(step * STEP_S, more / less) for step, (more, less) in both if less]
+        name = f"{first} / {second}"
+        series.append(line(name, ratio, styles[first]))
+        rows += [("ratio", name, f"{t:.1f}", f"{value:.3f}") for t, value in ratio[9::10]]
+    for kind, mean in means.items():
+        rates = rates_mbps(mean)
+        drawn = line(f"{kind}, n = {len(curves[kind])}", rates, styles[kind])
+        series.append(replace(drawn, row=1))
+        rows += [("goodput (Mbit/s)", kind, f"{t:.1f}", f"{value:.3f}") for t, value in rates[4::5]]
+    head = ("plot", "type", "time (s)", "value")
+    return Plot(
+        key=f"received-{place.replace('/', '-')}",
+        title=f"{plot.title}: {place}",
+        caption=plot.caption,
+        x=Axis(TIME, from_zero=True),
+        y=(
+            Axis("Bytes received,\nratio", from_zero=True),
+            Axis("Goodput\n(Mbit/s)", from_zero=True),
+        ),
+        series=series,
+        height=480,
+        table=Table(head, rows, numbers=all_but(head, 2)),
+        marks=[Mark("y", 1.0)],
     )

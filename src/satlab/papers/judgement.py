@@ -11,11 +11,11 @@ from functools import cached_property
 
 from satlab.common import statistics
 from satlab.common.statistics import Verdict
-from satlab.papers import flow_values
-from satlab.papers.flow_campaign import Run
-from satlab.papers.flow_figures import FIGURES, FigureOf
-from satlab.papers.flow_values import Estimate, Ours
+from satlab.papers import values
+from satlab.papers.figures import FIGURES, FigureOf
+from satlab.papers.outcome import Run
 from satlab.papers.paper import Cell, Conclusion, Paper, Rule
+from satlab.papers.values import Estimate, Ours
 
 VERDICT: Mapping[bool | None, Verdict] = {True: "holds", False: "does not hold", None: "undecided"}
 
@@ -61,7 +61,7 @@ class Judge:
         if rule.figure == "failed":
             every = [run for runs in self.runs.values() for run in runs]
             failed = sum(run.failed for run in every)
-            state = flow_values.within(Estimate(failed, None, ()), rule.at_least, rule.at_most)
+            state = values.within(Estimate(failed, None, ()), rule.at_least, rule.at_most)
             yield (
                 VERDICT[state] if every else "not measured",
                 f"{failed} of {len(every)} runs failed",
@@ -85,18 +85,18 @@ class Judge:
         if first is None or (other and second is None):
             return "not measured", f"{where}: not measured"
         if second is None:
-            estimate = flow_values.alone(first)
+            estimate = values.alone(first)
         else:
             estimate = (
-                flow_values.difference(first, second)
-                if rule.minus
-                else flow_values.ratio(first, second)
+                values.difference(first, second) if rule.minus else values.ratio(first, second)
             )
         names = [name for name in (rule.of, other) if name]
-        short = max(map(self.lacking, names))
-        failed = {name: sum(run.failed for run in self.runs[name]) for name in names}
+        measured = min(part.runs for part in (first, second) if part)
+        needed = max(self.paper.needed_of(self._cells[name]) for name in names)
+        short = max(*map(self.lacking, names), needed - measured, 0)
+        failed = {name: sum(r.has_failed(rule.figure) for r in self.runs[name]) for name in names}
         is_open = short or any(count == len(self.runs[name]) for name, count in failed.items())
-        state = None if is_open else flow_values.within(estimate, rule.at_least, rule.at_most)
+        state = None if is_open else values.within(estimate, rule.at_least, rule.at_most)
         notes = [_bounds(rule)] if _bounds(rule) else []
         notes += [
             f"{count} of {len(self.runs[name])} runs of {name} failed"
@@ -130,6 +130,7 @@ def _shown(estimate: Estimate, rule: Rule, figure: FigureOf) -> str:
             f" [{estimate.interval.low:{sign}.{digits}f} to"
             f" {estimate.interval.high:{sign}.{digits}f}]"
         )
+    words = words.replace("inf", "\N{INFINITY}")
     return f"{words}, n = {' and '.join(map(str, estimate.runs))}"
 
 

@@ -3,9 +3,11 @@
 them.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Literal
 
 from satlab.common import statistics
 from satlab.common.statistics import Interval
@@ -17,7 +19,8 @@ class Ours:
     with one run).
 
     `censored` of the `runs` did not complete and count with the time that they had: the mean is at
-    least this.
+    least this. With `samples`, in which censored ones are infinite, `mean` is what `bootstrap`
+    says, and intervals are those of the bootstrap.
     """
 
     mean: float
@@ -25,10 +28,19 @@ class Ours:
     between: float | None
     runs: int
     censored: int = 0
+    samples: tuple[float, ...] = ()
+    bootstrap: Literal["median", "mean"] | None = None
+
+    @property
+    def is_least(self) -> bool:
+        """Return whether the true value is at least the mean: no infinite sample says so."""
+        return bool(self.censored) and not self.samples
 
     @property
     def interval(self) -> Interval | None:
         """Return the 95 % interval of the mean; None with one run."""
+        if self.samples:
+            return statistics.interval(self.samples, _estimate(self.bootstrap))
         return statistics.around(self.mean, [(self.variance, self.runs)])
 
     @property
@@ -59,18 +71,35 @@ def of_runs(values: Sequence[float], in_time: Sequence[float], censored: int = 0
     return Ours(fmean(values), fmean(in_time) if in_time else None, between, len(values), censored)
 
 
+def of_samples(samples: Sequence[float], bootstrap: Literal["median", "mean"]) -> Ours | None:
+    """Return the estimate of samples, infinite where censored; None without any."""
+    if not samples:
+        return None
+    ordered = tuple(sorted(samples))
+    censored = sum(map(math.isinf, ordered))
+    value = _estimate(bootstrap)(ordered)
+    return Ours(value, None, None, len(ordered), censored, ordered, bootstrap)
+
+
+def _estimate(bootstrap: Literal["median", "mean"] | None) -> Callable[[Sequence[float]], float]:
+    return statistics.median if bootstrap == "median" else fmean
+
+
 def alone(one: Ours) -> Estimate:
     """Return a figure as an estimate."""
-    return Estimate(one.mean, one.interval, (one.runs,), bool(one.censored))
+    return Estimate(one.mean, one.interval, (one.runs,), one.is_least)
 
 
 def difference(one: Ours, other: Ours) -> Estimate:
     """Return how much larger one is than the other."""
     value = one.mean - other.mean
-    interval = statistics.around(value, [(one.variance, one.runs), (other.variance, other.runs)])
-    return Estimate(
-        value, interval, (one.runs, other.runs), bool(one.censored), bool(other.censored)
-    )
+    if one.samples and other.samples:
+        interval = statistics.interval_of_two(
+            one.samples, other.samples, statistics.median_difference
+        )
+        return Estimate(value, interval, (one.runs, other.runs))
+    around = statistics.around(value, [(one.variance, one.runs), (other.variance, other.runs)])
+    return Estimate(value, around, (one.runs, other.runs), one.is_least, other.is_least)
 
 
 def ratio(one: Ours, other: Ours) -> Estimate:
@@ -81,14 +110,16 @@ def ratio(one: Ours, other: Ours) -> Estimate:
     if not other.mean:
         return Estimate(float("inf"), None, (one.runs, other.runs))
     value = one.mean / other.mean
+    if one.samples and other.samples:
+        turned = statistics.interval_of_two(other.samples, one.samples, statistics.mean_ratio)
+        ends = (1 / end if end else float("inf") for end in (turned.high, turned.low))
+        return Estimate(value, Interval(*ends), (one.runs, other.runs))
     parts = [
         (one.variance / other.mean**2, one.runs),
         (other.variance * (value / other.mean) ** 2, other.runs),
     ]
     interval = statistics.around(value, parts)
-    return Estimate(
-        value, interval, (one.runs, other.runs), bool(one.censored), bool(other.censored)
-    )
+    return Estimate(value, interval, (one.runs, other.runs), one.is_least, other.is_least)
 
 
 def within(estimate: Estimate, at_least: float | None, at_most: float | None) -> bool | None:
