@@ -49,7 +49,7 @@ def test_a_field_of_the_options_is_an_option_of_the_command_line(tmp_path: Path)
 
 def test_a_renamed_copy_of_a_job_is_a_job(tmp_path: Path) -> None:
     job = tmp_path / "satlab_example"
-    shutil.copytree(paths.JOBS / "satlab_ping", job)
+    shutil.copytree(paths.JOBS / "satlab_ping", job, ignore=shutil.ignore_patterns("__pycache__"))
     for path in [path for path in job.rglob("*") if path.is_file()]:
         path.write_text(path.read_text().replace("satlab_ping", "satlab_example"))
         path.rename(path.with_name(path.name.replace("satlab_ping", "satlab_example")))

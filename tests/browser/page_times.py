@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long it takes until pages can be read: `make page-times ARGS="--runs 200"`.
+"""How long it takes until pages can be read: `python -m tests.browser.page_times --runs 200`.
 
 A service with so many runs, a browser, both on this host. For each page the median over rounds of
 three times since the navigation, in ms: the answer's first byte, First Contentful Paint, and the
@@ -21,7 +21,7 @@ from selenium import webdriver
 
 import collect
 from collect.fixtures import example_run
-from satlab.report import html
+from satlab import report
 from tests.browser.chromium import browser, text, until
 from tests.browser.replayed_site import Site, launch, log_in, serve
 
@@ -78,7 +78,7 @@ def main() -> int:
         run = example_run.write(Path(scratch) / "one", example)
         collected = collect.Collected(collect.gather(run), collect.stored(run))
         collected.records.lazy().collect().write_parquet(run / "records.parquet")
-        html.build({run: collected}, run / "report" / "index.html", "page_load over geo")
+        report.build({run: collected}, run / "report" / "index.html", "page_load over geo")
         fill(site, run, options.runs)
         name = sorted(path.name for path in site.others.iterdir())[-1]
         driver = browser(width=1280, is_shell=False)

@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 
 import collect
 from collect.fixtures import example_run
+from satlab import report
 from satlab.campaign import dataset, host_effect, page
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Plan
@@ -23,7 +24,6 @@ from satlab.check.test_check import TINY
 from satlab.common.console import ProgressLog
 from satlab.papers import page as paper_page
 from satlab.papers.test_seed_002 import filled
-from satlab.report import html
 from tests import sphinx_site
 from tests.browser import page_checks
 from tests.browser.chromium import text, until
@@ -200,7 +200,9 @@ def test_p349_reports_and_documentation(
     plan, where = measured[1], measured[0]
     of_all = dataset.collect(plan, where)
     made = {
-        "report": html.build({run: collected}, run / "report" / "index.html", "page_load over geo"),
+        "report": report.build(
+            {run: collected}, run / "report" / "index.html", "page_load over geo"
+        ),
         "campaign": page.write(
             plan,
             where,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import collect
-from satlab import report
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
+from satlab.report import measurements
 from satlab.run import run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
@@ -33,7 +33,7 @@ class Figures:
     outcome: RunResult
 
     def values(self, metric: str, **labels: str) -> list[float]:
-        rows = report.rows.summaries([collect.gather(self.outcome.folder)])
+        rows = measurements.summaries([collect.gather(self.outcome.folder)])
         return [
             row.value
             for row in rows

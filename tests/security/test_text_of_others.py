@@ -30,8 +30,25 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.flows import tables
 from satlab.papers import results as paper_results
-from satlab.report import figures, html
+from satlab.papers import tables as paper_tables
+from satlab.report import html, plotly
 from satlab.report.export import _for_spreadsheets
+from satlab.report.page import (
+    Axis,
+    Cell,
+    Facts,
+    Mark,
+    Page,
+    Part,
+    Plot,
+    Section,
+    Series,
+    Spans,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+)
 from satlab.service.api import export as service_export
 
 HOSTILE = (
@@ -214,16 +231,18 @@ def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
     }
     for line in tables.lines(outcome):
         console.say(line)
-    grid = SimpleNamespace(title=text, head=(text,), rows=[(text,)])
+    cell = SimpleNamespace(id=text, test="")
+    compared = SimpleNamespace(cell=cell, row=lambda _: [text] * len(paper_results.COLUMNS))
     agreement = SimpleNamespace(row=lambda: [text] * len(paper_results.AGREEMENT_COLUMNS))
     judged = SimpleNamespace(conclusion=SimpleNamespace(text=text), verdict=text, evidence=[text])
     results: Any = SimpleNamespace(
-        table=lambda: ((text, "b"), [(text, text)]),
-        grids=[grid],
+        paper=SimpleNamespace(phases=(), groups={}),
+        comparisons=[compared],
+        grids=[Table((text,), [(text,)], title=text)],
         agreements=[agreement],
         judgements=[judged],
     )
-    paper_results.show(results)
+    paper_tables.show(results)
     base.print_json_lines([{text: text}])
     is_inert_on_a_terminal(capsys.readouterr().out)
 
@@ -245,16 +264,24 @@ def test_t63_messages_and_progress_are_bounded_text(
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_t63_nothing_breaks_out_of_pages(text: str) -> None:
-    table = figures.DataTable((text,), ((text,),))
-    figure = figures.Figure(
-        "key", text, text, {"data": [], "layout": {"title": figures.text(text)}}, 100, table
+    table = Table((text,), ((Cell(text, small=text),),), caption=text, title=text)
+    grouped = Table((text,), groups={text: ((text,),), f"{text}, empty": ()})
+    cards = Table((text, "b"), ((text, text),), numbers=(text,), cards=True, keys=1)
+    axis = Axis(text, categories=(text,))
+    series = (
+        Series(text, (text,), (1.0,)),
+        Spans(text, (text,), (), (1.0,), "--c1", texts=(text,)),
     )
-    words = (
-        '<html><p title="{{ one.title }}">{{ one.caption }}</p>{% for row in one.table.rows %}{{'
-        " row }}{% endfor %}"
-    )
-    page = html._environment().from_string(words)
-    is_inert_in_html(page.render(one=figure))
+    marks = (Mark("y", 1.0, label=text),)
+    plot = Plot("key", text, text, axis, (axis,), series, 100, table, marks)
+    parts: list[Part] = [
+        *(Tiles([Tile(text, text, text)]), table, grouped, cards, plot, replace(plot, folded=True)),
+        *(Text(text, kind, (text,)) for kind in ("plain", "note", "alert", "code")),
+        Facts(((text, text),), text),
+    ]
+    is_inert_in_html(html.render(Page(text, text, parts, [Section(text, parts)])))
+    drawn = json.dumps(plotly.document(plot))
+    assert not CONTROLS.search(drawn) and "<img" not in drawn and "<script" not in drawn
 
 
 @dataclass(frozen=True)
@@ -311,7 +338,6 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
         },
         r"\badd_row\(|\bTable\(\"|rich\.markup|[^(]Console\(": {
             "common/console.py",
-            "report/terminal.py",
         },
         r"csv\.(DictWriter|writer)\(": {
             *(
@@ -320,7 +346,7 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
                 "lab/page_files.py",
             ),
         },
-        r"jinja2\.Environment\(": {"report/html.py", "service/pages/pages.py"},
+        r"jinja2\.Environment\(": {"report/html.py"},
     }
     programs = {"openbach/shim/collect_agent.py"}
     root = paths.ROOT / "src" / "satlab"

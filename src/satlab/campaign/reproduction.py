@@ -26,7 +26,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.lab import ownership
 from satlab.link.options import LinkOptions
-from satlab.papers import outcome, page, paper, results
+from satlab.papers import outcome, page, paper, results, tables
 from satlab.papers.outcome import Run
 from satlab.papers.paper import Cell, Clock, Paper
 from satlab.papers.results import PaperResults
@@ -140,7 +140,7 @@ class Reproduction:
         if as_json:
             console.say(json.dumps(self.results.document()))
         else:
-            results.show(self.results)
+            tables.show(self.results)
 
 
 def prepare(request: Request) -> Reproduction:

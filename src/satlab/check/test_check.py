@@ -31,6 +31,7 @@ from satlab.cli import app
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
+from satlab.report.page import Tile
 from satlab.run.quiet_host import Patience
 
 OUTCOME: dict[str, Any] = {
@@ -316,9 +317,12 @@ def test_a_build_is_compared_with_an_earlier_one(
     open_ = replace(
         again, comparisons=[replace(one, result="undecided") for one in again.comparisons]
     )
-    tiles = [check_page.CheckPage(one, []).tiles()[2] for one in (again, open_)]
+    tiles = [check_page.tiles(one)[2] for one in (again, open_)]
     caption = "of 2 comparisons slower than the baseline"
-    assert tiles == [("0", caption, "good"), ("0", f"{caption}, 2 undecided or not measurable", "")]
+    assert tiles == [
+        Tile("0", caption, state="good"),
+        Tile("0", f"{caption}, 2 undecided or not measurable"),
+    ]
     narrow = {"stream_receive_window": 65536}
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
     assert slow.comparisons and slow.comparisons[1].is_slower and slow.status == ExitStatus.FAILED

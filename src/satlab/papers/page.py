@@ -3,130 +3,75 @@
 ones, and the plots.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from satlab.common.files import write_atomically
-from satlab.papers import plots
+from satlab.papers import plots, tables
 from satlab.papers.figures import FIGURES
-from satlab.papers.results import AGREEMENT_COLUMNS, PaperResults
+from satlab.papers.results import PaperResults
+from satlab.papers.tables import STATES
 from satlab.report import html
-
-NUMBERS = {"Published", "Ours", "Deviation", "95 % interval", "n", "Failed", "Out of calibration"}
-
-
-@dataclass(frozen=True)
-class PaperPage:
-    """What the template shows."""
-
-    folder: Path
-    results: PaperResults
-
-    def tiles(self) -> list[tuple[str, str, str]]:
-        """Return (figure, caption, state)."""
-        runs = [run for runs in self.results.runs.values() for run in runs]
-        verdicts = [j.verdict for j in self.results.judgements]
-        failed = sum(run.failed for run in runs)
-        judged = [v for v in verdicts if v in ("holds", "does not hold")]
-        state = "bad" if "does not hold" in verdicts else "good" if judged else ""
-        off = sum(run.is_uncalibrated for run in runs)
-        return [
-            (
-                f"{len(runs)}/{self.results.planned}",
-                f"runs done, on the {self.results.paper.clock} clock",
-                "",
-            ),
-            *([(str(off), "of them out of calibration, counted below", "bad")] if off else []),
-            *self._deviations(),
-            (
-                f"{judged.count('holds')}/{len(judged)}",
-                "conclusions that hold here, of those judged",
-                state,
-            ),
-            (
-                str(failed),
-                "connections that ended before their time, counted below",
-                "bad" if failed else "good",
-            ),
-        ]
-
-    def _deviations(self) -> list[tuple[str, str, str]]:
-        tiles = []
-        for metric in dict.fromkeys(c.metric for c in self.results.comparisons):
-            for algorithm in sorted(
-                {c.cell.published for c in self.results.comparisons if c.cell.published}
-            ):
-                found = [
-                    abs(c.deviation)
-                    for c in self.results.comparisons
-                    if c.metric == metric
-                    and c.cell.published == algorithm
-                    and c.deviation is not None
-                ]
-                if found:
-                    tiles.append(
-                        (
-                            f"{median(found):.1%}",
-                            f"median deviation of {FIGURES[metric].title} from {algorithm}",
-                            "",
-                        )
-                    )
-        return tiles
-
-    def conclusions(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Return text, verdict, evidence."""
-        return [(j.conclusion.text, j.verdict, j.evidence) for j in self.results.judgements]
-
-    def agreements(self) -> list[tuple[str, ...]]:
-        """Return rows as in `AGREEMENT_COLUMNS`."""
-        return [one.row() for one in self.results.agreements]
-
-    def figures_by_cell(self) -> tuple[list[str], list[tuple[str, list[list[str]]]], list[int]]:
-        """Return heads, rows by group with cells of the paper first, and which columns, from 1 on,
-        hold numbers.
-        """
-        head, rows = self.results.table()
-        groups: dict[str, list[list[str]]] = {}
-        for one, row in zip(self.results.comparisons, rows, strict=True):
-            part = one.cell.id.partition("/")[0]
-            name = (
-                f"Test {one.cell.test}"
-                if one.cell.test
-                else self.results.paper.groups.get(part, "Not in the paper")
-            )
-            groups.setdefault(name, []).append(row)
-        return (
-            head,
-            list(groups.items()),
-            [place for place, name in enumerate(head, 1) if name in NUMBERS],
-        )
-
-    @property
-    def row_names(self) -> set[str]:
-        """Return the heads of the columns of the paper's own tables that have words: the first
-        ones.
-        """
-        return {table.head[0] for table in self.results.grids}
-
-    def command(self) -> str:
-        """Return the command that made it."""
-        about = self.results.paper
-        return f"./satlab reproduce {about.name} --clock {about.clock} --resume {self.folder}"
+from satlab.report.page import Page, Part, Section, State, Table, Text, Tile, Tiles
 
 
 def write(folder: Path, results: PaperResults, path: Path) -> Path:
     """Write the page of a campaign's folder atomically and return its path."""
-    figures = [figure for plot in results.paper.plots for figure in plots.draw(plot, results)]
-    page = PaperPage(folder, results)
-    content = html.page(
-        "paper.html",
-        figures,
-        page=page,
-        paper=results.paper,
-        figures=figures,
-        agreement_columns=AGREEMENT_COLUMNS,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content)
-    return path
+    return html.write(page(folder, results), path)
+
+
+def page(folder: Path, results: PaperResults) -> Page:
+    """Return the page of a paper, of the runs in a campaign's folder."""
+    paper = results.paper
+    sections = [Section.of(tables.conclusions(results))]
+    if results.agreements:
+        sections.append(Section.of(tables.agreements(results)))
+    sections += [Section.of(grid) for grid in results.grids]
+    drawn = [each for plot in paper.plots for each in plots.draw(plot, results)]
+    if drawn:
+        sections.append(Section("Plots", drawn))
+    command = f"./satlab reproduce {paper.name} --clock {paper.clock} --resume {folder}"
+    assumed = [(one.what, one.assumed) for one in paper.assumptions]
+    sections += [
+        Section(
+            "Published figures and ours", [tables.comparisons(results), Text(FIGURES_NOTE, "note")]
+        ),
+        Section("What the paper leaves open", [Table(("What", "Assumed here"), assumed)]),
+        Section(
+            "How to reproduce", [Text("Resume this campaign, or extend it:"), Text(command, "code")]
+        ),
+    ]
+    lead: list[Part] = [Text(paper.source, "note"), Tiles([*_tiles(results)])]
+    return Page("satlab reproduction", paper.title, lead, sections)
+
+
+FIGURES_NOTE = (
+    "Mean and standard deviation over the time of a run, in windows of 1 s for goodput; ours are"
+    " means over the runs. The interval is that of the mean over the runs; a rule whose bound lies"
+    " within that of its figure is undecided, and so is one with too few runs."
+)
+
+
+def _tiles(results: PaperResults) -> Iterator[Tile]:
+    runs = [run for runs in results.runs.values() for run in runs]
+    caption = f"runs done, on the {results.paper.clock} clock"
+    yield Tile(f"{len(runs)}/{results.planned}", caption)
+    off = sum(run.is_uncalibrated for run in runs)
+    if off:
+        yield Tile(str(off), "of them out of calibration, counted below", state="bad")
+    deviations: dict[tuple[str, str], list[float]] = {}
+    for one in results.comparisons:
+        if one.deviation is not None and one.cell.published:
+            key = one.metric, one.cell.published
+            deviations.setdefault(key, []).append(abs(one.deviation))
+    metrics = list(dict.fromkeys(one.metric for one in results.comparisons))
+    for metric, algorithm in sorted(deviations, key=lambda key: (metrics.index(key[0]), key[1])):
+        caption = f"median deviation of {FIGURES[metric].title} from {algorithm}"
+        yield Tile(f"{median(deviations[metric, algorithm]):.1%}", caption)
+    judged = [one.verdict for one in results.judgements if one.verdict in STATES]
+    state: State = "bad" if "does not hold" in judged else "good" if judged else ""
+    caption = "conclusions that hold here, of those judged"
+    yield Tile(f"{judged.count('holds')}/{len(judged)}", caption, state=state)
+    failed = sum(run.failed for run in runs)
+    caption = "connections that ended before their time, counted below"
+    yield Tile(str(failed), caption, state="bad" if failed else "good")

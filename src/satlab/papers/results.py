@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 
-from satlab.common import console
 from satlab.common.files import write_atomically
 from satlab.common.statistics import Verdict
 from satlab.papers import values
@@ -19,6 +18,7 @@ from satlab.papers.judgement import VERDICT, Judge, Judgement
 from satlab.papers.outcome import Run
 from satlab.papers.paper import Agreement, Cell, Grid, Paper, Published
 from satlab.papers.values import Ours
+from satlab.report.page import Table
 
 FILE = "results.json"
 NOTHING = "\N{EN DASH}"
@@ -156,15 +156,6 @@ AGREEMENT_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class GridTable:
-    """A table of a paper as text: means over the runs, a dash where nothing was measured."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
-@dataclass(frozen=True)
 class PaperResults:
     """All runs of a paper that are done, by cell; `planned`: how many there are to be."""
 
@@ -189,16 +180,6 @@ class PaperResults:
             for cell in self.cells
             for metric in cell.figures
             for phase in self._phases(metric)
-        ]
-
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the `COLUMNS` that have a value, and of each comparison a row of them."""
-        rows = [one.row(self.paper.phases) for one in self.comparisons]
-        kept = [
-            number for number in range(len(COLUMNS)) if any(row[number] != NOTHING for row in rows)
-        ]
-        return [COLUMNS[number] for number in kept], [
-            [row[number] for number in kept] for row in rows
         ]
 
     def _phases(self, metric: str) -> range:
@@ -261,12 +242,12 @@ class PaperResults:
         return 100 / whole if whole else None
 
     @cached_property
-    def grids(self) -> list["GridTable"]:
+    def grids(self) -> list[Table]:
         """Return the paper's tables that have cells here."""
         tables = [self._grid(grid) for grid in self.paper.grids]
         return [table for table in tables if table.rows]
 
-    def _grid(self, grid: Grid) -> "GridTable":
+    def _grid(self, grid: Grid) -> Table:
         cells = [cell for cell in self.cells if fnmatchcase(cell.id, grid.cells)]
         row_values = list(dict.fromkeys(cell.factors[grid.rows] for cell in cells))
         columns: list[tuple[str, str | None]] = [(figure, None) for figure in grid.figures]
@@ -279,7 +260,7 @@ class PaperResults:
             (_label(row), *(self._in_grid(grid, cells, row, *one) for one in columns))
             for row in row_values
         ]
-        return GridTable(grid.title, (grid.rows, *head), rows)
+        return Table((grid.rows, *head), rows, numbers=head, title=grid.title)
 
     def _in_grid(
         self, grid: Grid, cells: Sequence[Cell], row: str | float, metric: str, column: str | None
@@ -423,20 +404,3 @@ def write(results: PaperResults, folder: Path) -> Path:
     path = folder / FILE
     write_atomically(path, json.dumps(results.document(), indent=1) + "\n")
     return path
-
-
-def show(results: PaperResults) -> None:
-    """Print tables on stdout."""
-    out = console.for_tables()
-    out.print(console.table("Comparison with the paper", *results.table()))
-    for grid in results.grids:
-        out.print(console.table(grid.title, grid.head, grid.rows))
-    if results.agreements:
-        rows_of = [one.row() for one in results.agreements]
-        out.print(console.table("Agreement with the published figures", AGREEMENT_COLUMNS, rows_of))
-    judged = [
-        (one.conclusion.text, one.verdict, "; ".join(one.evidence)) for one in results.judgements
-    ]
-    out.print(
-        console.table("The paper's conclusions", ("Conclusion", "Verdict", "Evidence"), judged)
-    )

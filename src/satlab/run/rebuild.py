@@ -10,7 +10,7 @@ from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import ownership
-from satlab.report import rows as read
+from satlab.report import measurements
 from satlab.run import reading
 
 
@@ -57,7 +57,7 @@ def _export_har(folders: list[Path], out: Path) -> int:
     loads = [
         (
             (
-                f"{folder.resolve().name} {read.kind_of_load(one.load.protocol, one.pep)}"
+                f"{folder.resolve().name} {measurements.kind_of_load(one.load.protocol, one.pep)}"
                 f" {one.load.load_index}"
             ),
             one.load,

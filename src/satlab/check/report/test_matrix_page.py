@@ -11,6 +11,7 @@ import pytest
 from satlab.check.check_result import SCHEMA
 from satlab.check.report import matrix_page
 from satlab.common.errors import ConfigError
+from satlab.report.page import Series, Tile
 
 
 def stored(
@@ -54,13 +55,15 @@ def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_hist
         stored(tmp_path, "b", 20.0, 4.0),
     ]
     matrix = matrix_page.read(files)
-    [section] = matrix.sections
-    assert section.head[4:] == ("b (virtual clock)", "<b>a (virtual clock)")
-    assert section.rows == [
+    table = matrix.table()
+    assert table.head[4:] == ("b (virtual clock)", "<b>a (virtual clock)")
+    assert table.rows == [
         ("medium", "2", "5", "1.71", "4.500 pass, slow start", "6.000 FAIL, slow start")
     ]
-    [figure] = matrix.trends()
-    assert figure.document["data"][0]["y"] == [4.0, 4.5] and len(figure.table.rows) == 3
+    [plot] = matrix.trends()
+    [line] = plot.series
+    assert isinstance(line, Series)
+    assert list(line.y) == [4.0, 4.5] and len(plot.table.rows) == 3
     matrix_page.write(matrix, tmp_path / "matrix.html")
     text = (tmp_path / "matrix.html").read_text()
     assert "4.500 pass, slow start" in text and "&lt;b&gt;a" in text and "<b>a" not in text
@@ -83,14 +86,14 @@ def test_test_cases_of_the_runner_count_as_passed_of_those_supported(tmp_path: P
         for number, one in enumerate(verdicts)
     ]
     matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=cases)])
-    assert matrix.tiles() == [("2/3", "test cases passed: a (virtual clock)", "bad")]
+    assert matrix.tiles() == [Tile("2/3", "test cases passed: a (virtual clock)", state="bad")]
 
 
 def test_a_suite_without_targets_is_neither_good_nor_bad(tmp_path: Path) -> None:
     verdict = {"mark_mb": 2.0, "target_s": None, "median_s": 4.0, "result": "measured"}
     case = {"id": "medium", "spent_s": {}, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
     matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=[case])])
-    assert matrix.tiles() == [("1", "figures, none with a target: a (virtual clock)", "")]
+    assert matrix.tiles() == [Tile("1", "figures, none with a target: a (virtual clock)")]
     image = ElementTree.fromstring(matrix_page.badge(matrix))  # noqa: S314 - our own text
     assert image.get("aria-label") == "satellite etosat: measured, no targets"
 
@@ -99,7 +102,7 @@ def test_a_case_that_a_stack_was_not_asked_for_is_shown(tmp_path: Path) -> None:
     matrix = matrix_page.read(
         [stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, cases=[])]
     )
-    assert matrix.sections[0].rows[0][-1] == "not run"
+    assert matrix.table().rows[0][-1] == "not run"
 
 
 @pytest.mark.parametrize("changes", [{"schema": "x"}, {"suite": "other"}, {"cases": None}])

@@ -16,7 +16,6 @@ import collect
 from satlab.common.errors import ConfigError, HostError
 from satlab.report.export import export as export_records
 from satlab.report.html import render as render_report
-from satlab.report.view import BULK_COLUMNS
 from satlab.run import reading
 from satlab.service.api import access, export
 from satlab.service.api.access import Runner
@@ -154,7 +153,7 @@ def other(request: Request, run_id: str, user: Viewer, context: RequestContext) 
     has_report = run.folder is not None and (run.folder / "report" / "index.html").is_file()
     logs = run_logs.logs(run_logs.files(context, run.folder, None))
     values: dict[str, object] = {"view": view, "has_report": has_report, "logs": logs}
-    return render(request, "folder.html", run=run, bulk_columns=BULK_COLUMNS, **values)
+    return render(request, "folder.html", run=run, **values)
 
 
 @router.get("/folders/{run_id}/logs/{name}")
@@ -256,7 +255,7 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
     """
     chosen = _chosen(context, user, run or [])
     view = run_pages.results([folder for _, folder in chosen], "compared")
-    values: dict[str, object] = {"groups": (), "compared": [], "charts": ()}
+    values: dict[str, object] = {"differences": None, "charts": ()}
     if view is not None:
         compared = [
             comparison.Compared(
@@ -269,15 +268,8 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
         ]
         groups = comparison.groups(compared)
         charts = live_view.overlaid(_curves(request, chosen, groups))
-        values = {
-            "groups": groups,
-            "compared": comparison.figures(compared, groups),
-            "charts": charts,
-        }
-    values |= {
-        "query": urlencode([("run", found.key) for found, _ in chosen]),
-        "bulk_columns": BULK_COLUMNS,
-    }
+        values = {"differences": comparison.differences(compared, groups), "charts": charts}
+    values["query"] = urlencode([("run", found.key) for found, _ in chosen])
     return render(request, "compare.html", runs=[found for found, _ in chosen], view=view, **values)
 
 
@@ -329,4 +321,4 @@ def compared_report(user: Viewer, context: RequestContext, run: Keys = None) -> 
     view = run_pages.results([folder for _, folder in chosen], title)
     if view is None:
         raise not_found("report")
-    return pages.report(render_report(view))
+    return pages.report(render_report(view.page()))

@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from satlab.common import escape
+from satlab.report.html import environment
 from satlab.service.api.access import user_of
 from satlab.service.api.accounts import Role, User
 from satlab.service.api.api_answers import ApiError
@@ -165,22 +165,15 @@ def _amount(size: int) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=escape.html,
-    )
-    environment.filters |= {
+    made = environment(FOLDER / "templates")
+    made.filters |= {
         "when": _when,
         "span": _span,
         "segment": lambda text: quote(text, safe=""),
         "amount": _amount,
     }
-    environment.globals["ui"] = PAGES
-    return environment
+    made.globals["ui"] = PAGES
+    return made
 
 
 _TEMPLATES = _environment()

@@ -15,8 +15,8 @@ from pathlib import Path
 import polars as pl
 
 import collect
-from satlab.report import rows as read
-from satlab.report.rows import Row
+from satlab.report import measurements as read
+from satlab.report.measurements import SummaryRecord
 from satlab.service.api import access
 from satlab.service.api.accounts import User
 from satlab.service.api.context import Context
@@ -252,7 +252,7 @@ def _figures(table: Path) -> tuple[str, ...]:
     return key_figures(rows)
 
 
-def _quality(row: Row) -> str:
+def _quality(row: SummaryRecord) -> str:
     """Return the text of a record that is an answer by itself; '' of others."""
     if row.value is None or row.labels.get("stat", "median") != "median":
         return ""
@@ -263,7 +263,7 @@ def _quality(row: Row) -> str:
     return f"video {row.value / 1e6:.3g} Mbit/s" if row.metric == "video_bitrate_bps" else ""
 
 
-def key_figures(rows: Sequence[Row]) -> tuple[str, ...]:
+def key_figures(rows: Sequence[SummaryRecord]) -> tuple[str, ...]:
     """Return the answers of a run: goodput, Page Load Time, quality of speech and video, RTT, and
     its calibration.
     """

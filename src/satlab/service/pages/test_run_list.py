@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 import collect
 from collect.fixtures import example_run
-from satlab.report.rows import Row
+from satlab.report.measurements import SummaryRecord
 from satlab.service.api import marks, queue
 from satlab.service.api.catalog import Project
 from satlab.service.api.conftest import FakeHelper
@@ -279,14 +279,16 @@ def test_t15_an_archive_of_a_folder_is_bounded(
 # --- comparison -----------------------------------------------------------------------------------
 
 
-def goodput(value: float | None, status: str = "ok") -> Row:
+def goodput(value: float | None, status: str = "ok") -> SummaryRecord:
     labels = {
         "job": "satlab_iperf3",
         "transport": "TCP",
         "congestion_control": "cubic",
         "direction": "download",
     }
-    return Row("r", "bulk", "geo", "netns", "goodput_bps", value, None, status, "", labels)
+    return SummaryRecord(
+        "r", "bulk", "geo", "netns", "goodput_bps", value, None, status, "", labels
+    )
 
 
 def compared(key: str, loss: str, *values: float) -> Compared:
@@ -368,9 +370,9 @@ def test_runs_of_a_changed_scenario_are_not_equal() -> None:
 
 
 def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> None:
-    def page(value: float | None, status: str, load: int) -> Row:
+    def page(value: float | None, status: str, load: int) -> SummaryRecord:
         labels = {"protocol": "h3", "pep": "none", "page": "kepler", "load": str(load)}
-        return Row(
+        return SummaryRecord(
             "r", "page", "geo", "netns", "page_load_time_ms", value, None, status, "", labels
         )
 

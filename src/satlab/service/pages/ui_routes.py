@@ -11,7 +11,6 @@ from fastapi.responses import FileResponse
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.report.view import BULK_COLUMNS
 from satlab.service.api import access, launch
 from satlab.service.api.access import Anybody, Runner, log_in, log_out
 from satlab.service.api.accounts import User
@@ -216,7 +215,6 @@ def run(
     return render(
         request,
         "run.html",
-        bulk_columns=BULK_COLUMNS,
         **values,
         **_live(request, context, instance, hop),
     )

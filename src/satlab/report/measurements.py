@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records as the report reads them: transfers, page metrics, calibration, failures.
+"""Measurements of runs, joined from their records: transfers, page metrics, failures.
 
 No formatting here.
 """
@@ -26,7 +26,7 @@ PROTOCOLS = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRecord:
     """One summary record."""
 
     run_id: str
@@ -43,7 +43,11 @@ class Row:
 
 @dataclass(frozen=True)
 class BulkTransfer:
-    """One bulk transfer. Rates in bit/s of payload; None where nothing was measured."""
+    """One bulk transfer. Rates in bit/s of payload; None where nothing was measured.
+
+    `carried_bps`: the TCP payload rate that the link carried while payload arrived, where its plan
+    is known.
+    """
 
     run_id: str
     profile: str
@@ -59,6 +63,7 @@ class BulkTransfer:
     lost: str
     status: str
     reason: str
+    carried_bps: float | None = None
 
     @property
     def name(self) -> str:
@@ -158,9 +163,9 @@ class Failure:
     reason: str
 
 
-def summaries(frames: Iterable[collect.Table]) -> list[Row]:
+def summaries(frames: Iterable[collect.Table]) -> list[SummaryRecord]:
     """Return the summary records of several runs."""
-    return [Row(**row) for frame in frames for row in collect.summaries(frame)]
+    return [SummaryRecord(**row) for frame in frames for row in collect.summaries(frame)]
 
 
 def series(frame: collect.Table, metric: str, **labels: str) -> list[tuple[float, float]]:
@@ -175,11 +180,11 @@ def series(frame: collect.Table, metric: str, **labels: str) -> list[tuple[float
     return list(zip(found["t_s"].to_list(), found["value"].to_list(), strict=True))
 
 
-def transfers(rows: Iterable[Row]) -> list[BulkTransfer]:
+def transfers(rows: Iterable[SummaryRecord]) -> list[BulkTransfer]:
     """Return all bulk transfers: totals from the client's records, window and RTT from the
     sender's.
     """
-    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
         if (
             row.labels.get("job") in ("satlab_ftp", "satlab_iperf3", "satlab_satperf")
@@ -190,7 +195,7 @@ def transfers(rows: Iterable[Row]) -> list[BulkTransfer]:
     return [_transfer(group) for group in found.values() if "goodput_bps" in group]
 
 
-def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
+def _transfer(group: Mapping[str, SummaryRecord]) -> BulkTransfer:
     def value(metric: str) -> float | None:
         return group[metric].value if metric in group else None
 
@@ -214,9 +219,9 @@ def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
     )
 
 
-def streams(rows: Iterable[Row]) -> list[StreamFigure]:
+def streams(rows: Iterable[SummaryRecord]) -> list[StreamFigure]:
     """Return the streams of packets and loads, as their receivers measured them."""
-    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
         if row.labels.get("job") in ("satlab_load", "satlab_stream"):
             stat = row.labels.get("stat", "")
@@ -234,9 +239,9 @@ def streams(rows: Iterable[Row]) -> list[StreamFigure]:
     return figures
 
 
-def videos(rows: Iterable[Row]) -> list[VideoFigure]:
+def videos(rows: Iterable[SummaryRecord]) -> list[VideoFigure]:
     """Return the adaptive videos, as their players measured them."""
-    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
         if row.metric.startswith("video_"):
             found[row.run_id, row.labels["instance"]][row.metric] = row
@@ -259,9 +264,9 @@ def videos(rows: Iterable[Row]) -> list[VideoFigure]:
     ]
 
 
-def page_figures(rows: Iterable[Row]) -> list[PageFigure]:
+def page_figures(rows: Iterable[SummaryRecord]) -> list[PageFigure]:
     """Return the page metrics in the order metric, profile, protocol, run."""
-    found: dict[tuple[str, str, str, str, str], dict[str, Row]] = defaultdict(dict)
+    found: dict[tuple[str, str, str, str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
         if row.metric in PAGE_METRICS and "stat" in row.labels:
             key = (
@@ -279,7 +284,7 @@ def page_figures(rows: Iterable[Row]) -> list[PageFigure]:
     )
 
 
-def _page_figure(group: Mapping[str, Row]) -> PageFigure:
+def _page_figure(group: Mapping[str, SummaryRecord]) -> PageFigure:
     def value(stat: str) -> float | None:
         return group[stat].value if stat in group else None
 
@@ -312,19 +317,19 @@ def kind_of_load(protocol: str, pep: str) -> str:
     return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"
 
 
-def group_of(load: Row) -> PageGroup:
+def group_of(load: SummaryRecord) -> PageGroup:
     """Return the group of a row of a page load."""
     return PageGroup(
         load.run_id, load.labels["page"], kind_of_load(load.labels["protocol"], load.labels["pep"])
     )
 
 
-def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:
+def loads(rows: Iterable[SummaryRecord], metric: str) -> Iterator[SummaryRecord]:
     """Yield one metric of single page loads."""
     return (row for row in rows if row.metric == metric and "load" in row.labels)
 
 
-def failures(rows: Iterable[Row]) -> list[Failure]:
+def failures(rows: Iterable[SummaryRecord]) -> list[Failure]:
     """Return the failed and cut-off samples; metrics that failed together are one line."""
     groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for row in rows:

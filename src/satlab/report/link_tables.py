@@ -5,9 +5,11 @@ transfers shared it.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from satlab.report.rows import Row
+from satlab.report.measurements import SummaryRecord
+from satlab.report.page import Table, all_but
 
 TERMINAL_COLUMNS = (
     "Direction",
@@ -55,60 +57,94 @@ CLIENT_COLUMNS = (
     "Page Load Time",
 )
 _OF_LOADS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
-_FIGURES = {
-    "terminal_out_bytes": (1e-6, 2),
-    "terminal_dropped_packets": (1.0, 0),
-    "terminal_lost_packets": (1.0, 0),
-    "terminal_queue_max_bytes": (1e-3, 1),
-}
 _QUANTILES = ("p50", "p95", "p99")
 _ORDER = ("forward", "return", "terrestrial_down", "terrestrial_up")
 _SLOTS = ("requested", "assigned", "used")
 
 
-def terminal_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
+Runs = Mapping[str, Sequence[SummaryRecord]]
+"""Summary records by the name of their run."""
+
+
+def terminals(runs: Runs) -> Table | None:
+    """Return what each terminal did, of the runs with several."""
+    return _by_run(TERMINAL_COLUMNS, 2, terminal_rows, runs)
+
+
+def queues(runs: Runs) -> Table | None:
+    """Return the queues of the runs whose packets have times in them."""
+    return _by_run(QUEUE_COLUMNS, 3, queue_rows, runs)
+
+
+def fairness(runs: Runs) -> Table | None:
+    """Return how evenly transfers shared the link."""
+    found = _by_run(FAIRNESS_COLUMNS, 2, fairness_rows, runs)
+    return found and replace(found, title="Terminals that share the link")
+
+
+def clients(runs: Runs) -> Table | None:
+    """Return the page loads at each client, of the runs with several."""
+    return _by_run(CLIENT_COLUMNS, 4, client_rows, runs)
+
+
+def _by_run(
+    head: tuple[str, ...],
+    texts: int,
+    rows_of: Callable[[Sequence[SummaryRecord]], list[tuple[str, ...]]],
+    runs: Runs,
+) -> Table | None:
+    groups = {name: rows for name, records in runs.items() if (rows := rows_of(records))}
+    return Table(head, groups=groups, numbers=all_but(head, texts)) if groups else None
+
+
+def terminal_rows(rows: Iterable[SummaryRecord]) -> list[tuple[str, ...]]:
     """Return a line for each direction and terminal of one run, as in `TERMINAL_COLUMNS`; slots per
     superframe.
     """
-    found: dict[tuple[str, int], dict[str, Row]] = {}
+    found: dict[tuple[str, int], dict[str, SummaryRecord]] = {}
     for row in rows:
         if row.metric.startswith("terminal_") and row.t_s is None:
             labels = row.labels
             key = labels["direction"], int(labels["terminal"])
             detail = labels.get("stat") or labels.get("modcod") or ""
             found.setdefault(key, {})[f"{row.metric} {detail}".strip()] = row
-    ordered = sorted(found, key=lambda key: (_place(key[0]), key[1]))
-    return [
-        (direction, str(number), *_cells(found[direction, number])) for direction, number in ordered
-    ]
+    lines = []
+    for direction, number in sorted(found, key=lambda key: (_place(key[0]), key[1])):
+        group = found[direction, number]
+        modcods = {
+            row.labels["modcod"]: row.value or 0
+            for row in group.values()
+            if row.metric == "terminal_modcod_frames"
+        }
+        most = sorted(modcods, key=lambda name: -modcods[name])[:3]
+        lines.append(
+            (
+                direction,
+                str(number),
+                _cell(group, "terminal_out_bytes", 1e-6, 2),
+                _cell(group, "terminal_dropped_packets", 1.0, 0),
+                _cell(group, "terminal_lost_packets", 1.0, 0),
+                _cell(group, "terminal_queue_max_bytes", 1e-3, 1),
+                *(_cell(group, f"terminal_queue_ms {quantile}", 1.0, 0) for quantile in _QUANTILES),
+                ", ".join(most) + (", ..." if len(modcods) > len(most) else ""),
+                *(_cell(group, f"terminal_slots_{name}_mean", 1.0, 1) for name in _SLOTS),
+            )
+        )
+    return lines
 
 
-def _cells(group: dict[str, Row]) -> list[str]:
-    def cell(name: str, scale: float, digits: int) -> str:
-        row = group.get(name)
-        if row is None:
-            return ""
-        return row.status if row.value is None else f"{row.value * scale:,.{digits}f}"
-
-    modcods = {
-        row.labels["modcod"]: row.value or 0
-        for row in group.values()
-        if row.metric == "terminal_modcod_frames"
-    }
-    most = sorted(modcods, key=lambda name: -modcods[name])[:3]
-    return [
-        *(cell(metric, scale, digits) for metric, (scale, digits) in _FIGURES.items()),
-        *(cell(f"terminal_queue_ms {quantile}", 1.0, 0) for quantile in _QUANTILES),
-        ", ".join(most) + (", ..." if len(modcods) > len(most) else ""),
-        *(cell(f"terminal_slots_{name}_mean", 1.0, 1) for name in _SLOTS),
-    ]
+def _cell(group: Mapping[str, SummaryRecord], name: str, scale: float, digits: int) -> str:
+    row = group.get(name)
+    if row is None:
+        return ""
+    return row.status if row.value is None else f"{row.value * scale:,.{digits}f}"
 
 
 def _place(direction: str) -> int:
     return _ORDER.index(direction) if direction in _ORDER else len(_ORDER)
 
 
-def queue_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def queue_rows(rows: Sequence[SummaryRecord]) -> list[tuple[str, ...]]:
     """Return a line for each direction of one run whose packets have times in the queue, and for
     each of its FIFOs.
     """
@@ -122,7 +158,7 @@ def queue_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         for row in rows
         if row.metric.startswith("fifo_") and "terminal" in row.labels
     }
-    found: dict[tuple[str, str, str], dict[str, Row]] = {}
+    found: dict[tuple[str, str, str], dict[str, SummaryRecord]] = {}
     for row in rows:
         direction = row.labels.get("direction", "")
         if row.t_s is not None or direction not in timed:
@@ -141,7 +177,17 @@ def queue_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     ordered = sorted(
         found, key=lambda key: (_place(key[0]), int(key[1]) if key[1].isdecimal() else 0)
     )
-    return [(key[0].replace("_", " "), *key[1:], *_queue_cells(found[key])) for key in ordered]
+    return [
+        (
+            key[0].replace("_", " "),
+            *key[1:],
+            _cell(found[key], "sent_packets", 1.0, 0),
+            _cell(found[key], "dropped_packets", 1.0, 0),
+            _cell(found[key], "queue_max_bytes", 1e-3, 1),
+            *(_cell(found[key], f"queue_ms {quantile}", 1.0, 1) for quantile in _QUANTILES),
+        )
+        for key in ordered
+    ]
 
 
 _OF_DIRECTION = {
@@ -151,22 +197,7 @@ _OF_DIRECTION = {
 }
 
 
-def _queue_cells(group: dict[str, Row]) -> list[str]:
-    def cell(name: str, scale: float, digits: int) -> str:
-        row = group.get(name)
-        if row is None:
-            return ""
-        return row.status if row.value is None else f"{row.value * scale:,.{digits}f}"
-
-    return [
-        cell("sent_packets", 1.0, 0),
-        cell("dropped_packets", 1.0, 0),
-        cell("queue_max_bytes", 1e-3, 1),
-        *(cell(f"queue_ms {quantile}", 1.0, 1) for quantile in _QUANTILES),
-    ]
-
-
-def fairness_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def fairness_rows(rows: Sequence[SummaryRecord]) -> list[tuple[str, ...]]:
     """Return a line for each index of one run, as in `FAIRNESS_COLUMNS`; rates of the clients in
     Mbit/s.
     """
@@ -187,30 +218,28 @@ def fairness_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     return made
 
 
-def client_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
+def client_rows(rows: Iterable[SummaryRecord]) -> list[tuple[str, ...]]:
     """Return a line for each client of one run with page loads of several, as in `CLIENT_COLUMNS`:
     medians.
 
     A load that was cut off took longer than any other; a failed one has no place in the order.
     """
-    found: dict[tuple[str, ...], dict[str, list[Row]]] = {}
+    found: dict[tuple[str, ...], dict[str, list[SummaryRecord]]] = {}
     for row in rows:
         if row.metric in _OF_LOADS and "load" in row.labels and "entity" in row.labels:
             key = tuple(row.labels.get(name, "") for name in ("entity", "page", "protocol", "pep"))
             found.setdefault(key, {}).setdefault(row.metric, []).append(row)
     if len({client for client, *_ in found}) < 2:
         return []
-    ordered = sorted(found, key=lambda key: (len(key[0]), key))
-    return [(*key, *_of_loads(found[key])) for key in ordered]
+    lines = []
+    for key in sorted(found, key=lambda key: (len(key[0]), key)):
+        last = found[key].get("page_load_time_ms", [])
+        ended = f"{sum(row.value is not None for row in last)} of {len(last)}"
+        lines.append((*key, ended, *(_median(found[key].get(metric, ())) for metric in _OF_LOADS)))
+    return lines
 
 
-def _of_loads(group: Mapping[str, Sequence[Row]]) -> list[str]:
-    last = group.get("page_load_time_ms", [])
-    ended = sum(row.value is not None for row in last)
-    return [f"{ended} of {len(last)}", *(_median(group.get(metric, ())) for metric in _OF_LOADS)]
-
-
-def _median(rows: Sequence[Row]) -> str:
+def _median(rows: Sequence[SummaryRecord]) -> str:
     values = [
         math.inf if row.value is None else row.value for row in rows if row.status != "failed"
     ]

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from satlab.report import shares
-from satlab.report.rows import Row
+from satlab.report import link_tables
+from satlab.report.measurements import SummaryRecord
 
 
-def row(metric: str, value: float | None, **labels: str) -> Row:
-    return Row(
+def row(metric: str, value: float | None, **labels: str) -> SummaryRecord:
+    return SummaryRecord(
         "r1",
         "fairness",
         "geo",
@@ -24,7 +24,7 @@ def row(metric: str, value: float | None, **labels: str) -> Row:
     )
 
 
-def of(number: int, direction: str = "forward") -> list[Row]:
+def of(number: int, direction: str = "forward") -> list[SummaryRecord]:
     own = {"direction": direction, "terminal": str(number)}
     return [
         row("terminal_out_bytes", 2.5e6 * number, **own),
@@ -46,7 +46,7 @@ def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> 
         row(f"terminal_slots_{name}_mean", value, direction="return", terminal="2")
         for name, value in (("requested", 10.0), ("assigned", 12.0), ("used", 9.5))
     ]
-    found = shares.terminal_rows(
+    found = link_tables.terminal_rows(
         [*of(2, "return"), *of(10), *of(2), *asked, row("goodput_bps", 1.0)]
     )
     assert [line[:2] for line in found] == [("forward", "2"), ("forward", "10"), ("return", "2")]
@@ -66,13 +66,13 @@ def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> 
         "",
     )
     assert found[2][-3:] == ("10.0", "12.0", "9.5")
-    assert all(len(line) == len(shares.TERMINAL_COLUMNS) for line in found)
-    assert shares.terminal_rows([row("run_ok", 1.0)]) == []
+    assert all(len(line) == len(link_tables.TERMINAL_COLUMNS) for line in found)
+    assert link_tables.terminal_rows([row("run_ok", 1.0)]) == []
 
 
 @pytest.mark.promise("P20")
 def test_p301_each_direction_and_each_fifo_has_a_line() -> None:
-    def queue(direction: str) -> list[Row]:
+    def queue(direction: str) -> list[SummaryRecord]:
         own = {"direction": direction}
         times = [
             row(f"link_queue_{stat}_ms", ms, **own)
@@ -84,7 +84,7 @@ def test_p301_each_direction_and_each_fifo_has_a_line() -> None:
             *times,
         ]
 
-    def fifo(name: str, value: float | None, **own: str) -> list[Row]:
+    def fifo(name: str, value: float | None, **own: str) -> list[SummaryRecord]:
         labels = {"direction": "forward", **own, "fifo": name}
         times = [row("fifo_queue_ms", value, **labels, stat=stat) for stat in ("p50", "p95", "p99")]
         return [
@@ -99,7 +99,7 @@ def test_p301_each_direction_and_each_fifo_has_a_line() -> None:
         *fifo("BE", None, terminal="2"),
         *fifo("BE", 9.0, terminal="1"),
     ]
-    found = shares.queue_rows([*wire, *queue("return"), *fifos, *queue("forward")])
+    found = link_tables.queue_rows([*wire, *queue("return"), *fifos, *queue("forward")])
     assert found == [
         ("forward", "all", "all", "", "7", "1.5", "2.0", "30.0", "1,234.5"),
         ("forward", "1", "BE", "5", "1", "", "9.0", "9.0", "9.0"),
@@ -107,8 +107,8 @@ def test_p301_each_direction_and_each_fifo_has_a_line() -> None:
         ("forward", "2", "BE", "5", "1", "", "failed", "failed", "failed"),
         ("return", "all", "all", "", "7", "1.5", "2.0", "30.0", "1,234.5"),
     ]
-    assert all(len(line) == len(shares.QUEUE_COLUMNS) for line in found)
-    assert shares.queue_rows([*wire, row("run_ok", 1.0)]) == []
+    assert all(len(line) == len(link_tables.QUEUE_COLUMNS) for line in found)
+    assert link_tables.queue_rows([*wire, row("run_ok", 1.0)]) == []
 
 
 def test_p330_fifos_of_all_terminals_have_a_line_before_theirs() -> None:
@@ -118,7 +118,7 @@ def test_p330_fifos_of_all_terminals_have_a_line_before_theirs() -> None:
     own = {"direction": "forward", "fifo": "EF"}
     fifos = [row("fifo_sent_packets", 5, **own, terminal="1"), row("fifo_sent_packets", 9, **own)]
     alone = row("fifo_sent_packets", 3, direction="return", fifo="EF")
-    found = [line[:4] for line in shares.queue_rows([*times, *fifos, alone])]
+    found = [line[:4] for line in link_tables.queue_rows([*times, *fifos, alone])]
     assert [line for line in found if line[2] == "EF"] == [
         ("forward", "all", "EF", "9"),
         ("forward", "1", "EF", "5"),
@@ -134,14 +134,16 @@ def test_an_index_stands_with_the_equal_part_and_the_rates_of_the_clients() -> N
         *(row("goodput_bps", bps, **own) for bps in (8e6, 9.5e6)),
         row("goodput_bps", 1e6, direction="upload", transport="TCP"),
     ]
-    assert shares.fairness_rows(rows) == [
+    assert link_tables.fairness_rows(rows) == [
         ("download", "TCP", "2", "0.9877", "9.000", "8.000", "9.500")
     ]
-    failed = shares.fairness_rows([row("fairness_jain_ratio", None, **own, terminals="2")])
+    failed = link_tables.fairness_rows([row("fairness_jain_ratio", None, **own, terminals="2")])
     assert failed == [("download", "TCP", "2", "failed", "", "", "")]
 
 
-def page_load(client: str, load: int, value: float | None, status: str = "ok") -> list[Row]:
+def page_load(
+    client: str, load: int, value: float | None, status: str = "ok"
+) -> list[SummaryRecord]:
     labels = {
         "entity": client,
         "page": "article",
@@ -166,14 +168,16 @@ def test_each_client_has_the_medians_of_its_page_loads() -> None:
         *page_load("client-4", 0, None, "failed"),
     ]
     of = ("article", "h3", "none")
-    assert shares.client_rows(rows) == [
+    assert link_tables.client_rows(rows) == [
         ("client", *of, "1 of 2", *["800"] * 3),
         ("client-2", *of, "2 of 2", *["1,000"] * 3),
         ("client-3", *of, "1 of 3", *["cut off"] * 3),
         ("client-4", *of, "0 of 1", *["failed"] * 3),
         ("client-10", *of, "1 of 1", *["1,235"] * 3),
     ]
-    assert all(len(line) == len(shares.CLIENT_COLUMNS) for line in shares.client_rows(rows))
-    assert shares.client_rows(page_load("client", 0, 1.0)) == [], (
+    assert all(
+        len(line) == len(link_tables.CLIENT_COLUMNS) for line in link_tables.client_rows(rows)
+    )
+    assert link_tables.client_rows(page_load("client", 0, 1.0)) == [], (
         "one client is in the other tables"
     )
