@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from satlab import __version__
-from satlab.campaign import link_bench
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
@@ -48,6 +47,8 @@ def measure(log: ProgressLog) -> dict[str, Any]:
     """
     began, count, tried = time.monotonic(), 1, dict[str, list[list[str]]]()
     digest, facts = stamp()
+    from satlab.campaign import link_bench  # a worker starts faster without labs
+
     wakes = link_bench.wakes()
     while count <= MOST_LABS:
         before = time.monotonic()
