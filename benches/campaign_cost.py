@@ -26,7 +26,7 @@ from satlab.campaign import engine, planning, request
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.link_bench import Promise, at_most
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.record import Attempt
 from satlab.campaign.request import Flows
 from satlab.common import paths, processes
@@ -175,9 +175,7 @@ def plan_of(count: int, simulated_s: float, task_s: float) -> Plan:
         )
         for number in range(1, count + 1)
     )
-    return Plan(
-        name="cost", deadline_s=DEADLINE_S, cells=(Cell(id="flow", factors={}),), tasks=tasks
-    )
+    return Plan(name="cost", deadline_s=DEADLINE_S, cells={"flow": {}}, tasks=tasks)
 
 
 def _flows(seed: int, simulated_s: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.campaign import attempt, host_bench
+from satlab.campaign import attempt, host_stamp
 from satlab.campaign.plan import Task
 from satlab.campaign.record import Ended
 from satlab.common import paths
@@ -28,7 +28,7 @@ POLL_S = 0.2
 
 def labs() -> int:
     """Return how many labs this host bears at once."""
-    measured = host_bench.known(host_bench.stamp()[0])
+    measured = host_stamp.known(host_stamp.stamp()[0])
     return max(1, measured["labs"] if measured else (os.cpu_count() or 1) // 2)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from satlab.campaign import campaign_file, request
 from satlab.campaign.campaign_file import MAX_TASKS, CampaignFile
 from satlab.campaign.matrix import Matrix
-from satlab.campaign.plan import Cell, CellDraft, Plan, Task, Value
+from satlab.campaign.plan import CellDraft, Plan, Task, Value
 from satlab.campaign.request import Check, Flows
 from satlab.check import suite as suites
 from satlab.common import paths
@@ -57,9 +57,7 @@ def of_drafts(
         for cell, draft in zip(ids, drafts, strict=True)
         if number < len(draft.seeds)
     )
-    cells = tuple(
-        Cell(id=cell, factors=draft.factors) for cell, draft in zip(ids, drafts, strict=True)
-    )
+    cells = {cell: dict(draft.factors) for cell, draft in zip(ids, drafts, strict=True)}
     return Plan(name=name, deadline_s=deadline_s, answer_mib=answer_mib, cells=cells, tasks=tasks)
 
 

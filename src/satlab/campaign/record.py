@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from satlab import __version__
-from satlab.campaign import host_bench
+from satlab.campaign import host_stamp
 from satlab.campaign.plan import Id, Strict
 from satlab.campaign.request import Request, Rule
 from satlab.common.errors import ExitStatus
@@ -112,8 +112,8 @@ def is_off(rule: Rule, exit_status: int, output: Path) -> bool:
 
 def this_host() -> Host:
     """Describe the host, with what `satlab bench host` measured on it; without its load."""
-    stamp, facts = host_bench.stamp()
-    measured = host_bench.known(stamp)
+    stamp, facts = host_stamp.stamp()
+    measured = host_stamp.known(stamp)
     if measured:
         facts |= {name: measured[name] for name in ("labs", "timer_p99_us", "measured_unix_s")}
     return Host(name=os.environ.get(NODE) or socket.gethostname(), stamp=stamp, facts=facts)

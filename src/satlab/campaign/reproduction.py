@@ -7,6 +7,7 @@ parse, paper, plan, engine, collect, judge, page: `prepare` has the first three,
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,10 +70,7 @@ class Reproduction:
     def document(self) -> dict[str, Any]:
         """Return the planned runs."""
         plan, left = self.engine.plan, self.engine.folder.left(self.engine.plan)
-        cells = {cell.id: str(cell.factors["cell"]) for cell in plan.cells}
-        runs = dict.fromkeys(cells.values(), 0)
-        for task in plan.tasks:
-            runs[cells[task.cell]] += 1
+        cells = _cells(plan)
         described = [
             {
                 "cell": cells[task.cell],
@@ -84,7 +82,7 @@ class Reproduction:
         return {
             "folder": str(self.engine.folder.path),
             "clock": self.about.clock,
-            "runs": runs,
+            "runs": _counts(plan),
             "runs_left": len(left),
             "labs": sum(task.lab == "netns" for task in left),
             "estimate_s": round(self.engine.estimate_s(left)),
@@ -148,7 +146,7 @@ def prepare(request: Request) -> Reproduction:
     before = None if request.resume is None else _plan_of(request.resume, request.paper)
     clock = request.clock
     if before is not None and clock is None:
-        clock = "real" if before.cells[0].factors["clock"] == "real" else "virtual"
+        clock = _clock(before)
     about = paper.load(request.paper, paper.clock_of(request.paper, clock))
     if request.rate_once and any(cell.run for cell in about.cells):
         raise ConfigError("--rate-once is for papers of flows", hint="leave it out")
@@ -178,12 +176,34 @@ def _plan_of(folder: Path, name: str) -> Plan:
             hint="its report stays; begin anew without --resume",
         )
     plan = plans.load(folder / plans.FILE)
-    known = {(str(c.factors.get("paper")), str(c.factors.get("clock"))) for c in plan.cells}
-    ((found, clock), *_) = known or {("nothing", "")}
-    if found != name or len(known) != 1:
-        hint = f"satlab reproduce {found} --clock {clock} --resume ..."
+    if not is_of_paper(plan):
+        raise ConfigError(f"{folder} is no campaign of a paper", hint="satlab campaign run FILE")
+    found = next(iter(plan.cells.values()))["paper"]
+    if found != name:
+        hint = f"satlab reproduce {found} --resume ..."
         raise ConfigError(f"{folder} is a campaign of {found}", hint=hint)
     return plan
+
+
+def is_of_paper(plan: Plan) -> bool:
+    """Return whether a campaign has cells of a paper."""
+    of_paper = [{"paper", "clock", "cell"} <= factors.keys() for factors in plan.cells.values()]
+    return bool(of_paper) and all(of_paper)
+
+
+def _clock(plan: Plan) -> Clock:
+    return "real" if next(iter(plan.cells.values()))["clock"] == "real" else "virtual"
+
+
+def _cells(plan: Plan) -> dict[str, str]:
+    """Return the paper's id of each cell by that of the plan."""
+    return {name: str(factors["cell"]) for name, factors in plan.cells.items()}
+
+
+def _counts(plan: Plan) -> Counter[str]:
+    """Return the number of runs of each cell by the paper's ids."""
+    cells = _cells(plan)
+    return Counter(cells[task.cell] for task in plan.tasks)
 
 
 def _numbers(about: Paper, request: Request, before: Plan | None) -> dict[str, int]:
@@ -194,14 +214,10 @@ def _numbers(about: Paper, request: Request, before: Plan | None) -> dict[str, i
     chosen = about.select(request.cells, quick=request.quick)
     if before is None:
         return {cell.id: runs or about.runs_of(cell) for cell in chosen}
-    if before.cells[0].factors["clock"] != about.clock:
-        clock = before.cells[0].factors["clock"]
+    if (clock := _clock(before)) != about.clock:
         hint = f"satlab reproduce {about.name} --clock {clock} --resume ..."
         raise ConfigError(f"the folder is a campaign on the {clock} clock", hint=hint)
-    ids = {cell.id: str(cell.factors["cell"]) for cell in before.cells}
-    known = dict.fromkeys(ids.values(), 0)
-    for task in before.tasks:
-        known[ids[task.cell]] += 1
+    known = _counts(before)
     old = [cell for cell in about.cells if cell.id in known]
     if request.cells is None and not request.quick:
         chosen = old
@@ -238,8 +254,8 @@ def judged(plan: Plan, folder: CampaignFolder, collected: Collected) -> PaperRes
     A task without outcome, whose command failed, is a failed sample of the dataset alone; one whose
     files changed is not counted.
     """
-    about = samples.paper_of(plan.cells[0].factors)
-    ids = {cell.id: str(cell.factors["cell"]) for cell in plan.cells}
+    about = samples.paper_of(next(iter(plan.cells.values())))
+    ids = _cells(plan)
     runs: dict[str, list[Run]] = {name: [] for name in ids.values()}
     for task in plan.tasks:
         if (found := _run(task, folder, collected)) is not None:
@@ -263,8 +279,3 @@ def _run(task: Task, folder: CampaignFolder, collected: Collected) -> Run | None
     except (OSError, ValueError, pl.exceptions.PolarsError):
         records, failed = Records(()), True
     return Run(task.number, records, failed, off)
-
-
-def is_of_paper(plan: Plan) -> bool:
-    """Return whether a campaign has cells of a paper."""
-    return all({"paper", "clock", "cell"} <= cell.factors.keys() for cell in plan.cells)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from satlab.campaign import attempt, batches, planning
 from satlab.campaign.batches import Batch
 from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.request import Check
 from satlab.campaign.worker import Worker
 from satlab.common.errors import ConfigError, ExitStatus, HostError
@@ -42,7 +42,7 @@ def task(number: int, estimate_s: float = 1, cores: int = 1, lab: Any = "netns")
 def campaign(folder: Path, count: int) -> tuple[CampaignFolder, Plan, str]:
     """Write the plan of so many tasks; return folder, plan and hash."""
     tasks = tuple(task(n) for n in range(1, count + 1))
-    plan = Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=tasks)
+    plan = Plan(name="x", deadline_s=30, cells={"geo": {}}, tasks=tasks)
     where = CampaignFolder(folder)
     return where, plan, where.begin(plan)
 

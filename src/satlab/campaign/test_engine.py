@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from satlab.campaign import engine
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.request import Run
 from satlab.cli import app
 from satlab.common.console import ProgressLog
@@ -31,7 +31,7 @@ def plan(seed: int = 1) -> Plan:
         estimate_s=25,
         cores=1,
     )
-    return Plan(name="queues", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,))
+    return Plan(name="queues", deadline_s=30, cells={"geo": {}}, tasks=(task,))
 
 
 def test_dry_run_prints_what_is_left_and_touches_nothing(

@@ -15,7 +15,7 @@ import pytest
 from satlab.campaign import attempt, hosts, remote
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.over_ssh import OverSsh
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths
@@ -76,9 +76,7 @@ class Bench:
             estimate_s=1,
             cores=1,
         )
-        self.plan = Plan(
-            name="short", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,)
-        )
+        self.plan = Plan(name="short", deadline_s=30, cells={"geo": {}}, tasks=(task,))
         self.where = CampaignFolder(folder / "c")
         self.digest = self.where.begin(self.plan)
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from satlab.campaign import dataset, host_effect, page, record, samples
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.page import MetricInWords
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.record import Host
 from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
@@ -33,11 +33,11 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignF
     """Return a campaign of two cells over two hosts: beta is slower in the first cell; one task is
     not done.
     """
-    cells = (Cell(id="slow", factors={"loss": 0.5}), Cell(id="equal", factors={"loss": 0}))
+    cells: Any = {"slow": {"loss": 0.5}, "equal": {"loss": 0}}
     tasks = tuple(
         Task(
-            id=f"{cell.id}.{n}",
-            cell=cell.id,
+            id=f"{cell}.{n}",
+            cell=cell,
             number=n,
             request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=n)),
             estimate_s=5,

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import collect
 from satlab.campaign import dataset, engine, planning, record, reproduction, request
 from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.record import Host
 from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
@@ -37,11 +37,11 @@ def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
     records.
     """
     about = {"paper": "seed-002", "clock": "real"}
-    cells = tuple(Cell(id=kind, factors=about | {"cell": f"geo/0/{kind}"}) for kind in FCP_MS)
+    cells: Any = {kind: about | {"cell": f"geo/0/{kind}"} for kind in FCP_MS}
     tasks = tuple(
         Task(
-            id=f"{cell.id}.{n}",
-            cell=cell.id,
+            id=f"{cell}.{n}",
+            cell=cell,
             number=n,
             request=Run(verb="run", scenario="web_quic", link=RunLink(seed=n)),
             estimate_s=30,

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from satlab.campaign import attempt, dataset, record
 from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Cell, Plan, Task, digest
+from satlab.campaign.plan import Plan, Task, digest
 from satlab.campaign.request import LocalRun, Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths, processes
@@ -43,7 +43,7 @@ def campaign(
     plan = Plan(
         name="short",
         deadline_s=deadline_s,
-        cells=(Cell(id="geo", factors={"loss": 0.5}),),
+        cells={"geo": {"loss": 0.5}},
         tasks=tasks,
     )
     where = CampaignFolder(folder)
@@ -222,7 +222,7 @@ def test_t34_a_worker_takes_commands_of_its_plan_alone(tmp_path: Path, script: P
 )
 def test_t35_an_id_cannot_be_shell_text(name: str) -> None:
     with pytest.raises(ValidationError, match="pattern"):
-        Cell(id=name, factors={})
+        Plan(name="x", deadline_s=30, cells={name: {}}, tasks=())
 
 
 def test_t35_words_of_a_command_reach_it_unchanged(
@@ -241,9 +241,7 @@ def test_t35_words_of_a_command_reach_it_unchanged(
     program.chmod(0o755)
     monkeypatch.setattr(paths, "SATVIRTUAL", program)
     where = CampaignFolder(tmp_path / "c")
-    sha256 = where.begin(
-        Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,))
-    )
+    sha256 = where.begin(Plan(name="x", deadline_s=30, cells={"geo": {}}, tasks=(task,)))
     assert work(where, sha256) == ExitStatus.OK
     place = where.of(task) / "attempt-1"
     assert json.loads((place / record.OUTPUT).read_text()) == [*hostile]

@@ -138,7 +138,7 @@ def batch_of_campaign(
     name: Annotated[str, typer.Argument(help="Id of the batch.")],
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[
-        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)
+        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=100)
     ] = 0,
     hosts: Annotated[
         Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")

@@ -46,9 +46,10 @@ def page(folder: Path, results: PaperResults) -> Page:
 
 
 FIGURES_NOTE = (
-    "Mean and standard deviation over the time of a run, in windows of 1 s for goodput; ours are"
-    " means over the runs. The interval is that of the mean over the runs; a rule whose bound lies"
-    " within that of its figure is undecided, and so is one with too few runs."
+    "Of flows: mean and standard deviation over the time of a run, in windows of 1 s for goodput;"
+    " ours are means over the runs. Of scenarios: ours are medians, or means of bytes, with bootstrap"
+    " intervals. A rule whose bound lies within the interval of its figure is undecided, and so is"
+    " one with too few runs."
 )
 
 
@@ -73,5 +74,5 @@ def _tiles(results: PaperResults) -> Iterator[Tile]:
     caption = "conclusions that hold here, of those judged"
     yield Tile(f"{judged.count('holds')}/{len(judged)}", caption, state=state)
     failed = sum(run.failed for run in runs)
-    caption = "connections that ended before their time, counted below"
+    caption = "runs with a failed connection or sample, counted below"
     yield Tile(str(failed), caption, state="bad" if failed else "good")

@@ -31,8 +31,8 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
 """Papers, and the clocks under which each can be repeated, its default first."""
 LAB_S = 15.0
 """A lab's start, calibration and end, and the figures of its run, take about so long."""
-SPEED = 20
-"""The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
+SPEED = 50
+"""On one core the virtual clock is about this many times as fast as the real one."""
 ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
 """Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of
 the forward one.
