@@ -130,14 +130,10 @@ class LabHost:
     def usage(self, argv: Sequence[str]) -> Usage | None:
         """Return what a job that has ended used; `argv` begins with what `enter` returned for it.
 
-        None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
+        None: its sandbox left no report.
         """
-        satbox = str(paths.SATBOX)
-        return (
-            sandbox.read_report(_report(Path(argv[argv.index(satbox) + 2])))
-            if satbox in argv
-            else None
-        )
+        spec = Path(argv[argv.index(str(paths.SATBOX)) + 2])
+        return sandbox.read_report(_report(spec))
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
         """Return what a job that makes tunnels has more: the TUN device, and a folder for

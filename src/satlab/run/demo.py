@@ -15,9 +15,9 @@ from satlab.common.console import ProgressLog
 from satlab.common.paths import SCENARIOS
 from satlab.lab import ownership
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.quiet_host import Patience
-from satlab.run.run import RunRequest
+from satlab.run.scenario_run import RunRequest
 
 Show = Callable[[list[Path], list[collect.Table]], None]
 
@@ -47,8 +47,8 @@ class Demo:
 
     def run(self, log: ProgressLog, stop: threading.Event, show: Show) -> int:
         """Run it, show the table and the report's path; the status is the run's."""
-        prepared, began = run.prepare(self.request()), time.monotonic()
-        outcome = run.calibrated(prepared, self.patience, log, stop)
+        prepared, began = scenario_run.prepare(self.request()), time.monotonic()
+        outcome = scenario_run.calibrated(prepared, self.patience, log, stop)
         page = self.runs / f"{outcome.folder.name}-demo.html"
         report.build({outcome.folder: outcome.collected}, page, f"satlab demo over {self.profile}")
         ownership.chown_to_caller(page)

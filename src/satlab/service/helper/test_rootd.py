@@ -26,11 +26,11 @@ from satlab.link.options import LinkOptions, LocalOptions
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
 from satlab.service.helper import daemon, uploaded_jobs, worker
-from satlab.service.helper.client import HelperClient
 from satlab.service.helper.daemon import Helper
 from satlab.service.helper.progress import ProgressFile
 from satlab.service.helper.verbs import (
     REQUEST,
+    HelperClient,
     HelperError,
     RefusedError,
     RunLink,

@@ -168,7 +168,7 @@ class _Followed:
     curves: Curves = field(default_factory=Curves)
 
 
-class Watcher:
+class LinkCurves:
     """Follows the metrics of the runs that are viewed; each call reads only new lines."""
 
     def __init__(self) -> None:

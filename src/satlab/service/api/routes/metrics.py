@@ -17,8 +17,8 @@ from satlab.openbach.engine import ScenarioStatus
 from satlab.service.api.access import forbidden, user_of
 from satlab.service.api.api_answers import ApiError
 from satlab.service.api.context import Context, RequestContext, context_of
+from satlab.service.api.metrics import LABELS, Name
 from satlab.service.api.queue import Instance
-from satlab.service.api.tally import LABELS, Name
 
 router = APIRouter()
 COUNTERS: dict[str, tuple[Name, str]] = {
@@ -48,7 +48,7 @@ def may_read(request: Request) -> None:
         right = context.settings.metrics_token_sha256
         if kind.lower() == "bearer" and right is not None and hmac.compare_digest(digest, right):
             return
-        context.tally.add("logins_refused", "token")
+        context.counters.add("logins_refused", "token")
         raise ApiError(HTTPStatus.UNAUTHORIZED, "The token is wrong")
     if user_of(request) is None:
         raise forbidden("You must be logged in to do this, or send the token for metrics", "")
@@ -86,7 +86,7 @@ def _service(context: Context, waiting: int, running: Instance | None) -> str:
     ]
     for metric, (name, text) in COUNTERS.items():
         label = LABELS[name][0]
-        counts = context.tally.of(name).items()
+        counts = context.counters.of(name).items()
         parts.append(
             family(
                 metric, text, "counter", {f'{label}="{v}"' if label else "": n for v, n in counts}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The API process:
 
-`python -m satlab.service.pages.api_process PLAN`, started without privilege by the supervisor.
+`python -m satlab.service.process PLAN`, started without privilege by the supervisor.
 
 PLAN is an `ApiPlan` as JSON. It and the open files that it names by number come from the
 supervisor.
@@ -15,12 +15,11 @@ from types import FrameType
 import uvicorn
 
 from satlab.common import paths
-from satlab.service import pages
-from satlab.service.api.app import create_app
-from satlab.service.api.connections import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol
+from satlab.service.api.limits import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol
 from satlab.service.api.settings import ApiPlan, Settings
 from satlab.service.api.store import Store
-from satlab.service.helper.client import HelperClient
+from satlab.service.app import create_app
+from satlab.service.helper.verbs import HelperClient
 from satlab.service.pages.events import Listeners
 
 
@@ -45,9 +44,7 @@ def serve(plan: ApiPlan) -> None:
         other_runs=paths.ROOT / "runs",
         metrics_token_sha256=plan.metrics_token_sha256,
     )
-    app = create_app(
-        Store(settings.database), HelperClient(plan.helper), settings, pages=pages.mount
-    )
+    app = create_app(Store(settings.database), HelperClient(plan.helper), settings)
     config = uvicorn.Config(
         app,
         log_level="warning",

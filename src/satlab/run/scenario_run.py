@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run: check everything, bring up a fresh lab, calibrate, run the scenario, take the lab down,
-collect, report.
+"""The run of a scenario: check everything, bring up a fresh lab, calibrate, run the scenario, take
+the lab down, collect, report.
 
 `prepare` changes nothing; `execute` always leaves a run folder, and never a lab.
 """
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -141,41 +141,52 @@ def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
 
 
 def prepare(request: RunRequest) -> PreparedRun:
-    """Check scenario, arguments, profile, topology and pages; changes nothing."""
+    """Check scenario, arguments, host, pages, profile and topology; changes nothing.
+
+    Raises:
+        ConfigError: with every fault of the first that is wrong.
+        HostError: a program of the link is missing.
+    """
+    # The lab, and the scenario with its values. The name of a job decides its capabilities, so a
+    # further job never gets those of the shipped one of the same name.
     further = request.link.profile_terminals()
     lab = request.link.topology(further)
-    # A job's name decides its capabilities: those of shipped jobs are not given to others of the
-    # same name.
-    jobs = descriptor.all_jobs(request.jobs)
     entities = lab.nodes if request.entities is None else request.entities
     warnings: list[Fault] | None = [] if request.jobs else None
-    terminals, endless = len(clients(lab)), request.endless
     loaded = scenario.load(
-        request.scenario, jobs, entities, endless=endless, warnings=warnings, terminals=terminals
+        request.scenario,
+        descriptor.all_jobs(request.jobs),
+        entities,
+        endless=request.endless,
+        warnings=warnings,
+        terminals=len(clients(lab)),
     )
-    is_ipv6 = request.link.ip == "6"
-    given = shipped.settings(request.scenario, loaded.arguments, request.settings)
-    bound = scenario.bind(loaded, over_ipv6.settings(loaded, given, lab) if is_ipv6 else given)
+    values = shipped.settings(request.scenario, loaded.arguments, request.settings)
+    bound = over_ipv6.bind(loaded, values, lab, request.link.ip)
+    missing = sorted({started.entity for started in bound.jobs()} - set(entities))
+    if missing:  # a mere warning of `scenario.load`, as OpenBACH reads scenarios
+        hint = f"say who plays each: --entity {missing[0]}=NODE"
+        raise ConfigError(f"no node plays {', '.join(missing)}", hint=hint)
+
+    # What else the run uses.
     kernel.check_congestion_controls(bound)
-    if is_ipv6:
-        over_ipv6.check(bound)
-    else:
-        over_ipv6.check_chosen(bound, lab)
-    _check_entities(bound, entities)
     granted = grants.load(request.privileges) if request.privileges else {}
     for page in pages():
         web_target.load(page)
     if request.influx is not None:
         influx.Database.of(request.influx)
+
+    # The link.
     run_id = request.run_id or new_run_id(bound.name, request.link.profile)
     folder = RunFolder(request.runs / run_id)
-    link = request.link.request(
+    asked = request.link.request(
         run_id, folder.metrics, folder.logs, timeline_starts="on-request", terminals=further
     )
-    link = testbed.starting_with(link, request.at_start)
+    link = testbed.starting_with(asked, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, lab, paths.SATLINK)
     plan = plan_link(build_config(lab, lab_id(run_id), link, metrics=folder.metrics))
+
     about = RunPlan(
         run_id=run_id,
         scenario=bound,
@@ -189,18 +200,6 @@ def prepare(request: RunRequest) -> PreparedRun:
     used = {started.job.name: started.job for started in bound.jobs()}
     noted = [*(warnings or ()), *(warning for job in used.values() for warning in job.warnings)]
     return PreparedRun(request, lab, link, about, granted, tuple(dict.fromkeys(noted)))
-
-
-def _check_entities(bound: BoundScenario, entities: Iterable[str]) -> None:
-    """Refuse entities that no node plays: a warning when a scenario is read as OpenBACH reads it.
-
-    Raises:
-        ConfigError: with every one of them.
-    """
-    missing = sorted({started.entity for started in bound.jobs()} - set(entities))
-    if missing:
-        hint = f"say who plays each: --entity {missing[0]}=NODE"
-        raise ConfigError(f"no node plays {', '.join(missing)}", hint=hint)
 
 
 def lab_id(run_id: str) -> str:
@@ -217,16 +216,22 @@ def execute(
     stop: threading.Event,
     watch: runner.Watch = runner.nobody_watches,
 ) -> RunResult:
-    """Execute a prepared run.
-
-    Leaves a run folder with the result, and no lab. `watch` is called at every step.
+    """Execute a prepared run; `watch` is called at every step.
 
     Raises:
-        HostError: the host cannot go on; the folder then says so, too.
+        HostError: the disk is nearly full, or the host cannot go on; the folder then says so, too.
     """
     request = prepared.request
     ownership.sweep()
-    _check_space(request.runs)
+    existing = next(
+        p for p in (request.runs.absolute(), *request.runs.absolute().parents) if p.exists()
+    )
+    free = shutil.disk_usage(existing).free
+    if free < FREE_BYTES_NEEDED:
+        raise HostError(
+            f"{existing}: {free // 1_000_000} MB free, a run needs {FREE_BYTES_NEEDED // 1_000_000} MB",
+            "free space, or --runs elsewhere",
+        )
     if request.influx is not None:
         influx.Database.of(request.influx).prepare()
     opensand_program = opensand.find_program() if prepared.link.emulator == "opensand" else None
@@ -295,15 +300,4 @@ def _run_scenario(
             request.deadline_s,
             request.first_ids,
             watch,
-        )
-
-
-def _check_space(runs: Path) -> None:
-    existing = next(p for p in (runs.absolute(), *runs.absolute().parents) if p.exists())
-    free = shutil.disk_usage(existing).free
-    if free < FREE_BYTES_NEEDED:
-        need = FREE_BYTES_NEEDED // 1_000_000
-        raise HostError(
-            f"{existing}: {free // 1_000_000} MB free, a run needs {need} MB",
-            "free space, or --runs elsewhere",
         )

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What accounts write down about instances: a note, and a pin that keeps an instance on top of the
-list.
-"""
+"""Notes on scenario instances, and pins that keep instances on top of the list."""
 
 from dataclasses import dataclass
 
@@ -11,34 +9,30 @@ from satlab.service.api.store import Store
 MAX_NOTE = 500
 """Longest note, characters."""
 MAX_PINNED = 100
-"""Largest number of pinned instances: these are not forgotten when there are too many that have
-ended.
-"""
+"""Largest number of pinned instances. The queue never forgets a pinned one."""
 
 
 @dataclass(frozen=True)
-class Mark:
-    """The mark of an instance."""
+class RunNote:
+    """The note on an instance, and whether it is pinned."""
 
-    note: str = ""
+    text: str = ""
     pinned: bool = False
 
 
-class Marks:
-    """Marks by the id of their instance; they are removed with it."""
+class RunNotes:
+    """Notes by the id of their instance; they are removed with it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def all(self) -> dict[int, Mark]:
-        """Return all marks."""
+    def all(self) -> dict[int, RunNote]:
         rows = self._store.rows("SELECT * FROM marks")
-        return {row["instance"]: Mark(row["note"], bool(row["pinned"])) for row in rows}
+        return {row["instance"]: RunNote(row["note"], bool(row["pinned"])) for row in rows}
 
-    def of(self, instance: int) -> Mark:
-        """Return the mark of an instance."""
+    def of(self, instance: int) -> RunNote:
         row = self._store.row("SELECT * FROM marks WHERE instance = ?", instance)
-        return Mark(row["note"], bool(row["pinned"])) if row else Mark()
+        return RunNote(row["note"], bool(row["pinned"])) if row else RunNote()
 
     def set_note(self, instance: int, note: str) -> None:
         """Set a note, or remove it with ''. Raises ConfigError for one that is too long."""
@@ -66,5 +60,4 @@ class Marks:
             connection.execute(sql, (instance,))
 
     def unpin(self, instance: int) -> None:
-        """Unpin an instance."""
         self._store.write("UPDATE marks SET pinned = 0 WHERE instance = ?", instance)

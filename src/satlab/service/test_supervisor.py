@@ -16,9 +16,9 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.lab import pki
 from satlab.lab.pki import Pki
-from satlab.service.api import state_folder, supervisor
+from satlab.service import supervisor
 from satlab.service.api.accounts import Role
-from satlab.service.api.listen import ServeRequest, check, tls_files
+from satlab.service.listen import ServeRequest, check, tls_files
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -89,7 +89,7 @@ def test_without_root_nothing_is_served(tmp_path: Path, monkeypatch: pytest.Monk
 
 @ROOT_ONLY
 def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
-    with state_folder.locked(tmp_path / "state"), pytest.raises(HostError, match="another"):
+    with supervisor.locked(tmp_path / "state"), pytest.raises(HostError, match="another"):
         supervisor.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
 
 
@@ -103,11 +103,11 @@ def test_t01_no_weak_first_password(tmp_path: Path, password: str) -> None:
 def test_a_closed_state_folder_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(HostError) as caught, state_folder.locked(closed):
+    with pytest.raises(HostError) as caught, supervisor.locked(closed):
         pass
     assert str(closed) in str(caught.value) and "chmod" in caught.value.hint
     closed.chmod(0o711)
-    with state_folder.locked(closed):
+    with supervisor.locked(closed):
         assert (closed / "api").is_dir()
 
 
