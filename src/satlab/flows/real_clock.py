@@ -23,7 +23,6 @@ from satlab.check import sandboxed
 from satlab.check.endpoint.pair import NAME, EndpointProgram
 from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.trace.capture import Capture
-from satlab.check.trace.pcap import Packet
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
@@ -68,19 +67,17 @@ from satlab.run.calibrate import CalibrationCheck
 from satlab.run.session import SessionResult, metrics_of, new_lab_id, run_session
 
 START_S = 20.0
-"""For all first programs to bind their ports, and as long for all second ones to be ready."""
+"""Longest time until all servers have bound their ports; then, until all clients are ready."""
 WATCH_S = 0.1
 """Between two looks at the programs."""
 EARLY_S = 0.2
-"""A program that ends this long before its flow's end has ended early."""
+"""A program has ended early if it ended more than this before its flow's end."""
 IN_FLIGHT_S = 0.3
-"""For packets that are on their way, beyond a round trip."""
+"""Time in which packets on their way arrive, beyond a round trip."""
 SPARE = 1.5
-"""The file that ngtcp2 and picoquic send is this much larger than what the link can carry
-meanwhile.
-"""
+"""Size of the file that ngtcp2 and picoquic send, over what the link can carry meanwhile."""
 MEMORY_BYTES = 2 << 30
-"""Of a program, beyond the file that it may map."""
+"""Memory of a program, beyond the file that it maps."""
 STACKS_BY_THEMSELVES = ("quinn", "quiche", "noq")
 """Their programs end by themselves at a flow's end, and then exchange what they measured."""
 
@@ -230,7 +227,12 @@ class FlowRunner:
         used = nodes.used(flow.course.place.nodes for flow in self._flows)
         # Every program is stopped before this returns, whatever happens.
         with ThreadPoolExecutor(len(self._flows) * 2) as pool, contextlib.ExitStack() as stack:
-            self._enter_tunnel(lab, stack)
+            if "fec" in self._request:
+                place = self._flows[0].course.place
+                self._tunnel = Tunnel(
+                    lab, self._request["fec"], place.addresses, place.nodes, self._folder / "logs"
+                )
+                stack.enter_context(self._tunnel.up())
             self._prepare_migrations(lab)
             stack.callback(self._stop_all, pool)
             for flow in self._flows:
@@ -265,7 +267,9 @@ class FlowRunner:
         for side, node in nodes.used(place.nodes for place in places):
             there = [place for place in places if place.nodes[side] == node]
             servers = {place.addresses["server"] for place in there}
-            captured = _since(self._taps[node], zero_unix_s)
+            captured = (
+                packet for packet in self._taps[node].packets() if packet.t_ns * 1e-9 >= zero_unix_s
+            )
             interfaces[side] |= packets.count(captured, servers, [place.port for place in there])
         return Measured(
             zero_unix_s,
@@ -347,15 +351,6 @@ class FlowRunner:
                 place.addresses["server"] for place in places if place.nodes["client"] == node
             ]
             migration.prepare(lab, node, dict.fromkeys(servers))
-
-    def _enter_tunnel(self, lab: Lab, stack: contextlib.ExitStack) -> None:
-        """Have the tunnel until `stack` ends, where the file has one."""
-        if "fec" in self._request:
-            place = self._flows[0].course.place
-            self._tunnel = Tunnel(
-                lab, self._request["fec"], place.addresses, place.nodes, self._folder / "logs"
-            )
-            stack.enter_context(self._tunnel.up())
 
     def _uid(self) -> int:
         while (uid := privileges.new_uid()) in self._uids:
@@ -497,10 +492,7 @@ class FlowRunner:
                 continue
             side = max(ended, key=lambda side: bool(ended[side].reason))
             course.gone, course.gone_s = (side, ended[side]), now_s
-        self._look_at_tunnel(now_s)
-
-    def _look_at_tunnel(self, now_s: float) -> None:
-        """Note for each flow that it cannot go on, if an end of the tunnel has died."""
+        # An end of the tunnel that has died ends every flow.
         gone = self._tunnel.gone if self._tunnel else None
         for flow in self._flows if gone else ():
             if flow.course.gone is None and not flow.is_over:
@@ -513,10 +505,6 @@ class FlowRunner:
         ]
         for one in stopping:
             one.result()
-
-
-def _since(tap: Capture, zero_unix_s: float) -> Iterator[Packet]:
-    return (packet for packet in tap.packets() if packet.t_ns * 1e-9 >= zero_unix_s)
 
 
 def _report_of(flow: _Running) -> ExitReport | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was measured of a flow, by stack: satperf's lines, qlog of ngtcp2 and picoquic, `ss` of TCP,
-and all packets.
+"""Measurements of a flow, by stack: satperf's lines, qlog of ngtcp2 and picoquic, `ss` of TCP, and
+all packets.
 
-Nothing a program writes is trusted: files have limits, and links are not followed.
+Files that programs wrote have limits, and links are not followed.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ from satlab.flows.tcp_states import TcpState
 
 @dataclass
 class Course:
-    """How the programs of a flow ran: times in s since time 0, None for what never happened.
+    """How the programs of a flow ran. Times are s since time 0; None: it never happened.
 
-    `gone`: side and report of the program that ended first, before the flow's end. `refused`: why
-    it never began.
+    `gone`: side and report of the program that ended before the flow did. `refused`: the reason why
+    the flow never began.
     """
 
     place: Place
@@ -39,7 +39,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Measured:
-    """What all flows were measured with. `interfaces` by side and port; `zero_unix_s` is time 0."""
+    """Measurements of all flows. `interfaces`: by side and port; `zero_unix_s`: time 0."""
 
     zero_unix_s: float
     interfaces: Mapping[str, Mapping[int, AtInterface]]
@@ -91,13 +91,14 @@ def _add_packets(seen: Seen, place: Place, measured: Measured) -> None:
     seen.sent_packets, seen.received_packets = at_sender.packets, arrived.packets
     seen.acks = at_receiver.of(place.receiver).packets
     seen.sent_bytes = at_sender.payload_bytes
-    seen.received = _shifted(arrived.total, measured.zero_unix_s)
+    times = [at - measured.zero_unix_s for at in arrived.total.times]
+    seen.received = Total(times, list(arrived.total.values))
     first_unix_s = measured.interfaces["client"][place.port].from_client.first_unix_s
     seen.began_s = None if first_unix_s is None else max(0.0, first_unix_s - measured.zero_unix_s)
 
 
 def _add_migrations(seen: Seen, place: Place, measured: Measured) -> None:
-    """Note when the client moved; a flow whose client has not moved as asked is none that did."""
+    """Note when the client took another address. The flow fails if a change it asked for is missing."""
     asked = place.flow.get("migrate_s", [])
     clients = measured.interfaces["server"][place.port].clients
     runs = [(at - measured.zero_unix_s, str(IPv4Address(source))) for at, source in clients]
@@ -109,10 +110,6 @@ def _add_migrations(seen: Seen, place: Place, measured: Measured) -> None:
     ]
     if missing:
         seen.failed(f"no packet from the address that its client takes at {missing[0]:g} s arrived")
-
-
-def _shifted(total: Total, zero_unix_s: float) -> Total:
-    return Total([at - zero_unix_s for at in total.times], list(total.values))
 
 
 # --- satperf --------------------------------------------------------------------------------------

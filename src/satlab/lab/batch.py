@@ -5,7 +5,7 @@ A lab of many terminals has hundreds of addresses and routes: one process per na
 all.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from satlab.common import netns_names
 from satlab.common.terminals import LAN, SAT, Terminal, further
@@ -47,7 +47,14 @@ def lines(
     terminal = next((one for one in further(topology) if one.st == node), None)
     if terminal is not None:
         devices += _devices(topology, lab_id, terminal)
-    return [*devices, *_addresses(topology, node, congctl), *_routes(routes, congctl)]
+    return [
+        *devices,
+        *_addresses(topology, node, congctl),
+        *(
+            f"route add {route.destination} via {route.via} dev {route.interface} congctl {congctl}"
+            for route in routes
+        ),
+    ]
 
 
 def _devices(topology: Topology, lab_id: str, terminal: Terminal) -> Iterator[str]:
@@ -72,11 +79,4 @@ def _addresses(topology: Topology, node: str, congctl: str) -> Iterator[str]:
         yield (
             f"route replace {subnet} dev {interface} proto kernel scope link src {end.address}"
             f" congctl {congctl}"
-        )
-
-
-def _routes(routes: Iterable[Route], congctl: str) -> Iterator[str]:
-    for route in routes:
-        yield (
-            f"route add {route.destination} via {route.via} dev {route.interface} congctl {congctl}"
         )

@@ -418,16 +418,13 @@ def _start_all(
 ) -> dict[str, TrackedProcess]:
     """Start every process; OpenSAND's terminals when SAT and GW take their logon."""
     processes: dict[str, TrackedProcess] = {}
-    terminals = {opensand.process_name(m) for m in _machines(lab, platform) if m.role is Role.ST}
+    machines = platform.machines(lab.topology) if platform else []
+    terminals = {opensand.process_name(one) for one in machines if one.role is Role.ST}
     for name, command in commands.items():
         if name in terminals and not terminals & processes.keys():
             _await_initialized(dict(processes), interrupts)
         processes[name] = _start(lab, command)
     return processes
-
-
-def _machines(lab: Lab, platform: Platform | None) -> list[opensand.Machine]:
-    return platform.machines(lab.topology) if platform else []
 
 
 def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:

@@ -47,7 +47,11 @@ class Layers:
 
     def argv(self, sandbox: Sequence[str]) -> list[str]:
         """Return the argv prefix of a sandbox with these layers in it."""
-        return [*(self._stack_argv() if self.stacked else ()), *sandbox]
+        stacks = self._stacks() if self.stacked else ()
+        words = [word for _, target, lower in stacks for word in ("@", str(target), *lower)]
+        if not words:
+            return list(sandbox)
+        return [sys.executable, "-I", "-S", str(_HELPER), *words, "--", *sandbox]
 
     def _stacks(self) -> Iterator[tuple[str, Path, list[str]]]:
         """Yield what is stacked: the folder of the root, its mount point, the layers."""
@@ -61,10 +65,6 @@ class Layers:
                     target,
                     [*there, f"/{place}" if Path(f"/{place}").is_dir() else str(target)],
                 )
-
-    def _stack_argv(self) -> list[str]:
-        words = [word for _, target, lower in self._stacks() for word in ("@", str(target), *lower)]
-        return [sys.executable, "-I", "-S", str(_HELPER), *words, "--"] if words else []
 
     def variables(self) -> Mapping[str, str]:
         """Return what leads a job to layers that are not stacked."""

@@ -263,16 +263,12 @@ def programs() -> tuple[Mount, ...]:
     return tuple(
         Mount(path.resolve())
         for path in dict.fromkeys(known)
-        if path.exists() and not _is_system(path)
+        if path.exists() and not path.resolve().is_relative_to("/usr")
     )
 
 
 _CACHES = (Path("/var/cache/fontconfig"), Path("/var/lib/dpkg"))
 """A browser would read every font again; the versions of installed packages are in results."""
-
-
-def _is_system(path: Path) -> bool:
-    return path.resolve().is_relative_to("/usr")
 
 
 def _text(path: Path | None) -> str | None:

@@ -56,14 +56,10 @@ def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
             f"{path}: the link does not answer: {error}", "is the lab up? satlab status"
         ) from error
     if answer.get("ok") is not True:
-        faults = [_fault(text) for text in answer.get("faults", ())]
+        texts = (text.partition(": ") for text in answer.get("faults", ()))
+        faults = [Fault(where, reason) for where, _, reason in texts]
         raise ConfigError("the link refuses the change", faults, "satlab link set --help")
     return answer
-
-
-def _fault(text: str) -> Fault:
-    where, _, reason = text.partition(": ")
-    return Fault(where, reason)
 
 
 def load_steps(path: Path) -> tuple[TimelineStep, ...]:

@@ -83,7 +83,10 @@ class Options(BaseModel):
 
 def options_of(model: type[Options]) -> tuple[Option, ...]:
     """Return the options of a model, by group."""
-    every = [_option(model, name) for name in model.model_fields]
+    every = [
+        Option(name, field.annotation, field.default, _help(model, name), _range(field))
+        for name, field in model.model_fields.items()
+    ]
     return tuple(sorted(every, key=lambda option: GROUPS.index(option.help.group)))
 
 
@@ -99,11 +102,6 @@ def fault_of(model: type[Options], detail: Any) -> Fault:
 def invalid(reason: str, remedy: str) -> PydanticCustomError:
     """Return the error that a validator of an option raises."""
     return PydanticCustomError("option", "{reason}", {"reason": reason, "remedy": remedy})
-
-
-def _option(model: type[Options], name: str) -> Option:
-    field = model.model_fields[name]
-    return Option(name, field.annotation, field.default, _help(model, name), _range(field))
 
 
 def _help(model: type[Options], name: str) -> Help:

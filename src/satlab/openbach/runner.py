@@ -309,7 +309,8 @@ class _Run:
             if process.stopping:
                 status = JobStatus.STOPPED
             log = self._record(job, process.argv, start_unix_s, code, status)
-            reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_error(self._raw / log)}"
+            how = f"exit status {code}" if code > 0 else f"killed by signal {-code}"
+            reason = "" if code == 0 else f"{how}, see {log}{_last_error(self._raw / log)}"
             self._report(job, status, reason)
             events.append(JobEnded(job.id, code == 0, reason))
         return events
@@ -359,10 +360,6 @@ def append_line(path: Path, record: Mapping[str, object]) -> None:
         os.write(handle, (json.dumps(record) + "\n").encode())
     finally:
         os.close(handle)
-
-
-def _how(code: int) -> str:
-    return f"exit status {code}" if code > 0 else f"killed by signal {-code}"
 
 
 def _last_error(log: Path) -> str:

@@ -168,13 +168,9 @@ def _functions(node: Node) -> list[Node]:
     found = []
     for position, entry in enumerate(node.child("openbach_functions", entries).array()):
         number = entry.value.get("id") if isinstance(entry.value, dict) else None
-        name = f"function {number}" if _is_id(number) else f"openbach_functions.{position}"
+        name = f"function {number}" if type(number) is int else f"openbach_functions.{position}"
         found.append(Node(entry.value, f"{node.head}: {name}", node.faults, warnings=node.warnings))
     return found
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_use(node: Node, scenario: Scenario) -> None:

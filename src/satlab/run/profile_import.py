@@ -180,9 +180,8 @@ def _entities(found: Description, addresses: dict[int, IPv4Address]) -> Iterator
     """Yield a line for each entity: where it was, and its address now."""
     names: dict[str, Entity] = {"sat": found.sat, "gw": found.gw, "st": found.st}
     for name, entity in {**names, **dict(_further(found))}.items():
-        yield f"{name}: {_entity(entity)}, now {addresses[entity.entity_id]}"
-
-
-def _entity(entity: Entity) -> str:
-    profile = f", {entity.profile}" if entity.profile else ""
-    return f"id {entity.entity_id}, {entity.infrastructure}{profile}, address {entity.emu_address}"
+        profile = f", {entity.profile}" if entity.profile else ""
+        yield (
+            f"{name}: id {entity.entity_id}, {entity.infrastructure}{profile},"
+            f" address {entity.emu_address}, now {addresses[entity.entity_id]}"
+        )

@@ -94,7 +94,8 @@ def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
     scenarios = [file for file in files if file not in timelines]
     warnings: list[Fault] | None = None if jobs is None else []
     known = descriptor.all_jobs([jobs] if jobs else [])
-    _refuse(path, [*faults, *scenario.validate_paths(scenarios, known, _entities(), warnings)])
+    entities = list(topology.load(paths.LAB_FILE).nodes)
+    _refuse(path, [*faults, *scenario.validate_paths(scenarios, known, entities, warnings)])
     return _texts(warnings or ())
 
 
@@ -110,10 +111,6 @@ def _job(folder: Path, *, is_upstream: bool) -> list[str]:
 
 def _texts(warnings: Iterable[Fault]) -> list[str]:
     return [f"warning: {warning}" for warning in dict.fromkeys(warnings)]
-
-
-def _entities() -> list[str]:
-    return list(topology.load(paths.LAB_FILE).nodes)
 
 
 def _refuse(path: Path, faults: list[Fault]) -> None:

@@ -453,13 +453,6 @@ def _why(text: str) -> str:
     )
     message = _MESSAGE.search(fatal[2])
     said = re.sub(r"\\[rnt]", " ", message[1]).replace('\\"', '"') if message else fatal[2]
-    return f"{fatal[1]}: {task[-1] if task else 'start'}: {_shortened(said)}"
-
-
-def _shortened(text: str) -> str:
-    """Shorten a long message in the middle: modules report a fault at its start, ssh at its end."""
-    return (
-        text
-        if len(text) <= 2 * _MESSAGE_END
-        else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"
-    )
+    if len(said) > 2 * _MESSAGE_END:  # modules report a fault at the start, ssh at the end
+        said = f"{said[:_MESSAGE_END]} ... {said[-_MESSAGE_END:]}"
+    return f"{fatal[1]}: {task[-1] if task else 'start'}: {said}"

@@ -56,21 +56,28 @@ def add(
         return sample
     figures: Figures = {}
     warnings = []
-    for side, qlog_folder in sorted(
-        folders.items()
-    ):  # the client's completion ends the server's states
+    # The client first: its completion ends the server's states.
+    for side, qlog_folder in sorted(folders.items()):
         try:
             transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
         except QlogError as error:
             warnings.append(UnusedSource(error.kind, side, str(error)))
             continue
         if side == "server":
-            figures |= _server_figures(transfer)
+            values = {
+                "lost_packets": transfer.reported_lost_packets,
+                "retransmitted_share": transfer.retransmitted_share,
+            }
+            known = {name: value for name, value in values.items() if value is not None}
+            figures |= {name: (value, "qlog of the server") for name, value in known.items()}
             later_s = _later_s(transfer, wire, one_way_s)
             figures |= _write_states(transfer, folder, wire, later_s, sample.times_s[-1])
             sample = _resumed(sample, transfer, later_s)
         else:
-            figures |= _client_figures(transfer, wire.last_start_s)
+            sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
+            if sent_s is not None and received_s is not None:
+                first_s = wire.last_start_s + received_s - sent_s
+                figures["time_to_first_byte_ms"] = (first_s * 1000, CLIENT_QLOG)
             sample = _completed(sample, transfer, size, wire.last_start_s)
     if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
         figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
@@ -106,13 +113,6 @@ def _open(
     return transfer
 
 
-def _client_figures(transfer: "QlogTransfer", start_s: float) -> Figures:
-    sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
-    if sent_s is None or received_s is None:
-        return {}
-    return {"time_to_first_byte_ms": ((start_s + received_s - sent_s) * 1000, CLIENT_QLOG)}
-
-
 def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
     """Return the sample with the completion that the client's qlog has, if it has every byte of the
     payload.
@@ -129,16 +129,6 @@ def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: flo
     return replace(
         sample, times_s=times, sources={"times_s": f"packets, the last one: {CLIENT_QLOG}"}
     )
-
-
-def _server_figures(transfer: "QlogTransfer") -> Figures:
-    values = {
-        "lost_packets": transfer.reported_lost_packets,
-        "retransmitted_share": transfer.retransmitted_share,
-    }
-    return {
-        name: (value, "qlog of the server") for name, value in values.items() if value is not None
-    }
 
 
 def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float) -> float | None:

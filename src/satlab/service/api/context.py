@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of the server as one FastAPI dependency; and the JSON body of a request."""
+"""The parts of the server as one FastAPI dependency; the JSON body of a request and its parameters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from satlab.common.topology import Topology
 from satlab.service.api.accounts import Accounts
-from satlab.service.api.api_answers import ApiError
+from satlab.service.api.api_answers import ApiError, ViewError
 from satlab.service.api.catalog import Catalog
 from satlab.service.api.inventory import Inventory
 from satlab.service.api.logins import Logins
@@ -81,6 +81,25 @@ async def body_of(request: Request) -> dict[str, Any]:
         raise ApiError(
             HTTPStatus.BAD_REQUEST, "API error: data should be sent as JSON in the request body"
         )
+    return value
+
+
+_T = TypeVar("_T")
+
+
+def text_in(body: dict[str, Any], key: str) -> str:
+    """Return a text of a body. Raises ViewError: 400."""
+    value = body.get(key)
+    if not isinstance(value, str):
+        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
+    return value
+
+
+def list_in(body: dict[str, Any], key: str, kind: type[_T]) -> list[_T]:
+    """Return a list of a body, all of one type. Raises ViewError: 400."""
+    value = body.get(key)
+    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
     return value
 
 

@@ -28,12 +28,8 @@ class Logins:
     """
 
     def __init__(self, accounts: Accounts, clock: Callable[[], float], counters: Counters) -> None:
-        self._accounts, self._clock, self._counters, self._lock = (
-            accounts,
-            clock,
-            counters,
-            threading.Lock(),
-        )
+        self._accounts, self._clock, self._counters = accounts, clock, counters
+        self._lock = threading.Lock()
         self._by_account, self._by_peer, self._requests = Throttle(), Throttle(tries=20), Throttle()
         self._known: dict[str, float] = {}
 

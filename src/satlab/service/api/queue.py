@@ -125,12 +125,8 @@ class Queue:
         most_queued: int,
         counters: Counters | None = None,
     ) -> None:
-        self._store, self._helper, self._clock, self._most_queued = (
-            store,
-            helper,
-            clock,
-            most_queued,
-        )
+        self._store, self._helper, self._clock = store, helper, clock
+        self._most_queued = most_queued
         self._counters, self._failure = counters or Counters(), ""
         self._began: float | None = None
 
@@ -161,21 +157,17 @@ class Queue:
                 "INSERT INTO instances (id, subs, first_job, jobs, kind, project, scenario, user,"
                 " request, status, launched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(
-                        number,
-                        launch.subs,
-                        first_job,
-                        launch.jobs,
-                        launch.kind,
-                        launch.project,
-                        request.scenario,
-                    ),
-                    *(
-                        launch.user,
-                        request.model_dump_json(),
-                        ScenarioStatus.SCHEDULING,
-                        self._clock(),
-                    ),
+                    number,
+                    launch.subs,
+                    first_job,
+                    launch.jobs,
+                    launch.kind,
+                    launch.project,
+                    request.scenario,
+                    launch.user,
+                    request.model_dump_json(),
+                    ScenarioStatus.SCHEDULING,
+                    self._clock(),
                 ),
             )
             launched = self._get(number)

@@ -82,10 +82,8 @@ class RequestGuard:
 
         try:
             headers = _headers(scope)
-            token, client = (
-                cookie_parser(headers.get("cookie", "")).get(COOKIE, ""),
-                scope.get("client"),
-            )
+            token = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+            client = scope.get("client")
             known = bool(token) and await run_in_threadpool(
                 self._is_session, token, client[0] if client else ""
             )

@@ -115,15 +115,18 @@ class Response(_Model):
     status: RunStatus | None = None
 
 
+def faults_of(error: ValidationError) -> list[str]:
+    """Return each fault with its place."""
+    faults = error.errors(include_input=False)
+    return [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults]
+
+
 def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
     """Read a request. Raises RefusedError with every fault."""
     try:
         return REQUEST.validate_json(line)
     except ValidationError as error:
-        places = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
-        ]
-        raise RefusedError(f"invalid request: {'; '.join(places)[:1000]}") from error
+        raise RefusedError(f"invalid request: {'; '.join(faults_of(error))[:1000]}") from error
     except RecursionError as error:
         raise RefusedError("the request is nested too deeply") from error
 

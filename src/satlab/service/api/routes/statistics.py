@@ -59,7 +59,11 @@ def of_job(
             record["_metadata"]["suffix"] for record in sent if "suffix" in record["_metadata"]
         }
         return {"statistics": sorted(names), "suffixes": sorted(suffixes)}
-    samples = [(r["_metadata"]["time"], r[name]) for r in sent if name in r and _has(r, suffix)]
+    samples = [
+        (r["_metadata"]["time"], r[name])
+        for r in sent
+        if name in r and suffix in (None, r["_metadata"].get("suffix", ""))
+    ]
     if histogram is not None:
         return _histogram([float(value) for _, value in samples if _is_number(value)], histogram)
     if "comparative" in options:
@@ -75,11 +79,6 @@ def _of(context: Context, user: Viewer, number: int) -> Iterator[Record]:
         meta = record["_metadata"]
         if meta["job_instance_id"] == number and not meta["is_file"]:
             yield record
-
-
-def _has(record: Record, suffix: str | None) -> bool:
-    """Return whether a record has a suffix; an empty one selects records without, as InfluxDB does."""
-    return suffix is None or record["_metadata"].get("suffix", "") == suffix
 
 
 def _is_number(value: Any) -> bool:
