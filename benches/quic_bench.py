@@ -232,7 +232,7 @@ def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:
 
 
 def transfer(case: Case, size: int, timeout_s: float) -> Transfer:
-    """Carry `size` bytes in a lab of the case's own.
+    """Carry `size` bytes in the lab of the case.
 
     Raises:
         HostError: a program is missing or does not start, or the lab cannot be brought up.
@@ -250,7 +250,7 @@ def transfer(case: Case, size: int, timeout_s: float) -> Transfer:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Run one case in a lab of its own; return its parameters and the summaries of both sides."""
+    """Run one case in a new lab; return its parameters and the summaries of both sides."""
     size, timeout_s = (
         (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
     )

@@ -123,7 +123,7 @@ def run_each(
 ) -> list[CheckResult]:
     """Run the check with each pair, one after the other; once, without programs, for no pair.
 
-    Several have a folder each, by their numbers.
+    Each of several pairs has a folder with its number.
 
     Raises:
         ConfigError: as `run`, or a program or endpoint is invalid.
@@ -197,8 +197,8 @@ class _Check:
                 self._links[case.id] = case_link.build(self._plan, case, self._raw / "profiles")
 
     def take_samples(self, cases: Sequence[Case]) -> None:
-        """Take samples until the verdicts are final; the same number of them for the same input,
-        however fast.
+        """Take samples until the verdicts are final. Equal input leads to equal numbers of samples
+        on any host.
 
         The backend decides whether those of several cases are taken at once.
         """
@@ -249,7 +249,7 @@ class _Check:
         self._log.line(f"  {case.id}: {_outcome(self.samples[case.id])} (after {took_s:.1f} s)")
 
     def _take(self, case: Case, seed: int) -> Sample:
-        """Take a sample; on the real clock on a quiet host, and again while it is out of
+        """Take a sample. On the real clock wait for a quiet host, and repeat while it is out of
         calibration, as requested.
         """
         attempts = 0

@@ -20,14 +20,14 @@ from satlab.common.errors import HostError
 POLL_S = 0.01
 LOG_LINES = 5
 LOG_TAIL_BYTES = 4096
-"""OpenSAND may write an error for every packet that it loses."""
+"""Lines of a log that are quoted, and bytes in which they are looked for. OpenSAND may write an
+error for every lost packet.
+"""
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """What makes a command run elsewhere: the words before it, and all variables of the process
-    that they start.
-    """
+    """How to run a command elsewhere: the words before it, and all its variables."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -153,7 +153,7 @@ def log_tail(log: Path) -> str | None:
 
 
 def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
-    """Start a process in a session of its own: it outlives this program and its terminal.
+    """Start a process in a new session, so that it outlives this program and its terminal.
 
     `out` and `log` take its stdout and stderr, private to root; they may be one file.
     """

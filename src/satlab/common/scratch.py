@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Temporary folders that jobs and programs under test write below: root's own, removed whatever
-they hold.
+"""Temporary folders of root, below which jobs and programs under test write. They are removed
+whatever they contain.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 from satlab.common.errors import HostError
 
 REMOVE_S = 20.0
-"""How long a removal may take, s; less than the API waits for its root helper."""
+"""Longest removal, s: less than the API's wait for its root helper."""
 PREFIX = "satlab-scratch-"
 _LOG = logging.getLogger("satlab.scratch")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Further terminals of a lab: each an ST with a LAN and a client of its own, next to those of
+"""Further terminals of a lab: each is an ST with its own LAN and client, next to those of
 `lab.yml`.
 
 Terminal 1 is that of `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and `client-N`,

@@ -483,8 +483,8 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
 
 
 def _machine_faults(topology: Topology) -> Iterator[Found]:
-    """Check the machines of the VM lab: one per node, each with an address of its own on a network
-    of its own.
+    """Check the machines of the VM lab: one for each node, each with an address on a separate
+    network.
     """
     machines = topology.machines
     if machines is None:

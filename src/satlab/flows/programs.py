@@ -18,31 +18,25 @@ from satlab.lab.pki import Pki
 from satlab.run.kernel import CONTROLS
 
 FIRST_PORT = 4433
-"""Of the first flow; each has a port of its own at the server's side."""
+"""Server's port of the first flow; each further flow has the next one."""
 PAYLOAD = "payload"
 WINDOW_BYTES = 64 << 20
-"""Flow control of ngtcp2 without `window_bytes`: as satperf's."""
+"""Flow control window of ngtcp2 without `window_bytes`, as satperf's."""
 DATAGRAM_BYTES = 1200
 """UDP payload of cross traffic without `datagram_bytes`, as under the virtual clock."""
 _PICOQUIC_CONTROLS = {"reno": "newreno", "cubic": "cubic", "bbr": "bbr1", "bbr3": "bbr"}
-"""Its own names of them."""
+"""picoquic's names of congestion controls."""
 UDP_HEADER_BYTES, TCP_HEADER_BYTES = 8, 20
-"""RFC 768;
-
-RFC 9293, without options, which a segment of the maximum size has to make room for (RFC 6691).
-"""
+"""RFC 768; RFC 9293, without options (RFC 6691)."""
 Side = Literal["server", "client"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a flow runs.
-
-    `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
-
-    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 and
-    picoquic send. `send_bytes`: what satperf may keep for retransmission. `handshake_s`: what a
-    handshake takes.
+    """Where a flow runs. `nodes` and their `addresses` by side; `keys`: the server's copy; `ca`:
+    the client's. `folder` has a writable folder for each end. `payload`: the file that ngtcp2 and
+    picoquic send. `send_bytes`: the most that satperf keeps for retransmission. `handshake_s`:
+    duration of a handshake.
     """
 
     index: int
@@ -126,7 +120,7 @@ def server(place: Place) -> EndpointProgram:
 
 
 def client(place: Place) -> EndpointProgram:
-    """Return the program of the client's side, with whose start the flow begins."""
+    """Return the program of the client's side. The flow begins when it starts."""
     return _PROGRAMS[place.flow["stack"]][1](place)
 
 
@@ -331,14 +325,14 @@ _PROGRAMS: Mapping[str, tuple[_Maker, _Maker]] = {
     "tcp": (_tcp_server, _tcp_client),
     "udp": (_udp_server, _udp_client),
 }
-"""Of each stack the program that starts first, and the one with which the flow begins."""
+"""The two programs of each stack, in the order of their start. The flow begins with the second."""
 
 
 def first_side(place: Place) -> Side:
-    """Return the side of the program that starts first: of datagrams the receiver, else the server."""
+    """Return the side whose program starts first: the receiver of datagrams, else the server."""
     return place.receiver if place.flow["stack"] == "udp" else "server"
 
 
 def second_side(place: Place) -> Side:
-    """Return the side of the program with whose start the flow begins."""
+    """Return the side whose program starts second, with which the flow begins."""
     return "client" if first_side(place) == "server" else "server"

@@ -60,22 +60,23 @@ from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 
 METRICS_MAX_BYTES = 64 << 20
-"""Of link metrics in /run, which is memory: the latest 25 to 50 minutes (1.9 GB a day)."""
+"""Largest size of link metrics in /run, which is memory: the last 25 to 50 minutes (1.9 GB a day).
+"""
 RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
-"""For satlink to serve its TUNs, and the links to have carrier."""
+"""Longest time until satlink serves its TUNs and the links have carrier, s."""
 OPENSAND_READY_DEADLINE_S = 20.0
-"""For the first echo over OpenSAND: 0.4 to 3.5 s where all is well; a logon that fails is tried
-again after 5 s.
+"""Longest time until the first echo over OpenSAND, s. Usually it takes 0.4 to 3.5 s; a logon that
+fails is repeated after 5 s.
 """
 OPENSAND_INITIALIZED_DEADLINE_S = 5.0
-"""For SAT and GW to log it: 10 to 40 ms on an idle host."""
+"""Longest time until SAT and GW log that they take messages, s: 10 to 40 ms on an idle host."""
 END_DEADLINE_S = 1.0
-"""For processes to end after SIGTERM, and again after SIGKILL."""
+"""Longest time until processes end after SIGTERM, and again after SIGKILL, s."""
 LOCK_DEADLINE_S = 15.0
 SATLINK_PROCESS = "satlink"
 LAN_PROCESS = "satlink-lan"
-"""The satlink that carries the client's LAN, where that loses packets."""
+"""The satlink that carries the client's LAN if that loses packets."""
 
 _NO_USER_NAMESPACE = (
     "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
@@ -96,9 +97,8 @@ class _State(BaseModel):
 
 @dataclass(frozen=True)
 class LabStatus:
-    """How a lab is.
-
-    `phase` is `up`, `broken` (see `reason`) or `absent`; times in seconds since the epoch.
+    """The state of a lab. `phase` is `up`, `broken` (see `reason`) or `absent`; times in seconds
+    since the epoch.
     """
 
     lab_id: str
@@ -407,9 +407,7 @@ def _build(
 
 
 def _infrastructure(lab_id: str, machine: opensand.Machine) -> Path:
-    """Return the infrastructure file of an entity, which is the lab's own: other labs keep their
-    probes elsewhere.
-    """
+    """Return the infrastructure file of an entity in this lab."""
     return _folder(lab_id) / "opensand" / f"infrastructure_{machine.name}.xml"
 
 
@@ -428,8 +426,8 @@ def _start_all(
 
 
 def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
-    """Wait until entities of OpenSAND log that they take messages; who does not is reported when
-    all are waited for.
+    """Wait until entities of OpenSAND log that they take messages. `_await_opensand` reports those
+    that do not.
     """
 
     def initialized() -> bool:
@@ -546,7 +544,7 @@ def _said_ready(lab_id: str, name: str) -> bool:
 
 
 def _how_ended(name: str, process: TrackedProcess) -> str:
-    """Return how a process ended, as far as this program knows, and its last words."""
+    """Return how a process ended, as far as this program knows."""
     code = process.exit_code()
     how = (
         ""
@@ -567,7 +565,7 @@ def _how_ended(name: str, process: TrackedProcess) -> str:
 
 
 def _ailment(state: _State, nodes: tuple[str, ...]) -> str:
-    """Return what keeps a lab from being up; empty when nothing does."""
+    """Return why a lab is not up; empty if it is."""
     missing = sorted(set(state.topology.nodes) - set(nodes))
     if not state.finished:
         return "it is being built, or its build was killed"
@@ -651,8 +649,8 @@ def _write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked(lab_id: str) -> Iterator[None]:
-    """Hold a lab's lock file, which is deleted again: so whoever gets the lock looks whether the
-    file is still it.
+    """Hold a lab's lock file. The holder deletes it, so another process checks after locking that
+    the file is still there.
     """
     path, end = RUN / f"{lab_id}.lock", time.monotonic() + LOCK_DEADLINE_S
     while (file := locks.hold_removable(path, wait=False)) is None:

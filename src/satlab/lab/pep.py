@@ -41,7 +41,8 @@ def proxy(
     engine: str,
     readable: Sequence[Path] = (),
 ) -> Iterator[None]:
-    """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
+    """Run the job on a node during the block, as a separate user; it is ready when the block
+    starts.
 
     `folder` gets its records, `words` are further options, `readable` are new folders that this
     user shall own.

@@ -15,14 +15,14 @@ from satlab.common.errors import ConfigError, Fault
 
 Group = Literal["Link", "Losses", "Queue and AQM", "Timing", "Output"]
 _LONG = 15
-"""A limit with more digits is not shown: no value reaches it."""
+"""Limits with more digits are not shown, as no value reaches them."""
 GROUPS: tuple[Group, ...] = get_args(Group)
-"""In the order in which they are shown."""
+"""Groups of options, in the order of help and forms."""
 
 
 @dataclass(frozen=True)
 class Help:
-    """How an option is presented; it stands in the annotation of its field.
+    """Presentation of an option, in the annotation of its field.
 
     `unit` of a number, `metavar` for the form of any other value; `short` is a letter. `opensand`:
     the real OpenSAND can do it, too.
@@ -58,10 +58,7 @@ class Option:
 
 
 class Options(BaseModel):
-    """Read-only.
-
-    As pydantic has it, the options of a class stand behind those of its bases, the last base first.
-    """
+    """Read-only. The options of a class follow those of its bases, the last base first (pydantic)."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True
@@ -105,7 +102,7 @@ def invalid(reason: str, remedy: str) -> PydanticCustomError:
 
 
 def _help(model: type[Options], name: str) -> Help:
-    """Return an option's help; a class that narrows an option of its base has the base's."""
+    """Return the help of an option, or that of the base class whose option it narrows."""
     bases = [
         base for base in model.__mro__ if issubclass(base, Options) and name in base.model_fields
     ]

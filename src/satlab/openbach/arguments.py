@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the arguments of a `start_job_instance` to the argument vector of the job."""
+"""The argument vector of a job, from the arguments of a `start_job_instance`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def argv(descriptor: Descriptor, values: dict[str, Any]) -> Words:
 
 
 def arrange(descriptor: Descriptor, node: Node, values: Values) -> Words:
-    """Check the arguments of a job and put them in order; without faulty values and those that come
-    later.
+    """Check the arguments of a job and put them in order. Faulty values and those that come later
+    are left out.
     """
     return tuple(_level(descriptor.level, node, values))
 

@@ -33,8 +33,7 @@ class JobProcess:
         environment: Mapping[str, str],
         log: Path,
     ) -> None:
-        """Start the job in a session of its own and in the folder `HOME`, with stdout and stderr in
-        `log`.
+        """Start the job in a new session and in the folder `HOME`, with stdout and stderr in `log`.
 
         Raises OSError when the program cannot be started.
         """

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach import lint, upstream
+from satlab.openbach import hangs, upstream
 from satlab.openbach.arguments import InstanceOf, arrange
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.document import TITLE_RULE, Node, is_title, read_json
@@ -213,9 +213,9 @@ class _Reader:
             self._function(entry, values, functions, places)
         for function in functions.values():
             _check_ids(function, functions, places)
-        lint.check_waits(functions, places)
+        hangs.check_waits(functions, places)
         # A missing function may have been the one that stops a job.
-        endless = lint.endless(functions) if len(functions) == len(nodes) else {}
+        endless = hangs.endless(functions) if len(functions) == len(nodes) else {}
         if (
             len(self.stack) == 1 and not self.context.endless
         ):  # the parent of a sub-scenario may stop it, and is checked for that
@@ -404,7 +404,7 @@ class _Reader:
         return True
 
 
-def _check_ids(function: Function, functions: lint.Functions, places: Mapping[int, Node]) -> None:
+def _check_ids(function: Function, functions: hangs.Functions, places: Mapping[int, Node]) -> None:
     """Note references to functions that are missing or of the wrong kind."""
     wait, node = function.wait, places[function.id]
     lists = {
@@ -431,7 +431,7 @@ def _check_ids(function: Function, functions: lint.Functions, places: Mapping[in
                 node.fault(f"the path {path!r} leads to no {word.kind} instance")
 
 
-def _leads(functions: lint.Functions, reference: InstanceOf) -> bool:
+def _leads(functions: hangs.Functions, reference: InstanceOf) -> bool:
     """Return whether a path of function ids ends at a job (or scenario) that gets started."""
     *above, last = reference.path
     here: Mapping[int, Function] = functions

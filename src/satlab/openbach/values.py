@@ -132,7 +132,7 @@ def convert(kind: str, value: Scalar, node: Node) -> str | None:
 
 
 class _RefusedError(ValueError):
-    """A value refused for a reason of its own."""
+    """A value is refused for a special reason."""
 
 
 def _text(value: Scalar) -> str:

@@ -34,7 +34,7 @@ class _Model(BaseModel):
 
 
 class Line(_Model):
-    """One thing that satlink says of a profile."""
+    """One remark of satlink about a profile."""
 
     file: str
     line: int
@@ -47,7 +47,7 @@ class Line(_Model):
 
 
 class Inspection(_Model):
-    """What satlink makes of a profile (schemas/profile-inspection.schema.json);
+    """satlink's judgement of a profile (schemas/profile-inspection.schema.json);
 
     `link`: None where there are faults.
     """
@@ -61,16 +61,14 @@ class Inspection(_Model):
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import: the profile that was written, its entities, and what satlink makes of
-    it.
-    """
+    """Result of an import: the profile that was written, its entities, and satlink's judgement."""
 
     target: Path
     entities: tuple[str, ...]
     inspection: Inspection
 
     def lines(self) -> Iterator[str]:
-        """Yield what was understood, what satlink cannot do, and where the profile is."""
+        """Yield the entities, the link, what satlink cannot do, and the place of the profile."""
         yield from self.entities
         if self.inspection.link:
             yield f"link: {self.inspection.link}"
@@ -145,7 +143,7 @@ def _addresses(found: Description, lab: Topology) -> Iterator[tuple[int, IPv4Add
 
 
 _FIRST = 100
-"""Addresses of further terminals and gateways, less their ids."""
+"""Last byte of the addresses of further terminals and gateways, minus their ids."""
 
 
 def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
@@ -161,7 +159,7 @@ def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file of XML, and what it names of values over time."""
+    """Copy an XML file and the files of values over time that it names."""
     root = opensand_files.read(source)
     for path in _SERIES:
         name = root.findtext(path)

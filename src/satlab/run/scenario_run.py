@@ -49,12 +49,12 @@ part.
 class RunRequest:
     """A run as requested; the deadline in s.
 
-    `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`:
+    `entities`: the node of each entity of the scenario; None: the node of the same name. `jobs`:
     folders of jobs next to the shipped ones, read as OpenBACH reads them. `privileges`: the
-    operator's file of what these may do. `job_packages`: packages and files that their playbooks
-    name are unpacked for these jobs. `run_id`: None = one is made. `endless`: let a job run that
-    nothing stops. `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes
-    of the link as it starts.
+    operator's file of what these may do. `job_packages`: unpack packages and files of their
+    playbooks for these jobs. `run_id`: None makes a new one. `endless`: allow a job that nothing
+    stops. `influx`: URL of an InfluxDB that also gets the statistics. `at_start`: changes of the
+    link when the scenario starts.
     """
 
     scenario: Path
@@ -108,7 +108,7 @@ class PreparedRun:
 
     @property
     def with_layers(self) -> list[Descriptor]:
-        """Return the jobs that get what their playbooks name."""
+        """Return the jobs whose playbooks' packages and files are unpacked."""
         used = {started.job.name: started.job for started in self.scenario.jobs()}
         return list(used.values()) if self.request.job_packages else []
 
@@ -122,10 +122,9 @@ class PreparedRun:
 
 
 def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
-    """Return who plays which entity: every node of the lab itself, and those that are named.
+    """Return the node of each entity: every node plays itself, and the named entities.
 
-    Raises:
-        ConfigError: an entity is played by what is not a node.
+    Raises: ConfigError: there is no such node.
     """
     nodes = lab.nodes
     for entity, node in named.items():
@@ -255,8 +254,7 @@ def execute(
 def calibrated(
     prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event
 ) -> RunResult:
-    """Run what was prepared as `execute`; again, as a run of its own, while it is out of
-    calibration.
+    """Execute a prepared run. Repeat it as a new run while it is out of calibration.
 
     Raises:
         ConfigError: a run id was requested, and the run must be repeated.

@@ -18,9 +18,8 @@ def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> lis
 
     `jobs`: a folder of further jobs; then jobs and scenarios are read as OpenBACH reads them.
 
-    Returns what is to be shown: the terminals of a profile that has several, and warnings. Where
-    `lenient`, these are what OpenSAND's loader accepts of a profile although it is wrong; with
-    `jobs` what OpenBACH accepts.
+    Returns lines to show: the terminals of a profile that has several, and warnings. With `lenient`
+    warnings are faults that OpenSAND's loader accepts; with `jobs` those that OpenBACH accepts.
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")

@@ -27,7 +27,7 @@ from satlab.common.errors import HostError
 from satlab.lab import web_target
 
 LIBRARY = Path("usr/lib/satlab")
-"""Where jobs, their interpreter path and the launcher lie on guests."""
+"""Places of jobs, their interpreter path and the launcher on guests."""
 WWW = Path("srv/satlab/www")
 PROGRAMS = ("satlink", "satperf", "satpep", "satfec")
 """satlab's compiled programs; those that are built are packed, satlink is required."""
@@ -51,7 +51,7 @@ class Package:
 
 
 def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
-    """Build every package into `folder` (made if missing), in place of those of other versions.
+    """Build every package into `folder` (made if missing) and remove those of other versions.
 
     Raises:
         HostError: satlink is not built, or dpkg-deb is missing or fails.

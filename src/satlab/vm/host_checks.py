@@ -25,9 +25,9 @@ PROGRAMS = {
 }
 """Program: the Debian or Ubuntu package that has it."""
 SPARE_MIB = 1024
-"""Memory that the host itself keeps."""
+"""Memory for the host itself."""
 DISK_MIB_PER_HOST = 3072
-"""What a guest writes over its box, the browser's being the largest."""
+"""Space that a guest writes beyond its box, mostly the browser's."""
 _COMMAND_DEADLINE_S = 60.0
 _BOX = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 

@@ -36,8 +36,8 @@ from satlab.vm.inventory import VmOptions, inventory, write
 ANSIBLE = paths.ROOT / "ansible"
 DEADLINE_S = 3600.0
 SILENCE_S = 900.0
-"""A play without output for so long hangs; the longest task, OpenBACH's installer, has a deadline
-of its own.
+"""Time without output after which a play hangs. The longest task, OpenBACH's installer, has its own
+deadline.
 """
 CERTIFICATE_AGE_S = 86400.0
 _NAMESPACE = "/proc/self/ns/net"
@@ -52,7 +52,7 @@ _FATAL = re.compile(
 )
 _MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
 _MESSAGE_END = 200
-"""Characters of a message that are kept of its beginning and of its end."""
+"""Characters that are kept at the beginning and at the end of a message."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,7 @@ def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
     """Return OpenSAND's terminals and gateway by their names in the roles; a lab of one terminal
     has the first alone.
 
-    Raises:
-        ConfigError: the profile has other terminals than lab.yml, or addresses of its own.
+    Raises: ConfigError: the profile has other terminals or addresses than lab.yml.
     """
     further = terminals.further(topology)
     others = found.further_sts if further else ()
@@ -236,7 +235,7 @@ def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
 
 
 def for_role(name: str, entity: GroundEntity, found: Description) -> dict[str, str]:
-    """Return what the role needs of an entity: its TAP, and its files in the folder of the profile."""
+    """Return the variables of an entity for its role: TAP, and files in the folder of the profile."""
     own = name in ("st", "gw")
     infrastructure = entity.infrastructure if own else _infrastructure(entity)
     profile = entity.profile or found.st.profile or ""
@@ -271,7 +270,7 @@ def own_files(folder: VmFolder, profile: Path, entities: Mapping[str, GroundEnti
 
 
 def _current(packages: Path) -> bool:
-    """Return whether packages of this commit are there, made after the emulator."""
+    """Return whether there are packages of this commit that are newer than the emulator."""
     found = list(packages.glob(f"satlink_*+{dist.commit_time()}_*.deb"))
     return bool(found) and found[0].stat().st_mtime >= paths.SATLINK.stat().st_mtime
 
@@ -384,8 +383,8 @@ def play(
 
 
 def strategy() -> dict[str, str]:
-    """Return the settings that keep one Python on each host, in place of one for each task; the
-    user's come first.
+    """Return the settings that keep one Python running on each host instead of one for each task.
+    The user's settings take precedence.
     """
     found = importlib.util.find_spec("ansible_mitogen")
     if found is None or found.origin is None:

@@ -74,7 +74,7 @@ class Vagrant:
         return dict(found)
 
     def keys(self, names: Sequence[str]) -> dict[str, Path]:
-        """Return the key that Vagrant made for each machine in place of its well-known one.
+        """Return the key that Vagrant made for each machine to replace the well-known one.
 
         Raises:
             HostError: a machine has none: it was never brought up.

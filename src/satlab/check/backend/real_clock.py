@@ -44,16 +44,18 @@ from satlab.run.calibrate import CalibrationCheck
 from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
 
 START_S = 10.0
-"""For a server to bind its port."""
+"""Longest time until a server binds its port, s."""
 GRACE_S = 15.0
-"""For a client to end by itself beyond the case's time."""
+"""Time beyond the case's in which a client may end by itself, s."""
 END_S = 5.0
 IN_FLIGHT_S = 0.3
-"""For packets that are on their way before the programs start and when they have ended, beyond a
-round trip.
+"""Time in which packets on their way arrive, beyond a round trip, s: before the programs start and
+after they end.
 """
 SETTLE_S, SERVER_END_S = 2.0, 10.0
-"""The QUIC interop runner, too, leaves a server 10 s after its client."""
+"""Shortest time without a write to the qlog, and longest wait for it, s. The QUIC interop runner
+gives a server 10 s, too.
+"""
 WATCH_S = 0.25
 
 
@@ -72,7 +74,7 @@ class RealClock:
         return self.ends.name
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Run the programs in a lab of their own."""
+        """Run the programs in a new lab."""
         if lacking := self.lacking(case):
             return Sample(
                 case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb))
@@ -141,8 +143,8 @@ class RealClock:
     def sample_in(
         self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event
     ) -> Sample:
-        """Run the programs in a lab that is up; of its calibration the sample has their waits for a
-        core alone.
+        """Run the programs in a lab that is up. Only their waits for a core count for the sample's
+        calibration.
         """
         sample = self._transfer(up, what, _emptied(folder), halt, _Captures())
         return replace(
@@ -157,8 +159,8 @@ class RealClock:
         case: Case,
         lost: int | None,
     ) -> dict[str, Ledger]:
-        """Return the ledgers of both directions; none if a tap missed packets, or proxies split the
-        connection.
+        """Return the ledgers of both directions; none if a capture missed packets or proxies split
+        the connection.
         """
         if self.ends.protocol == "tcp" or not captures.is_complete or len(host.states) < 2:
             return {}
@@ -217,8 +219,8 @@ class RealClock:
 
 
 class _Captures:
-    """Captures at the interfaces of both endpoints, of all that their programs send until the last
-    packet arrived.
+    """Captures at the interfaces of both endpoints, from the programs' first packet to the arrival
+    of the last one.
     """
 
     def __init__(self) -> None:
@@ -335,7 +337,7 @@ class _Connections:
     def _complete(
         self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None
     ) -> Sample:
-        """Add what is measured without the programs' help: processor time and the captured packets."""
+        """Add processor time and the figures of captured packets."""
         used = {
             "client": (client.cpu_s, client.waited_s),
             "server": (server.cpu_s, server.waited_s),
@@ -361,8 +363,8 @@ class _Connections:
         return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
-        """Wait for the client's end; return it, and why it has no meaning if the server or the lab
-        came first.
+        """Wait for the client's end. Return it, and why it does not count if the server ended or
+        the lab broke first.
         """
         while (ended := client.poll(WATCH_S)) is None:
             if self.stop.is_set():
@@ -464,7 +466,7 @@ def _listens(up: Lab, protocol: str, port: int) -> bool:
 
 
 def _has_port(table: str, port: int) -> bool:
-    """Look into proc(5)'s table of the namespace that this thread is in."""
+    """Look for the port in proc(5)'s table of this thread's namespace."""
     try:
         rows = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
     except FileNotFoundError:  # a kernel without IPv6

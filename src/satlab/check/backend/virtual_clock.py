@@ -28,9 +28,9 @@ from satlab.link.plan import LinkPlan
 from satlab.link.satlink import refusal
 
 DEADLINE_S = 300.0
-"""Real time for one sample; 100 MB take a few seconds."""
+"""Longest real time for one sample, s; 100 MB take a few seconds."""
 PROGRAMS_DEADLINE_S = 960.0
-"""The same with programs: somewhat more than satvirtual grants them."""
+"""The same with programs: slightly more than satvirtual's own limit."""
 STOP_S, POLL_S = 5.0, 0.2
 Library = Literal["quinn", "noq"]
 _NAMES: Mapping[Library, str] = {"quinn": "quinn-proto 0.11", "noq": "noq-proto"}

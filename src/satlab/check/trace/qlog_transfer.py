@@ -18,20 +18,20 @@ from satlab.check.trace.pcap import CapturedTransfer
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
 
 FILE = "qlog.json"
-"""In a sample's folder: the states of the server, by the client's clock."""
+"""File in a sample's folder: the states of the server, by the client's clock."""
 MIN_COMPLETE_SHARE = 0.9
-"""Of the payload that must be in the qlog of a complete transfer: a program that is killed loses
-its last lines.
+"""Share of the payload that the qlog of a complete transfer must contain. A program that is killed
+loses its last lines.
 """
 MIN_INTERVAL_S = 0.05
-"""Between two states."""
+"""Shortest time between two states, s."""
 MAX_POINTS = 100_000
 ARRIVAL_INTERVAL_S = 0.01
-"""Between two entries of what has arrived."""
+"""Shortest time between two entries of `arrivals`, s."""
 MAX_GAPS = 10_000
-"""In what was received of a stream; a transfer has a few after a burst of losses."""
+"""Most gaps in the received ranges of a stream. A transfer has a few after a burst of losses."""
 MAX_STREAMS = 10_000
-"""More streams are ignored; a transfer has a few."""
+"""Further streams are ignored; a transfer has a few."""
 CLIENT_QLOG = "qlog of the client"
 Figures = dict[str, tuple[Any, str]]
 """Fields of a sample: value and source."""
@@ -114,7 +114,7 @@ def _open(
 
 
 def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
-    """Return the sample with the completion that the client's qlog has, if it has every byte of the
+    """Return the sample with the completion by the client's qlog, if that has every byte of the
     payload.
     """
     sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
@@ -355,7 +355,7 @@ class _Reader:
         )
 
     def _metrics_updated(self, data: Mapping[str, Any]) -> None:
-        """Values that are not in the event are unchanged."""
+        """Update the metrics in the event; others keep their values."""
         for name in (
             "congestion_window",
             "cwnd",

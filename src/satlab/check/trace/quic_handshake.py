@@ -22,7 +22,7 @@ INITIAL_SALT = bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a")
 HELLO_RETRY_REQUEST = bytes.fromhex(
     "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
 )
-"""Its random (RFC 8446, section 4.1.3)."""
+"""The random of a HelloRetryRequest (RFC 8446, section 4.1.3)."""
 PRE_SHARED_KEY = 41
 CLIENT_HELLO, SERVER_HELLO = 1, 2
 SUITES: Mapping[int, tuple[type[hashes.SHA256] | type[hashes.SHA384], int]] = {
@@ -37,8 +37,8 @@ CHACHA20 = 0x1303
 MAX_HANDSHAKES = 64
 MAX_CRYPTO_BYTES = 1 << 16
 MIN_VALID_SHARE = 0.95
-"""Of the short headers that must unprotect to reserved bits of zero: others had another connection
-id.
+"""Share of the short headers whose reserved bits must be zero after unprotection. The others had
+another connection id.
 """
 
 

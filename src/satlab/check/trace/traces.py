@@ -22,7 +22,7 @@ from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
 
 MIN_SAMPLES = 3
-"""Of the link's metrics, in a window over which its load is judged."""
+"""Samples of the link's metrics in the window that decides about its load."""
 Lines = Sequence[Mapping[str, Any]]
 
 
@@ -158,7 +158,7 @@ def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
 
 @dataclass(frozen=True)
 class _Load:
-    """What a link had released at each of some times, bytes."""
+    """Bytes that a link had released at each time."""
 
     times: Sequence[float]
     released: Sequence[float]

@@ -29,7 +29,7 @@ _SHORTER = "export one page load, without content"
 _REMOVE = "remove the entry"
 _MOST_OF_URL = 16_384
 _NO_REQUEST = ("blob", "ws", "wss")
-"""Schemes that browsers list although no object is fetched; and data, which may be long."""
+"""Schemes that browsers list although no object is fetched. The scheme data is checked before."""
 
 
 def read(file: Path) -> Found:
@@ -71,7 +71,7 @@ def read(file: Path) -> Found:
 
 
 class _RefusedError(Exception):
-    """What is wrong with an entry, and the remedy."""
+    """An entry is wrong."""
 
     def __init__(self, reason: str, remedy: str = _REMOVE) -> None:
         super().__init__(reason)

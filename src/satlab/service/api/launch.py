@@ -84,7 +84,7 @@ def _for_terminals(document: Document, link: RunLink) -> tuple[Document, dict[st
 
     Raises ApiError: 400.
 
-    Written out before it is queued: its jobs have numbers of their own, which others must not get.
+    It is written out before it is queued, so that the numbers of its jobs are reserved.
     """
     try:
         topology = link.options().topology()

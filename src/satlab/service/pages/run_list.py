@@ -160,7 +160,7 @@ def other_folders(context: Context, user: User) -> list[Path]:
 
 
 def other_folder(context: Context, user: User, run_id: str) -> Path | None:
-    """Return the folder of a run of the command line, None if there is none that the account may
+    """Return the folder of a run of the command line; None if there is none or the account may not
     see.
     """
     return next((folder for folder in other_folders(context, user) if folder.name == run_id), None)

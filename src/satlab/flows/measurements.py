@@ -23,7 +23,7 @@ from satlab.flows.tcp_states import TcpState
 
 
 @dataclass
-class Course:
+class FlowRun:
     """How the programs of a flow ran. Times are s since time 0; None: it never happened.
 
     `gone`: side and report of the program that ended before the flow did. `refused`: the reason why
@@ -48,38 +48,38 @@ class Measured:
     qlog: QlogReader = qlog_files.read
 
 
-def read(course: Course, measured: Measured) -> Seen:
-    """Return what was seen of a flow, and how it ended."""
-    place = course.place
+def read(run: FlowRun, measured: Measured) -> Seen:
+    """Return the measurements of a flow, and how it ended."""
+    place = run.place
     seen = Seen(sources={"received, sent": "packets at the interfaces of both ends"})
     if measured.missed_packets:
         seen.sources["received, sent"] += (
             f", of which {measured.missed_packets} of all flows were missed"
         )
     _add_packets(seen, place, measured)
-    _READERS[place.flow["stack"]](seen, course, measured)
-    judge(seen, course)
+    _READERS[place.flow["stack"]](seen, run, measured)
+    judge(seen, run)
     _add_migrations(seen, place, measured)
     return seen
 
 
-def judge(seen: Seen, course: Course) -> None:
-    """Decide how a flow ended, unless its own program has said that it failed."""
-    asked = course.place.flow.get("bytes")
+def judge(seen: Seen, run: FlowRun) -> None:
+    """Decide how a flow ended, unless its program has reported a failure."""
+    asked = run.place.flow.get("bytes")
     if seen.status == "failed":
-        seen.ended_s = min(seen.ended_s or course.gone_s or course.stop_s, course.stop_s)
-    elif course.refused:
-        seen.failed(course.refused, course.place.flow["start_s"])
+        seen.ended_s = min(seen.ended_s or run.gone_s or run.stop_s, run.stop_s)
+    elif run.refused:
+        seen.failed(run.refused, run.place.flow["start_s"])
     elif asked is not None and seen.payload.end >= asked:
-        seen.ended_s = min(seen.payload.reached(asked) or course.stop_s, course.stop_s)
-    elif course.gone is not None:
-        side, report = course.gone
+        seen.ended_s = min(seen.payload.reached(asked) or run.stop_s, run.stop_s)
+    elif run.gone is not None:
+        side, report = run.gone
         reason = report.reason or "it ended before its time"
-        seen.failed(f"the {side}: {reason}", min(course.gone_s or course.stop_s, course.stop_s))
+        seen.failed(f"the {side}: {reason}", min(run.gone_s or run.stop_s, run.stop_s))
     elif not seen.payload.end:
-        seen.failed(seen.unread or "nothing arrived until the end", course.stop_s)
+        seen.failed(seen.unread or "nothing arrived until the end", run.stop_s)
     else:
-        seen.ended_s = course.stop_s
+        seen.ended_s = run.stop_s
         if asked is not None:
             seen.status, seen.reason = "censored", "not complete at the end"
 
@@ -115,8 +115,8 @@ def _add_migrations(seen: Seen, place: Place, measured: Measured) -> None:
 # --- satperf --------------------------------------------------------------------------------------
 
 
-def _satperf(seen: Seen, course: Course, measured: Measured) -> None:
-    place = course.place
+def _satperf(seen: Seen, run: FlowRun, measured: Measured) -> None:
+    place = run.place
     lines = {side: read_json_lines(place.output(side)) for side in ("server", "client")}
     own = {
         side: [line for line in found if line.get("side") == side] for side, found in lines.items()
@@ -152,7 +152,7 @@ def _satperf(seen: Seen, course: Course, measured: Measured) -> None:
 
 
 def _outcome_of(seen: Seen, client: Mapping[str, Any], receiver: Mapping[str, Any]) -> None:
-    """Take the failure that satperf has found itself."""
+    """Take a failure that satperf reports."""
     is_timeout = str(client.get("reason", "")).startswith("timeout after")
     is_stopped = str(client.get("reason", "")).startswith("interrupted")
     if client.get("status", "ok") != "ok" and not is_timeout and not is_stopped:
@@ -182,8 +182,8 @@ def _sent(seen: Seen, intervals: list[dict[str, Any]], later_s: float) -> None:
 # --- qlog -----------------------------------------------------------------------------------------
 
 
-def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
-    place = course.place
+def _by_qlog(seen: Seen, run: FlowRun, measured: Measured) -> None:
+    place = run.place
     origin = f" of {_picoquic_archive()}" if place.flow["stack"] == "picoquic" else ""
     seen.library = f"{place.flow['stack']}{origin}, {place.flow['congestion_control']}"
     for side in (place.sender, place.receiver):
@@ -209,8 +209,8 @@ def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
 
 
 def _picoquic_archive() -> str:
-    """Return name and version of the archive that picoquic is built from: it does not write a
-    version of its own.
+    """Return name and version of the archive that picoquic is built from, as picoquic writes no
+    version.
     """
     lines = paths.PICOQUIC_PIN.read_text().splitlines()
     return next(line.split()[0] for line in lines if line.startswith("aiopquic==")).replace(
@@ -219,8 +219,8 @@ def _picoquic_archive() -> str:
 
 
 def _later_s(transfer: QlogTransfer, place: Place, side: str, measured: Measured) -> float | None:
-    """Return what to add to the times of a qlog file: the client's first packet is in it and at the
-    interface.
+    """Return the offset of the times in a qlog file, s, by the client's first packet: it is in the
+    file and was captured at the interface.
     """
     seen_unix_s = measured.interfaces[side][place.port].from_client.first_unix_s
     in_file_s = transfer.first_received_s if side == "server" else transfer.first_sent_s
@@ -244,8 +244,8 @@ def _states(seen: Seen, transfer: QlogTransfer, later_s: float) -> None:
 # --- TCP and datagrams ----------------------------------------------------------------------------
 
 
-def _tcp(seen: Seen, course: Course, measured: Measured) -> None:
-    place = course.place
+def _tcp(seen: Seen, run: FlowRun, measured: Measured) -> None:
+    place = run.place
     states = measured.tcp.get(place.port, {"server": [], "client": []})
     seen.library = f"TCP of the kernel, {place.flow['congestion_control']}"
     seen.sources |= {
@@ -269,8 +269,8 @@ def _tcp(seen: Seen, course: Course, measured: Measured) -> None:
     seen.cwnd, seen.rtt, seen.lost = cwnd, rtt, lost
 
 
-def _udp(seen: Seen, course: Course, measured: Measured) -> None:
-    place = course.place
+def _udp(seen: Seen, run: FlowRun, measured: Measured) -> None:
+    place = run.place
     seen.library = "datagrams at a constant rate"
     seen.payload = seen.received
     arrived = measured.interfaces[place.receiver][place.port].of(place.sender)
@@ -279,7 +279,7 @@ def _udp(seen: Seen, course: Course, measured: Measured) -> None:
     seen.acks = 0
 
 
-_READERS: Mapping[str, Callable[[Seen, Course, Measured], None]] = {
+_READERS: Mapping[str, Callable[[Seen, FlowRun, Measured], None]] = {
     "quinn": _satperf,
     "quiche": _satperf,
     "noq": _satperf,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Patterns that OpenBACH accepts and that then hang: cycles, waits that never end, jobs that
+"""Scenarios that OpenBACH accepts although they hang: cycles, waits that never end, jobs that
 nothing stops.
 """
 
@@ -18,7 +18,7 @@ _MAX_CYCLES = 10
 
 
 def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
-    """Note every wait that never ends."""
+    """Report every wait that never ends."""
     for function in functions.values():
         node = nodes[function.id]
         for other in _known(functions, function.wait.finished):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lines for `ip -batch`: what the namespaces of further terminals need. Pure; `netns` runs them.
+"""Lines for `ip -batch` that set up the namespaces of further terminals. `netns` runs them.
 
-A lab of many terminals has hundreds of addresses and routes: one process per namespace makes them
-all.
+A lab of many terminals has hundreds of addresses and routes; one process for each namespace adds
+them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,36 +12,34 @@ from satlab.common.terminals import LAN, SAT, Terminal, further
 from satlab.common.topology import Route, Topology
 
 TUN_QUEUE_PACKETS = 10000
-"""Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that
-drops.
-"""
+"""Length of a TUN's transmit queue, so long that only the link's own queue drops packets."""
 VETH_INDEX = 100
-"""Interfaces of a veth pair with the same index are taken for plain devices by the kernel's link
-watch, which then turns them on up to a second late. The other ends get the kernel's low numbers.
-This is the first such index.
+"""First index of our ends of veth pairs; the other ends get the kernel's low numbers. If both ends
+have the same index, the kernel's link watch takes them for plain devices and turns them on up to a
+second late.
 """
 
 
 def nodes(topology: Topology) -> tuple[str, ...]:
-    """Return the nodes that are made by lines, STs first: their wires reach into the clients'
-    namespaces.
+    """Return the nodes that these lines set up. STs come first, as their wires reach into the
+    clients' namespaces.
     """
     terminals = further(topology)
     return (*(terminal.st for terminal in terminals), *(terminal.client for terminal in terminals))
 
 
 def networks(topology: Topology) -> frozenset[str]:
-    """Return the networks that are made by lines: the LANs of further terminals."""
+    """Return the networks that these lines make: the LANs of further terminals."""
     return frozenset(terminal.lan for terminal in further(topology))
 
 
 def lines(
     topology: Topology, lab_id: str, node: str, routes: Sequence[Route], congctl: str
 ) -> list[str]:
-    """Return the lines for one of `nodes`, whose routes all get the congestion control `congctl`.
+    """Return the lines for one of `nodes`. All its routes get the congestion control `congctl`.
 
-    Names come from the topology and the lab's id, which have been checked: letters, digits, hyphens
-    and dots.
+    Names of the topology and the lab's id need no quoting: they are letters, digits, hyphens and
+    dots.
     """
     devices = ["link set dev lo up"]
     terminal = next((one for one in further(topology) if one.st == node), None)

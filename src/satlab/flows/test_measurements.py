@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from satlab.check.sandboxed import ExitReport
-from satlab.flows import sources, tcp_states
+from satlab.flows import measurements, tcp_states
+from satlab.flows.measurements import FlowRun, Measured
 from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
 from satlab.flows.series import Seen
-from satlab.flows.sources import Course, Measured
 from satlab.lab.pki import Pki
 
 ZERO = 1000.0
@@ -25,7 +25,7 @@ SS = (
 )
 
 
-def course(folder: Path, stop_s: float = 10.0, **flow: Any) -> Course:
+def course(folder: Path, stop_s: float = 10.0, **flow: Any) -> FlowRun:
     given = {
         "id": "a",
         "from": "server1",
@@ -47,7 +47,7 @@ def course(folder: Path, stop_s: float = 10.0, **flow: Any) -> Course:
     )
     for side in ("server", "client"):
         (folder / side).mkdir(exist_ok=True)
-    return Course(place, stop_s)
+    return FlowRun(place, stop_s)
 
 
 def measured(tcp: dict[str, Any] | None = None) -> Measured:
@@ -105,7 +105,7 @@ def test_satperf_reports_payload_at_the_receiver_and_state_at_the_sender(tmp_pat
         *states,
         end | {"sent_bytes": 2000, "lost_bytes": 100, "sent_packets": 9},
     )
-    seen = sources.read(run, measured())
+    seen = measurements.read(run, measured())
     assert (seen.status, seen.ended_s) == ("ok", 10.0)
     assert [seen.payload.at(t) for t in (1.1, 1.6, 2.11)] == pytest.approx([500, 850, 1200])
     assert (seen.cwnd.at(2.11), seen.lost.end, seen.acks) == (24_000, 3, 5)
@@ -126,7 +126,7 @@ def test_a_failure_that_satperf_reports_is_the_flow_s(
     run = course(tmp_path)
     satperf(tmp_path, "client", "receiver", interval(1, bytes=500), {"type": "summary", **end})
     run.gone, run.gone_s = ("client", ExitReport(1, "", 0, 0, "")), 4.0
-    seen = sources.read(run, measured())
+    seen = measurements.read(run, measured())
     assert (seen.status, seen.ended_s) == ("failed", 4.0)
     assert reason in seen.reason
 
@@ -136,7 +136,7 @@ def test_tcp_is_the_connection_with_the_payload(tmp_path: Path) -> None:
     assert len(states["server"]) == 2
     found = tcp_states.of_flow(states, 4433, "client")
     assert [one.peer for one in found["server"]] == [40_001]
-    seen = sources.read(course(tmp_path, stack="tcp"), measured(found))
+    seen = measurements.read(course(tmp_path, stack="tcp"), measured(found))
     assert (seen.payload.end, seen.rtt.at(1), seen.cwnd.at(1), seen.lost.end) == (
         90_000,
         61.5,
@@ -183,7 +183,7 @@ def test_ngtcp2_is_read_from_both_qlog_files_by_the_packets_clock(tmp_path: Path
     qlog(tmp_path, "server", [received, updated, sent[0], lost, sent[1], updated | {"time": 1700}])
     first = {"time": 0, "name": "transport:packet_sent", "data": {}}
     qlog(tmp_path, "client", [first, stream("transport:packet_received", 1250, 0, 1000)])
-    seen = sources.read(run, measured())
+    seen = measurements.read(run, measured())
     assert seen.status == "ok"
     # The server's first packet came at 0.03 s, 5 ms on its clock; the client's left at 0.
     assert seen.cwnd.at(1.71) == 24_000
@@ -214,7 +214,7 @@ def test_picoquic_is_read_from_one_document_and_named_by_its_archive(tmp_path: P
     (folder / "a.client.qlog").write_text(
         whole.removesuffix("]}]}")
     )  # as a program that is stopped leaves it
-    seen = sources.read(run, measured())
+    seen = measurements.read(run, measured())
     assert (seen.payload.at(1.2), seen.payload.at(1.25)) == (0, 1000)
     assert re.fullmatch(r"picoquic of aiopquic \d+\.\d+\.\d+, bbr", seen.library)
 
@@ -223,21 +223,21 @@ def test_a_flow_whose_qlog_file_cannot_be_read_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = course(tmp_path, stack="ngtcp2")
-    seen = sources.read(run, measured())
+    seen = measurements.read(run, measured())
     assert (seen.status, seen.reason) == (
         "failed",
         "what arrived cannot be read: qlog of the client: no file",
     )
     assert seen.sources["payload"] == "none: qlog of the client: no file"
     silent = Measured(ZERO, {side: {4433: AtInterface()} for side in ("server", "client")}, {})
-    assert sources.read(run, silent).reason == "nothing arrived until the end"
+    assert measurements.read(run, silent).reason == "nothing arrived until the end"
     qlog(tmp_path, "client", [])
     monkeypatch.setattr("satlab.check.trace.qlog.MAX_FILE_BYTES", 10)
-    assert sources.read(run, measured()).reason.endswith("it has more than 0 MiB")
+    assert measurements.read(run, measured()).reason.endswith("it has more than 0 MiB")
 
 
 def test_datagrams_are_counted_from_packets(tmp_path: Path) -> None:
-    seen = sources.read(course(tmp_path, stack="udp"), measured())
+    seen = measurements.read(course(tmp_path, stack="udp"), measured())
     assert (seen.payload.end, seen.sent_packets, seen.received_packets, seen.lost_bytes) == (
         3600,
         3,
@@ -270,7 +270,7 @@ def test_every_end_of_a_flow_has_its_status(
     seen = Seen()
     seen.payload.add(0, 0)
     seen.payload.add(5.0, payload)
-    sources.judge(seen, run)
+    measurements.judge(seen, run)
     assert (seen.status, seen.ended_s) == (status, ended_s)
     if gone and status == "failed":
         assert seen.reason == "the server: it ended with signal 9"
@@ -280,7 +280,7 @@ def test_a_flow_that_never_began_fails_with_the_reason(tmp_path: Path) -> None:
     run = course(tmp_path)
     run.refused = "the server: it does not listen"
     seen = Seen()
-    sources.judge(seen, run)
+    measurements.judge(seen, run)
     assert (seen.status, seen.reason, seen.ended_s) == (
         "failed",
         "the server: it does not listen",
@@ -296,11 +296,11 @@ def test_a_flow_whose_client_has_not_moved_is_failed(tmp_path: Path) -> None:
     packets = measured()
     at_server = packets.interfaces["server"][4433]
     at_server.note_client(ZERO + 0.1, bytes([198, 18, 1, 2]))
-    stays = sources.read(run, packets)
+    stays = measurements.read(run, packets)
     assert (stays.status, stays.moved_s) == ("failed", [])
     assert "that its client takes at 4 s" in stays.reason
     at_server.note_client(ZERO + 4.07, bytes([198, 18, 1, 130]))
-    moves = sources.read(run, packets)
+    moves = measurements.read(run, packets)
     assert (moves.status, moves.moved_s) == ("ok", [4.07])
-    at_the_end = sources.read(course(tmp_path, migrate_s=[9.5]), measured())
+    at_the_end = measurements.read(course(tmp_path, migrate_s=[9.5]), measured())
     assert at_the_end.status == "ok"
