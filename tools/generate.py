@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the files that are made from others:
 
-OpenSAND profiles, synthetic pages, schemas of models, the reference.
+OpenSAND profiles, synthetic pages, schemas of models, the reference, what jobs share.
 """
 
 import fnmatch
@@ -22,7 +22,7 @@ from satlab.check.search.record import SearchRecord
 from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.service.helper import verbs
-from tools import reference, synthetic_pages
+from tools import job_files, reference, synthetic_pages
 
 BASE = PROFILES / "_base"
 CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
@@ -87,6 +87,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from metrics()
     yield from reference.files()
     yield from synthetic_pages.files()
+    yield from job_files.files()
 
 
 def metrics() -> Iterator[tuple[Path, str]]:

@@ -13,7 +13,7 @@ from satlab.lab import sandbox
 ENFORCED = {
     "memory": "cgroup2",
     "processes": "cgroup2",
-    "disk": "watch",
+    "disk": "file system",
     "capabilities": "user namespace",
 }
 
