@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -66,6 +66,14 @@ class Half:
         return (ip_bytes + self.header_bytes) * 8e-3 / self.rate_mbps
 
 
+class WireChange(NamedTuple):
+    """A change of one direction: its time, the wire after it, and the change for satlink."""
+
+    at_s: float
+    halves: dict[Name, Half]
+    set: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Wire:
     """The field `wire` of a checked file of flows."""
@@ -100,7 +108,7 @@ class Wire:
             (0.0, {"direction": name, "loss": self.fields[name].get("loss")}) for name in DIRECTIONS
         ]
         found = [(at_s, given) for at_s, given in losses if given["loss"] is not None]
-        found += [(at_s, given) for at_s, _, given in self.changes()]
+        found += [(one.at_s, one.set) for one in self.changes()]
         return tuple(
             TimelineStep.model_validate({"at_s": at_s, "set": given}) for at_s, given in found
         )
@@ -108,9 +116,10 @@ class Wire:
     def rates(self, name: Name) -> list[tuple[float, float]]:
         """Return the rates of a direction, bit/s, each with its start, s."""
         found = [(0.0, self.halves[name].rate_mbps * 1e6)]
-        for at_s, halves, _ in self.changes():
-            rate_bps = halves[name].rate_mbps * 1e6
-            found += [(at_s, rate_bps)] if rate_bps != found[-1][1] else []
+        for change in self.changes():
+            rate_bps = change.halves[name].rate_mbps * 1e6
+            if rate_bps != found[-1][1]:
+                found.append((change.at_s, rate_bps))
         return found
 
     def plan(self, lab: LinkPlan) -> LinkPlan:
@@ -126,8 +135,7 @@ class Wire:
             }
         )
 
-    def changes(self) -> Iterator[tuple[float, dict[Name, Half], dict[str, Any]]]:
-        """Yield each step's time, the wire after it, and its change of one direction."""
+    def changes(self) -> Iterator[WireChange]:
         halves = self.halves
         for step in sorted(self.fields.get("timeline", ()), key=lambda step: float(step["at_s"])):
             meant = [name for name in DIRECTIONS if step["direction"] in (name, "both")]
@@ -142,7 +150,8 @@ class Wire:
                 before = halves[name]
                 halves[name] = _after(before, self.fields[name], given, rtt_ms)
                 if change := _change(before, halves[name], given):
-                    yield float(step["at_s"]), dict(halves), {"direction": name, **change}
+                    set_ = {"direction": name, **change}
+                    yield WireChange(float(step["at_s"]), dict(halves), set_)
 
 
 def _half(fields: Mapping[str, Any], rtt_ms: float) -> Half:
@@ -360,7 +369,7 @@ def most_in_flight(request: Mapping[str, Any]) -> int:
     if "wire" not in request:
         return max(least, largest * times // 4)
     wire = Wire(request["wire"])
-    states = [wire.halves, *(halves for _, halves, _ in wire.changes())]
+    states = [wire.halves, *(change.halves for change in wire.changes())]
     rtt_ms = max(sum(half.delay_ms for half in state.values()) for state in states)
     amounts = [
         half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES)

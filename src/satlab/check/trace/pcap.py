@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 UDP, TCP = 17, 6
 Kind = Literal["initial", "0-rtt", "handshake", "retry", "1-rtt"]
@@ -229,10 +229,12 @@ def transfer_of(
     heads: list[tuple[bool, bytes]] = []
     protocol = start_ns = 0
     for packet in packets:
-        parsed = _parse(packet, server.packed, port)
-        if parsed is None or not (protocol in (0, parsed[0]) and (datagrams or not parsed[1])):
+        segment = _parse(packet, server.packed, port)
+        if segment is None or protocol not in (0, segment.protocol):
             continue
-        protocol, from_server, payload, size = parsed
+        if segment.from_server and not datagrams:
+            continue
+        protocol, from_server, payload, size = segment
         start_ns = start_ns or packet.t_ns
         parts = list(quic_packets(payload)) if protocol == UDP else []
         kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
@@ -246,11 +248,17 @@ def transfer_of(
     )
 
 
-def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:
-    """Return protocol, whether it is from the server, first bytes and size of the payload;
+class _Segment(NamedTuple):
+    """A packet of the transfer: its captured payload, and the size of the whole one, bytes."""
 
-    None for other packets.
-    """
+    protocol: int
+    from_server: bool
+    payload: bytes
+    size: int
+
+
+def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
+    """Return the packet's segment; None for packets of others."""
     head = packet.head
     if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
         return None
@@ -260,7 +268,7 @@ def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, 
     if not from_server and not (head[16:20] == server and destination == port):
         return None
     start = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
-    return head[9], from_server, head[start:], packet.length - start
+    return _Segment(head[9], from_server, head[start:], packet.length - start)
 
 
 def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:

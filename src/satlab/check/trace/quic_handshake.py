@@ -10,6 +10,7 @@ secrets are enough.
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -195,16 +196,12 @@ def _decrypted(packet: _Initial, original: bytes, *, from_server: bool) -> bytes
         for name, size in (("key", 16), ("iv", 12))
     )
     protection = expand_label(secret, hashes.SHA256, "quic hp", 16)
-    first, number, size = unprotected(packet.data, packet.number_at, protection, 0x1301) or (
-        0,
-        0,
-        0,
-    )
-    if not size:
+    header = unprotected(packet.data, packet.number_at, protection, 0x1301)
+    if header is None:
         return None
-    start = packet.number_at + size
-    head = bytes([first]) + packet.data[1 : packet.number_at] + number.to_bytes(size)
-    nonce = bytes(a ^ b for a, b in zip(iv, number.to_bytes(12), strict=True))
+    start, number = packet.number_at + header.size, header.number.to_bytes(header.size)
+    head = bytes([header.first]) + packet.data[1 : packet.number_at] + number
+    nonce = bytes(a ^ b for a, b in zip(iv, header.number.to_bytes(12), strict=True))
     try:
         return AESGCM(key).decrypt(nonce, packet.data[start:], head)
     except (InvalidTag, ValueError):
@@ -226,9 +223,16 @@ def expand_label(
     return HKDFExpand(algorithm(), size, info).derive(secret)
 
 
-def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> tuple[int, int, int] | None:
-    """Remove header protection (RFC 9001, section 5.4): return first byte, packet number, size of
-    the number.
+class Header(NamedTuple):
+    """A header without its protection; `size` of the packet number, bytes."""
+
+    first: int
+    number: int
+    size: int
+
+
+def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> Header | None:
+    """Remove header protection (RFC 9001, section 5.4).
 
     None if the packet was cut off before the end of its sample.
     """
@@ -244,7 +248,7 @@ def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> tuple[in
     number = bytes(
         a ^ b for a, b in zip(data[number_at : number_at + size], mask[1:], strict=False)
     )
-    return first, int.from_bytes(number), size
+    return Header(first, int.from_bytes(number), size)
 
 
 def _crypto_frames(plain: bytes) -> Iterator[tuple[int, bytes]]:
@@ -287,6 +291,14 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 # --- key phases -----------------------------------------------------------------------------------
+
+
+class HeaderKey(NamedTuple):
+    """Key and cipher suite of the header protection of packets with a connection id."""
+
+    connection_id: bytes
+    key: bytes
+    suite: int
 
 
 def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
@@ -333,22 +345,22 @@ def key_phases(
 
 def _key_of(
     one: Handshake, secrets: Mapping[tuple[bytes, bool], bytes], *, from_server: bool
-) -> tuple[bytes, bytes, int] | None:
-    """Return connection id, key of header protection and suite of the packets that a side sends."""
+) -> HeaderKey | None:
+    """Return the key of the packets that a side sends."""
     secret, suite = secrets.get((one.client_random, from_server)), one.suite
     if secret is None or suite is None or suite not in SUITES:
         return None
     algorithm, size = SUITES[suite]
     receiver_id = one.client_id if from_server else one.server_id
-    return receiver_id, expand_label(secret, algorithm, "quic hp", size), suite
+    return HeaderKey(receiver_id, expand_label(secret, algorithm, "quic hp", size), suite)
 
 
-def _phase(data: bytes, keys: Sequence[tuple[bytes, bytes, int]]) -> int | None:
+def _phase(data: bytes, keys: Sequence[HeaderKey]) -> int | None:
     """Return the key phase of a short header: its reserved bits must be zero (RFC 9000, section
     17.3.1).
     """
-    for own_id, key, suite in sorted(keys, key=lambda key: not data[1:].startswith(key[0])):
-        opened = unprotected(data, 1 + len(own_id), key, suite)
-        if opened is not None and not opened[0] & 0x18:
-            return opened[0] >> 2 & 1
+    for one in sorted(keys, key=lambda one: not data[1:].startswith(one.connection_id)):
+        opened = unprotected(data, 1 + len(one.connection_id), one.key, one.suite)
+        if opened is not None and not opened.first & 0x18:
+            return opened.first >> 2 & 1
     return None
