@@ -162,10 +162,8 @@ def kruskal_wallis(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     """
     if len(groups) < 2 or not all(groups):
         raise ValueError("Kruskal-Wallis needs two groups with values")
-    pooled, sizes = (
-        ranks([value for group in groups for value in group]),
-        [len(group) for group in groups],
-    )
+    pooled = ranks([value for group in groups for value in group])
+    sizes = [len(group) for group in groups]
     observed = _h(pooled, sizes)
     source = random.Random(SEED)  # noqa: S311
     count = 0

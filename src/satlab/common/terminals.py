@@ -201,11 +201,9 @@ def _with_spot(topology: Topology, spot: Spot) -> Topology:
         ),
         "",
     )
-    card, space, lan = (
-        f"{LAN[:-1]}{spot.number - 1}",
-        _nth(FIRST_SPOT, spot.number),
-        _nth(FIRST_GW_LAN, spot.number),
-    )
+    card = f"{LAN[:-1]}{spot.number - 1}"
+    space = _nth(FIRST_SPOT, spot.number)
+    lan = _nth(FIRST_GW_LAN, spot.number)
     clashes = any(
         network.subnet.overlaps(one)
         for network in topology.networks.values()

@@ -141,10 +141,8 @@ def _satperf(seen: Seen, run: FlowRun, measured: Measured) -> None:
         ends[side] or {} for side in (place.receiver, place.sender, "client")
     )
     seen.acks = receiver.get("acks_sent") or seen.acks
-    seen.sent_bytes, seen.lost_bytes = (
-        sender.get("sent_bytes", seen.sent_bytes),
-        sender.get("lost_bytes", 0),
-    )
+    seen.sent_bytes = sender.get("sent_bytes", seen.sent_bytes)
+    seen.lost_bytes = sender.get("lost_bytes", 0)
     seen.sent_packets = sender.get("sent_packets") or seen.sent_packets
     names_of = {"payload": place.receiver, "window, RTT, losses": place.sender}
     seen.sources |= {name: f"satperf at the {side}" for name, side in names_of.items()}

@@ -149,10 +149,8 @@ def controller_of(folder: VmFolder) -> Controller | None:
 
     None: it has none.
     """
-    address, password = (
-        _service(folder, Service.OPENBACH_CONTROLLER),
-        folder.secrets / "openbach-admin",
-    )
+    address = _service(folder, Service.OPENBACH_CONTROLLER)
+    password = folder.secrets / "openbach-admin"
     if address is None:
         return None
     if not password.exists():

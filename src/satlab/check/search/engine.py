@@ -187,8 +187,6 @@ class Search:
 
 def _describe(finding: Finding, found: Evaluation) -> None:
     finding.reason = found.reason
-    finding.time_s, finding.reference_s, finding.wait_s = (
-        found.time_s,
-        found.reference_s,
-        found.wait_s,
-    )
+    finding.time_s = found.time_s
+    finding.reference_s = found.reference_s
+    finding.wait_s = found.wait_s

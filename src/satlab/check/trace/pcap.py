@@ -286,10 +286,8 @@ def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
         size = packet.length - ip_bytes - 4 * (head[ip_bytes + 12] >> 4)
         if size <= 0:
             continue
-        flow, sequence = (
-            head[12:20] + head[ip_bytes : ip_bytes + 4],
-            int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8]),
-        )
+        flow = head[12:20] + head[ip_bytes : ip_bytes + 4]
+        sequence = int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8])
         highest, total, retransmitted = flows.get(flow, (sequence, 0, 0))
         new = (sequence + size - highest + (1 << 31)) % (1 << 32) - (1 << 31)
         retransmitted += min(size, max(0, size - new))

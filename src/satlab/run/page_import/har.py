@@ -121,11 +121,9 @@ def _item(entry: object) -> tuple[str, Item]:
     request, response = _mapping(entry, "request"), _mapping(entry, "response")
     content = _mapping(response, "content", "response.content")
     url, name = _url(request.get("url"))
-    method, status, mime = (
-        request.get("method"),
-        response.get("status"),
-        content.get("mimeType", ""),
-    )
+    method = request.get("method")
+    status = response.get("status")
+    mime = content.get("mimeType", "")
     if not isinstance(method, str) or type(status) is not int or not isinstance(mime, str):
         raise _RefusedError(
             "method, status or MIME type is missing or of another type", "export it as HAR again"

@@ -78,10 +78,8 @@ def _folder(targets: Path) -> Iterator[Path]:
 
 def _limits(found: Found, source: Path) -> list[Fault]:
     """Return each limit that the page exceeds."""
-    size, domains = (
-        sum(item.size_bytes for item in found.items),
-        len({item.domain for item in found.items}),
-    )
+    size = sum(item.size_bytes for item in found.items)
+    domains = len({item.domain for item in found.items})
     objects = len(found.items)
     measured = (
         (objects, MOST_OBJECTS, "objects"),

@@ -153,11 +153,9 @@ class Curves:
         return sorted(self._bins.items(), key=lambda pair: pair[0])[:-1]
 
     def _halve(self) -> None:
-        old, self._bins, self.width_s = (
-            sorted(self._bins.items(), key=lambda pair: pair[0]),
-            {},
-            2 * self.width_s,
-        )
+        old = sorted(self._bins.items(), key=lambda pair: pair[0])
+        self._bins = {}
+        self.width_s = 2 * self.width_s
         for number, each in old:
             self._put(number // 2, each)
 
