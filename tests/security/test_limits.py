@@ -37,7 +37,7 @@ from satlab.service.api.store import Store
 from satlab.service.app import create_app
 from satlab.service.helper import daemon
 from satlab.service.helper.daemon import Helper
-from satlab.service.helper.test_rootd import SCENARIO_REQUEST, Answering
+from satlab.service.helper.test_daemon import SCENARIO_REQUEST, Answering
 from satlab.service.helper.verbs import (
     MAX_REQUEST,
     HelperClient,
