@@ -417,12 +417,11 @@ def _settled(progress: Progress) -> Progress:
             return [settle(entry) for entry in value]
         if not isinstance(value, dict):
             return value
-        return {key: settle(entry) for key, entry in value.items()} | _end_of(value)
-
-    def _end_of(value: dict[str, Any]) -> dict[str, str]:
-        if value.get("status") != "Running":
-            return {}
-        return {"status": JobStatus.UNKNOWN if "entity" in value else ScenarioStatus.STOPPED}
+        settled = {key: settle(entry) for key, entry in value.items()}
+        if value.get("status") == "Running":
+            is_job = "entity" in value
+            settled["status"] = JobStatus.UNKNOWN if is_job else ScenarioStatus.STOPPED
+        return settled
 
     settled: Progress = settle(progress)
     return settled
