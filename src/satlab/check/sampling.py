@@ -38,9 +38,8 @@ def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a check takes:
-
-    `missing` has the seeds of the next samples of a case, none if it is complete.
+    """What a check takes: `missing` has the seeds of the next samples of a case, none if it is
+    complete.
 
     `keep` is called with samples of a case, in the order of their seeds. `missing` counts on what
     was kept. `complete` is called for each of several cases when it is.

@@ -300,9 +300,8 @@ def _pair(
 
 
 def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
-    """Return by how much the mean seconds per cause of the counted samples grew;
-
-    None if one side was not traced.
+    """Return by how much the mean seconds per cause of the counted samples grew; None if one side
+    was not traced.
     """
     sides = [
         [one.spent_s for one in counted_of(samples) if one.spent_s] for samples in (now, before)

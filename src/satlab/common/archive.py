@@ -98,9 +98,8 @@ class Member:
 
 
 class Reader:
-    """Yields the members of an archive in their order;
-
-    `content` is that of the member that was yielded last.
+    """Yields the members of an archive in their order; `content` is that of the member that was
+    yielded last.
 
     Raises ArchiveError.
     """

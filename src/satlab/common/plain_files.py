@@ -126,9 +126,8 @@ def _check(status: os.stat_result, most: int) -> None:
 
 
 def start_of(root: Path, name: str, most: int) -> str | None:
-    """Return the beginning of a file below a folder, at most `most` bytes;
-
-    None where it cannot be read.
+    """Return the beginning of a file below a folder, at most `most` bytes; None where it cannot be
+    read.
     """
     try:
         with below(root, name) as file:

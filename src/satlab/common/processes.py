@@ -34,9 +34,8 @@ class Entrance:
 
 
 class TrackedProcess(BaseModel):
-    """A process and its log;
-
-    `start_ticks` (/proc/PID/stat) distinguishes it from a later one of the same number.
+    """A process and its log; `start_ticks` (/proc/PID/stat) distinguishes it from a later one of
+    the same number.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,9 +48,8 @@ class TrackedProcess(BaseModel):
         return start_ticks(self.pid) == self.start_ticks
 
     def exit_code(self) -> int | None:
-        """Return how it ended, -N for signal N;
-
-        None while it runs, and where this program is not its parent.
+        """Return how it ended, -N for signal N; None while it runs, and where this program is not
+        its parent.
         """
         with contextlib.suppress(ChildProcessError):
             # WNOWAIT leaves it to be reaped.
@@ -80,9 +78,8 @@ class TrackedProcess(BaseModel):
 
 @dataclass(frozen=True)
 class ProcfsProcess:
-    """A process as /proc shows it;
-
-    `start_ticks` (since boot) distinguishes it from a later one of the same number.
+    """A process as /proc shows it; `start_ticks` (since boot) distinguishes it from a later one of
+    the same number.
 
     `own_ticks`: its CPU time; `cpu_ticks`: with that of the children that it waited for.
     """
@@ -136,9 +133,8 @@ def parse_process(stat: str) -> ProcfsProcess:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks after boot;
-
-    None when there is none, or only a zombie.
+    """Return when a process started, in clock ticks after boot; None when there is none, or only a
+    zombie.
     """
     process = read_process(pid)
     return None if process is None or process.dead else process.start_ticks

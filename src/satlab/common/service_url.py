@@ -6,9 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 
 class WebUrl(NamedTuple):
-    """What `http[s]://[user:password@]host[:port][path]` says;
-
-    `path` as it stands, user and password unquoted.
+    """What `http[s]://[user:password@]host[:port][path]` says; `path` as it stands, user and
+    password unquoted.
     """
 
     host: str

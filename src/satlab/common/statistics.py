@@ -77,7 +77,6 @@ STUDENT = (
 
 def student(freedom: float) -> float:
     """Return this quantile, between two entries of the table by the inverse of the degrees;
-
     `freedom` is at least 1.
     """
     above = next(index for index, (degrees, _) in enumerate(STUDENT) if freedom <= degrees)
@@ -203,9 +202,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def is_below(difference: Interval, runs: int, reference: float = 0.0) -> Verdict:
-    """Return the verdict on "the difference is below the reference";
-
-    `runs` is the smaller number of runs.
+    """Return the verdict on "the difference is below the reference"; `runs` is the smaller number
+    of runs.
     """
     if runs == 0:
         return "not measured"

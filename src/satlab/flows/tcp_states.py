@@ -21,9 +21,8 @@ _PAIR = re.compile(r"(\w+):(\S+)")
 
 @dataclass(frozen=True)
 class TcpState:
-    """A connection at `t_unix_s`;
-
-    `port` is the server's, `peer` the client's. Amounts since its start.
+    """A connection at `t_unix_s`; `port` is the server's, `peer` the client's. Amounts since its
+    start.
     """
 
     t_unix_s: float

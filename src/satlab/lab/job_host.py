@@ -168,9 +168,8 @@ class LabHost:
         }
 
     def grant(self, path: Path) -> None:
-        """Let the run's user own a file, or a new folder, and write there;
-
-        `keep` brings what a folder gets.
+        """Let the run's user own a file, or a new folder, and write there; `keep` brings what a
+        folder gets.
         """
         source = path
         if path.is_dir():

@@ -233,9 +233,8 @@ class Lab:
             control.start_timeline(Path(self.config.control))
 
     def set_congestion_control(self, node: str, congctl: str, initcwnd: int | None = None) -> None:
-        """Choose TCP's algorithm and initial window (segments;
-
-        None: the kernel's) for new connections of `node`.
+        """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new
+        connections of `node`.
         """
         netns.set_congestion_control(self.lab_id, node, congctl, initcwnd)
 
@@ -474,9 +473,8 @@ def _await_ready(
 def _await_opensand(
     lab: Lab, processes: dict[str, TrackedProcess], platform: Platform, interrupts: "_Interrupts"
 ) -> None:
-    """Wait until an echo has crossed the satellite segment:
-
-    OpenSAND may say that it is ready and carry nothing.
+    """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and
+    carry nothing.
     """
     topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
     st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
@@ -590,9 +588,8 @@ def _remove(lab_id: str) -> bool:
 
 
 def _end_processes(lab_id: str, processes: list[TrackedProcess]) -> None:
-    """End all processes of a lab:
-
-    SIGTERM, so that satlink can write its last metrics, then SIGKILL.
+    """End all processes of a lab: SIGTERM, so that satlink can write its last metrics, then
+    SIGKILL.
     """
 
     def left() -> set[int]:

@@ -31,9 +31,8 @@ TRY_S = 20.0
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a job:
-
-    `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has overlayfs.
+    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has
+    overlayfs.
     """
 
     folder: Path

@@ -81,9 +81,8 @@ _SYSCTLS = {
 
 @dataclass(frozen=True)
 class KernelRoute:
-    """A route of a namespace's main table as the kernel reports it;
-
-    `initcwnd` in segments, None = kernel default.
+    """A route of a namespace's main table as the kernel reports it; `initcwnd` in segments, None =
+    kernel default.
     """
 
     destination: IPv4Network
@@ -316,9 +315,8 @@ def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
 
 
 def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
-    """Let each end of the satellite network know the other's MAC:
-
-    OpenSAND loses packets before its logon.
+    """Let each end of the satellite network know the other's MAC: OpenSAND loses packets before its
+    logon.
     """
     ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
     for own, other in permutations(ends, 2):
@@ -494,9 +492,8 @@ def _prepare(has_ipv6: bool = False) -> None:
 
 
 def _join(lab_id: str, a: InterfaceEnd, b: InterfaceEnd, mtu: int, index: int) -> None:
-    """Make a veth pair with one end in each namespace, from the start;
-
-    `index` is the interface index of end `a`.
+    """Make a veth pair with one end in each namespace, from the start; `index` is the interface
+    index of end `a`.
     """
     peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
     inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)

@@ -30,9 +30,8 @@ def change(path: Path, request: LinkSet) -> dict[str, Any]:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """Return the state of the link:
-
-    `directions`, `timeline` and the time `t_s`. Raises as `change`.
+    """Return the state of the link: `directions`, `timeline` and the time `t_s`. Raises as
+    `change`.
     """
     return ask(path, {"get": "state"})
 

@@ -82,9 +82,8 @@ class _Model(BaseModel):
 
 
 class Entity(_Model):
-    """An entity of the platform;
-
-    `path_local` is the folder of its own logs and probes, None where it keeps none.
+    """An entity of the platform; `path_local` is the folder of its own logs and probes, None where
+    it keeps none.
 
     `infrastructure` and `profile` are its files, relative to the folder of the profile.
     """
@@ -129,9 +128,8 @@ class Description(_Model):
 
 @dataclass(frozen=True)
 class Machine:
-    """An entity and the node that it runs on;
-
-    `name` is that of its process, log and folder: sat, gw, st, st4.
+    """An entity and the node that it runs on; `name` is that of its process, log and folder: sat,
+    gw, st, st4.
     """
 
     name: str

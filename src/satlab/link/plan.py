@@ -88,9 +88,8 @@ class DemandPlan(LinkModel):
 
 
 class ReturnPlan(_DirectionPlan):
-    """DVB-RCS2 carrier:
-
-    `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`.
+    """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each
+    `superframe_ns`.
     """
 
     superframe_ns: int
@@ -106,9 +105,8 @@ class ScpcPlan(ForwardPlan):
 
 
 class RttPlan(LinkModel):
-    """RTT of an 84-byte IPv4 echo on an idle link, ms:
-
-    `configured` is propagation, the others add the frame model.
+    """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add
+    the frame model.
     """
 
     configured: float

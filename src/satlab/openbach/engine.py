@@ -224,9 +224,8 @@ class Engine:
             self.root.ending, self.root.reason = status, reason
 
     def step(self, now: float, events: Iterable[Event] = ()) -> list[EngineAction]:
-        """Process events and return the next actions;
-
-        `ScenarioEnded` comes once, last, when nothing runs any more.
+        """Process events and return the next actions; `ScenarioEnded` comes once, last, when
+        nothing runs any more.
         """
         if self.root.over:
             return []

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read OpenBACH scenario JSON and check it whole:
-
-`load`, then `bind` sets the values of its arguments.
+"""Read OpenBACH scenario JSON and check it whole: `load`, then `bind` sets the values of its
+arguments.
 
 It refuses scenarios that OpenBACH 2.7 refuses, that OpenBACH accepts and then hangs or fails on,
 and that the embedded lab does not support. Every fault names file, function and path.

@@ -129,9 +129,8 @@ def packages_of(tasks: Any) -> Iterator[str]:
 
 
 def copied(tasks: Any) -> Iterator[str]:
-    """Yield the files that tasks copy, as far as they are written out:
-
-    `src: x`, `copy: src=x`, loops, blocks.
+    """Yield the files that tasks copy, as far as they are written out: `src: x`, `copy: src=x`,
+    loops, blocks.
     """
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):

@@ -109,9 +109,8 @@ def _key(text: str) -> str:
 
 
 def _field(value: Any) -> str:
-    """Write every number as a float:
-
-    InfluxDB refuses a float in a field whose first value was an integer.
+    """Write every number as a float: InfluxDB refuses a float in a field whose first value was an
+    integer.
     """
     if isinstance(value, bool):
         return "true" if value else "false"

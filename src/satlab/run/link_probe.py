@@ -86,9 +86,8 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbePath:
-    """The nodes of a measurement: echoes start, and the flow ends, at `client`;
-
-    `address` is the server's IPv4.
+    """The nodes of a measurement: echoes start, and the flow ends, at `client`; `address` is the
+    server's IPv4.
     """
 
     client: str

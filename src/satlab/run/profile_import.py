@@ -47,9 +47,8 @@ class Line(_Model):
 
 
 class Inspection(_Model):
-    """satlink's judgement of a profile (schemas/profile-inspection.schema.json);
-
-    `link`: None where there are faults.
+    """satlink's judgement of a profile (schemas/profile-inspection.schema.json); `link`: None where
+    there are faults.
     """
 
     schema_: Literal["satlab/profile-inspection/1"] = Field(alias="schema")

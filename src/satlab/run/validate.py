@@ -12,9 +12,8 @@ from satlab.openbach import descriptor, job_folder, scenario
 
 
 def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> list[str]:
-    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these;
-
-    ConfigError has every fault.
+    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these; ConfigError
+    has every fault.
 
     `jobs`: a folder of further jobs; then jobs and scenarios are read as OpenBACH reads them.
 

@@ -155,9 +155,8 @@ def tls_files(request: ServeRequest) -> list[int]:
 
 
 def token_digest(path: Path | None) -> str | None:
-    """Return the SHA-256 of the token in a private file, as hexadecimal digits;
-
-    None without a file.
+    """Return the SHA-256 of the token in a private file, as hexadecimal digits; None without a
+    file.
 
     Raises ConfigError.
     """

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The API process:
-
-`python -m satlab.service.process PLAN`, started without privilege by the supervisor.
+"""The API process: `python -m satlab.service.process PLAN`, started without privilege by the
+supervisor.
 
 PLAN is an `ApiPlan` as JSON. It and the open files that it names by number come from the
 supervisor.

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Vagrant box made from Debian packages alone:
-
-`python -m satlab.vm.box FOLDER`, as root, about two minutes.
+"""A Vagrant box made from Debian packages alone: `python -m satlab.vm.box FOLDER`, as root, about
+two minutes.
 
 For machines without a way to public boxes. Its user is `vagrant` with Vagrant's well-known key,
 which Vagrant replaces at the first boot; its own host keys are made at the first boot, and printed

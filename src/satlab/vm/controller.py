@@ -322,9 +322,8 @@ class Controller:
 
 
 def _refusal(status: int, answer: bytes) -> str:
-    """Return the reason of a refusal:
-
-    `error` of the conductor, `msg` of the view, with place and details.
+    """Return the reason of a refusal: `error` of the conductor, `msg` of the view, with place and
+    details.
     """
     try:
         body = json.loads(answer)

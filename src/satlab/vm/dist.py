@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages of the programs for guests, so that nothing is compiled there:
-
-`python -m satlab.vm.dist FOLDER`.
+"""Debian packages of the programs for guests, so that nothing is compiled there: `python -m
+satlab.vm.dist FOLDER`.
 
 The same tree results in the same bytes: files are of root, with the time of the last commit, in one
 order.
@@ -70,9 +69,8 @@ def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
 
 
 def commit_time() -> int:
-    """Return the time of the last commit, s since the epoch;
-
-    SOURCE_DATE_EPOCH where there is no repository.
+    """Return the time of the last commit, s since the epoch; SOURCE_DATE_EPOCH where there is no
+    repository.
     """
     if "SOURCE_DATE_EPOCH" in os.environ:
         return int(os.environ["SOURCE_DATE_EPOCH"])

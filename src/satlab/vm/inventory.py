@@ -108,9 +108,8 @@ def mac(address: IPv4Address) -> str:
 def inventory(
     topology: Topology, choices: VmOptions, connection: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the inventory as plain data;
-
-    `connection` holds variables for single hosts, such as the key to use.
+    """Return the inventory as plain data; `connection` holds variables for single hosts, such as
+    the key to use.
     """
     found = machines(topology)
     names = hosts(topology, choices.size)

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launcher of one job on a guest, started over ssh:
-
-`run-job`, with a request as the first line of stdin.
+"""Launcher of one job on a guest, started over ssh: `run-job`, with a request as the first line of
+stdin.
 
 The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}, "capabilities":
 [NAME, ...] or null}`. The job runs as the user of jobs with these capabilities and no way to more;

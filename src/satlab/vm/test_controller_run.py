@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A scenario through a controller:
-
-`satlab serve`, whose contract is OpenBACH's, with a helper that runs nothing.
+"""A scenario through a controller: `satlab serve`, whose contract is OpenBACH's, with a helper that
+runs nothing.
 """
 
 import contextlib
@@ -45,9 +44,8 @@ BEGAN = 1_800_000_000.0
 
 @dataclass
 class Helper(FakeHelper):
-    """Ends each run at once with one job, its statistics and a stored file;
-
-    `exit_status` None: waits for the stop.
+    """Ends each run at once with one job, its statistics and a stored file; `exit_status` None:
+    waits for the stop.
     """
 
     state: Path = Path()

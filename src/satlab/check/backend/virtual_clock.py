@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples under the virtual clock:
-
-`satvirtual` drives a library, or two programs, over satlink's own link model.
+"""Samples under the virtual clock: `satvirtual` drives a library, or two programs, over satlink's
+own link model.
 """
 
 import json
@@ -112,7 +111,6 @@ def run(
     stop: threading.Event | None = None,
 ) -> Sample:
     """Run satvirtual in `folder`, and leave its input and output there:
-
     CASE-SEED.{link,transfer,outcome}.json.
 
     Raises:

@@ -66,9 +66,8 @@ MIN_COMPLETE_SHARE = 0.98
 
 @dataclass(frozen=True)
 class CommandLinePair(LabPair):
-    """The words of both commands;
-
-    `allow_read` are files and folders that they need besides the host's programs.
+    """The words of both commands; `allow_read` are files and folders that they need besides the
+    host's programs.
 
     `environment` has variables by side.
     """

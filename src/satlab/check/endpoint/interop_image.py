@@ -90,10 +90,7 @@ def opened(endpoint: Path) -> Iterator[Image]:
 
 
 def _modes(endpoint: Path) -> Mapping[str, int] | None:
-    """Return the modes of a folder's entries by name;
-
-    None if it is no folder. Raises ConfigError.
-    """
+    """Return the modes of a folder's entries by name; None if it is no folder. Raises ConfigError."""
     try:
         return plain_files.modes(endpoint)
     except NotADirectoryError:
@@ -113,9 +110,8 @@ def _files(theirs: Mapping[str, Path], own: Path) -> tuple[Mount, ...]:
 
 
 def _held(root: Path, directory: str) -> dict[str, Path] | None:
-    """Return the entries of an image's working directory;
-
-    None if it is the root, a link, missing, or the system's.
+    """Return the entries of an image's working directory; None if it is the root, a link, missing,
+    or the system's.
 
     A link stands for what it leads to; one that leads out of the image is left out.
     """

@@ -34,9 +34,8 @@ to the next.
 
 @dataclass(frozen=True)
 class SatperfPair(LabPair):
-    """satperf with one of its QUIC libraries;
-
-    `options` of client and server as on its command line.
+    """satperf with one of its QUIC libraries; `options` of client and server as on its command
+    line.
     """
 
     library: str
@@ -149,9 +148,8 @@ def _client_file(request: TransferRequest, number: int) -> Path:
 
 
 def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing: str) -> Sample:
-    """Return the sample of a client's lines;
-
-    `missing` is the reason of the failure if they have no summary.
+    """Return the sample of a client's lines; `missing` is the reason of the failure if they have no
+    summary.
     """
     starts = {line["side"]: line for line in lines if line["type"] == "start"}
     summaries = {line["side"]: line for line in lines if line["type"] == "summary"}

@@ -36,9 +36,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Observed:
-    """A transfer:
-
-    `time_s` until its last byte, None: it did not arrive. `wait_s`: longest time without progress.
+    """A transfer: `time_s` until its last byte, None: it did not arrive. `wait_s`: longest time
+    without progress.
     """
 
     status: Status
@@ -50,9 +49,8 @@ class Observed:
 def fault(
     found: Observed, reference_s: float | None, allowed_wait_s: float, limits: Limits
 ) -> Kind | None:
-    """Return what is wrong with a transfer, the worst first;
-
-    None: nothing. `reference_s` None: no time to compare.
+    """Return what is wrong with a transfer, the worst first; None: nothing. `reference_s` None: no
+    time to compare.
     """
     if found.status == "failed":
         return "dies"
@@ -68,9 +66,8 @@ def fault(
 def longest_wait_s(
     samples: Sequence[Mapping[str, Any]], start_s: float, end_s: float
 ) -> float | None:
-    """Return the longest time within a transfer in which no payload arrived;
-
-    None without samples of its state.
+    """Return the longest time within a transfer in which no payload arrived; None without samples
+    of its state.
 
     `samples` are those of satvirtual's outcome; the wait for the first byte counts.
     """

@@ -154,9 +154,8 @@ def packets_of(block: bytes) -> Iterator[Packet]:
 
 
 def _segments(packet: Packet, size: int) -> Iterator[Packet]:
-    """Yield the packets of an aggregate:
-
-    `size` bytes of payload in each, less in the last, as far as captured.
+    """Yield the packets of an aggregate: `size` bytes of payload in each, less in the last, as far
+    as captured.
     """
     head = packet.head
     ip_bytes = 4 * (head[0] & 0xF) if head else 0

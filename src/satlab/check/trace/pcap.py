@@ -72,9 +72,8 @@ class Datagram:
 
 @dataclass(frozen=True)
 class CapturedTransfer:
-    """A transfer at its client's interface;
-
-    `protocol` is 17 or 6, times are since the client's first packet.
+    """A transfer at its client's interface; `protocol` is 17 or 6, times are since the client's
+    first packet.
 
     `heads`: whether it is from the server, and the captured bytes of each captured UDP payload.
     """
@@ -136,9 +135,8 @@ class CapturedTransfer:
 
     @property
     def first_byte_s(self) -> float | None:
-        """Time of the first full 1-RTT packet from the server after the client could request;
-
-        None if there is none.
+        """Time of the first full 1-RTT packet from the server after the client could request; None
+        if there is none.
 
         A full packet has FULL_DATAGRAM_BYTES or more. What a server sends before the payload
         (settings, tickets) is smaller. A probe of the path's MTU is full: this may be earlier than

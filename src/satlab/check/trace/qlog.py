@@ -40,9 +40,7 @@ _CHECKED_EVENTS = 1024
 """Events between two looks at the CPU time."""
 MAX_FILES, MAX_DEPTH = 64, 64
 MAX_NUMBER = float(1 << 53)
-"""Larger numbers are ignored:
-
-JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited.
+"""Larger numbers are ignored: JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited.
 """
 RECORD_SEPARATOR = b"\x1e"
 """RFC 7464, section 2."""
@@ -143,9 +141,8 @@ def _from_open_file(events: Iterator[Event], records: Iterator[Any]) -> Iterator
 
 
 def number(data: Any, name: str) -> float | None:
-    """Return a number of a JSON object;
-
-    None if it is missing, negative, not finite, or MAX_NUMBER or more.
+    """Return a number of a JSON object; None if it is missing, negative, not finite, or MAX_NUMBER
+    or more.
     """
     value = data.get(name) if isinstance(data, dict) else None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_NUMBER:

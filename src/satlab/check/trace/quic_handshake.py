@@ -320,9 +320,8 @@ def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
 def key_phases(
     datagrams: Sequence[tuple[bool, bytes]], key_log: str
 ) -> dict[bool, set[int]] | None:
-    """Return the key phases of each side's short headers (of the server:
-
-    True), over all connections.
+    """Return the key phases of each side's short headers (of the server: True), over all
+    connections.
 
     None if that is unknown: the key log lacks a connection, or its headers cannot be read.
     """

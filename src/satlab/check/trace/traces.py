@@ -27,10 +27,7 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 def read(raw: Path, case: Case, sample: Sample, plan: LinkPlan) -> TransferTrace | None:
-    """Return the trace of a sample below `raw`;
-
-    None if its files do not have the sender's states.
-    """
+    """Return the trace of a sample below `raw`; None if its files do not have the sender's states."""
     payload, _ = _directions(case.direction == "download")
     trace = _read(raw, case.id, sample.seed, plan)
     return trace and replace(trace, is_lost_by_host=ledger.blames_host(sample.ledgers, payload))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics and stored files of instances, from the run folder;
-
-CSV with OpenBACH's columns, times in UTC.
+"""Statistics and stored files of instances, from the run folder; CSV with OpenBACH's columns, times
+in UTC.
 """
 
 import csv

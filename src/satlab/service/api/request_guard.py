@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of every request before its route (ASGI):
-
-Host, Origin, content type, size, time; and headers of answers.
+"""Checks of every request before its route (ASGI): Host, Origin, content type, size, time; and
+headers of answers.
 """
 
 import json

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run of the root helper, as a process:
-
-`python -m satlab.service.helper.worker STATE RUN-ID PARENT-PID`.
+"""One run of the root helper, as a process: `python -m satlab.service.helper.worker STATE RUN-ID
+PARENT-PID`.
 
 Stdin holds the request as JSON. SIGTERM stops the run. The exit status is that of `satlab run`.
 """

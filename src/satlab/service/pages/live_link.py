@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of an active run:
-
-`raw/link.jsonl` is read as it grows, into a limited number of time bins.
+"""The link of an active run: `raw/link.jsonl` is read as it grows, into a limited number of time
+bins.
 """
 
 import copy
@@ -30,9 +29,8 @@ Points = list[tuple[float, float]]
 
 @dataclass
 class Counts:
-    """What a direction did in a time:
-
-    IP bytes out, largest queue in bytes, packets in, lost, dropped.
+    """What a direction did in a time: IP bytes out, largest queue in bytes, packets in, lost,
+    dropped.
 
     `modcod_id`, `es_n0_db`, `threshold_db`: at its end; None where the direction has none.
     """
