@@ -88,9 +88,6 @@ vm-tcg: ## the small lab in virtual machines under software emulation, with our 
 figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md states them
 	$(PY) tools/structure.py --sizes
 
-compare: ## the table "Before the redesign and now" of docs/measurements.md (root, a quiet host, about 25 minutes)
-	python3 tools/compare_figures.py $(ARGS)
-
 generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference
 	$(PY) tools/generate.py
 
@@ -102,4 +99,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test bench lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times pictures site box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test bench lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times pictures site box vm-nspawn vm-tcg figures generate format clean

@@ -25,6 +25,7 @@ def load(index: int = 0, **change: Any) -> PageObservation:
     return observations.ADAPTER.validate_json(json.dumps(content))
 
 
+@pytest.mark.promise("P45")
 def test_the_speed_index_is_the_area_above_the_visual_progress() -> None:
     assert speed_index_ms([(0, 0), (1000, 0.5), (3000, 1.0)]) == 1000 + 0.5 * 2000
     assert speed_index_ms([(0, 0), (1000, 1.0), (2000, 0.9), (2500, 1.0)]) == pytest.approx(
@@ -155,6 +156,7 @@ def follows(kind: str, what: dict[str, Any]) -> None:
         assert name.startswith("_"), (kind, name)
 
 
+@pytest.mark.promise("P45")
 def test_a_har_has_the_fields_of_version_1_2() -> None:
     one = load(4)
     document = json.loads(

@@ -25,6 +25,7 @@ def programs(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.promise("P99")
 def test_the_package_starts_satlab_without_pip_and_compiler(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,6 +273,7 @@ def observed(load: Any) -> Any:
     return content
 
 
+@pytest.mark.promise("P45")
 def test_observed_loads_follow_the_others_and_are_stored_apart(
     monkeypatch: pytest.MonkeyPatch, timeline: Any
 ) -> None:

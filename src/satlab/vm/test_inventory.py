@@ -82,6 +82,7 @@ def faults(folder: Path, change: Callable[[Any], Any]) -> str:
         (lambda d: d["machines"]["box"].update(version="latest"), "String should match pattern"),
     ],
 )
+@pytest.mark.promise("P96")
 def test_faults_of_machines_are_named(
     tmp_path: Path, change: Callable[[Any], Any], said: str
 ) -> None:
