@@ -119,6 +119,113 @@ def tunnel(
     return ExitStatus.OK
 
 
+@command(group=bench_app, name="check")
+def bench_check(
+    comparisons: Annotated[
+        int,
+        typer.Option(
+            help="Number of comparisons of equal builds, and of a slower one.", min=1, max=10000
+        ),
+    ] = 100,
+    slowdown: Annotated[
+        float,
+        typer.Option(help="Slowdown of the slower build, as a share of the time.", min=0.01, max=1),
+    ] = 0.1,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the
+    virtual clock.
+    """
+    from benches import verdict_power
+
+    needs.ensure("virtual")
+    result = verdict_power.measure(comparisons, slowdown, ProgressLog(quiet))
+    if json_lines:
+        say(json.dumps(result))
+    else:
+        caught = ", ".join(f"{case} {count}" for case, count in result["caught"].items())
+        alarms = (
+            f"{result['false_alarms']} false alarms in {comparisons} comparisons of equal builds"
+        )
+        say(f"{alarms}; slowdowns found in {comparisons}: {caught}; {result['real_s']} s")
+    return ExitStatus.OK
+
+
+@command(group=bench_app, name="host-load")
+def bench_host_load(
+    levels: Annotated[
+        str, typer.Option(help="Numbers of processes that each keep a core busy.")
+    ] = "0,1,2,4,8,16",
+    samples: Annotated[int, typer.Option(help="Samples at each level.", min=2, max=1000)] = 40,
+    kind: Annotated[
+        Literal["h1", "h2", "h3", "quic"],
+        typer.Option(
+            help=(
+                "Page loads over HTTP/1.1, HTTP/2 or HTTP/3, or transfers of 5 MB over QUIC by"
+                " satperf."
+            )
+        ),
+    ] = "h3",
+    earlier: Annotated[
+        Path | None, typer.Option(help="JSON result of an earlier call: its other levels are kept.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="HTML file for a plot of time against wait.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure how the load of the host changes page loads or transfers, and whether those that are
+    off are marked.
+    """
+    from benches import host_load
+
+    needs.ensure("lab", "quic")
+    needs.root(NETNS)
+    known = host_load.earlier_levels(earlier, kind) if earlier else ()
+    result = host_load.measure(
+        [int(n) for n in levels.split(",")], samples, kind, out, ProgressLog(quiet), known
+    )
+    if plot:
+        host_load.plot(result, plot)
+    for line in [json.dumps(result, indent=1)] if json_lines else host_load.lines(result):
+        say(line)
+    return ExitStatus.OK
+
+
+@command(group=bench_app, name="confinement")
+def bench_confinement(
+    pairs: Annotated[
+        int, typer.Option(help="Pairs of runs of each scenario, with and without sandboxes.", min=0)
+    ] = 3,
+    starts: Annotated[
+        int, typer.Option(help="Pairs of starts of a program.", min=1, max=1000)
+    ] = 40,
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and
+    without them.
+    """
+    from benches import confinement
+
+    needs.ensure("lab", "quic")
+    needs.root(NETNS)
+    result = confinement.measure(pairs, starts, out, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else confinement.lines(result):
+        say(line)
+    return ExitStatus.OK
+
+
 @command(group=bench_app, name="agree")
 def bench_agree(
     suite: Annotated[str, typer.Option(help="Name of a suite in suites/, or FILE.yml.")] = "etosat",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text and promises of the benchmarks of flows, terminals, tunnels and QUIC, without measurements."""
+"""Texts and promises of benchmarks, without measurements."""
 
 import json
 from dataclasses import asdict, replace
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benches import flow_bench, quic_bench, terminal_bench, tunnel_bench
+from benches import confinement, flow_bench, quic_bench, terminal_bench, tunnel_bench
 from benches.quic_bench import Transfer
 from benches.terminal_bench import Shared
 from benches.tunnel_bench import CASES, Carried
@@ -134,3 +134,15 @@ def test_a_proxy_without_the_control_between_leaves_its_reason_in_the_result(
     assert result["client"] is None and "built without noq" in result["said"]
     with pytest.raises(HostError):
         quic_bench.measure(quic_bench.CASES[0])
+
+
+def test_what_sandboxes_cost_is_compared_by_medians() -> None:
+    result = {
+        "start_ms": {"sandbox": [42.0, 40.0, 41.0], "without": [2.0, 3.0, 1.0]},
+        "page_load_time_ms": {"sandbox": [1010.0, 1000.0], "without": [1000.0, 1010.0]},
+        "goodput_bps": {"sandbox": [9e6], "without": [10e6]},
+    }
+    start, load, goodput = confinement.lines(result)
+    assert start.endswith("2.00 without, 39.0 ms more; promised: at most 50 ms")
+    assert load.endswith("+0.0%; n 2, spread without 1.0%")
+    assert goodput.endswith("10.00 without, -10.0%; n 1, spread without 0.0%")

@@ -133,11 +133,15 @@ class LabHost:
         return Entrance(tuple(layers.argv(argv) if layers else argv), sandbox.ENVIRONMENT)
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
-        """Return the usage of a job that has ended; None if its sandbox left no report. `argv`
-        begins with the words of `enter`.
+        """Return the usage of a job that has ended; `argv` begins with the words of `enter`. None:
+        it ran without a sandbox (`benches confinement`), or its sandbox left no report.
         """
-        spec = Path(argv[argv.index(str(paths.SATBOX)) + 2])
-        return sandbox.read_report(_report(spec))
+        satbox = str(paths.SATBOX)
+        return (
+            sandbox.read_report(_report(Path(argv[argv.index(satbox) + 2])))
+            if satbox in argv
+            else None
+        )
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
         """Return the further mounts of a job that makes tunnels: the TUN device, and a folder for
@@ -168,8 +172,9 @@ class LabHost:
         }
 
     def grant(self, path: Path) -> None:
-        """Let the run's user own a file, or a new folder, and write there; `keep` brings what a
-        folder gets.
+        """Let the run's user own a file, or a new folder, and write there;
+
+        `keep` brings what a folder gets.
         """
         source = path
         if path.is_dir():

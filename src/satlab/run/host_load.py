@@ -21,18 +21,14 @@ from satlab.openbach.runner import JobRecord
 from satlab.run.calibrate import CalibrationCheck, check
 
 BROWSER_WAIT_LIMIT = 0.09
-"""Of a page load's time, for the thread of the browser that waited most for a core, beyond
-OWN_WAIT.
+"""Longest wait of a browser's thread for a core, as a share of a page load's time, beyond OWN_WAIT.
 """
 OWN_WAIT = 0.25
-"""Waits of that thread for the browser's other threads, as a share of the browser's CPU time.
-on two cores (docs/results.md): 0.20 to 0.25 where nothing else runs,
-0.35 and more where something does.
+"""Waits of that thread for the browser's other threads, as a share of the browser's CPU time. On
+two cores: 0.20 to 0.25 if nothing else runs, 0.35 and more if something does (docs/results.md).
 """
 PROGRAM_WAIT_LIMIT = 0.2
-"""The same for the programs of a transfer, all threads together: up to 0.17 where nothing else runs
-(same place).
-"""
+"""The same for all threads of the programs of a transfer: up to 0.17 if nothing else runs."""
 SHORTEST_JOB_S = 2.0
 """A job that is shorter starts and ends, and transfers nothing."""
 OTHERS_LIMIT = 0.05
