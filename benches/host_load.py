@@ -184,7 +184,7 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
         session = run_session(
             host,
             lambda up, halt: [
-                clock.sample_in(up, (suite, case, n), folder / "sample", halt) for n in range(count)
+                clock.sample_in(up, suite, case, n, folder / "sample", halt) for n in range(count)
             ],
         )
     host_is_busy = any(one.name in limits.WHOLE_HOST and not one.ok for one in session.checks)

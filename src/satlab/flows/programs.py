@@ -150,20 +150,9 @@ def _satperf_words(place: Place, side: Side) -> list[str]:
 
 def _satperf_server(place: Place) -> EndpointProgram:
     keys = place.keys
-    argv = [
-        str(paths.SATPERF),
-        "server",
-        "--listen",
-        f"{place.addresses[SERVER]}:{place.port}",
-        "--once",
-    ]
-    argv += [
-        "--cert",
-        str(keys.server_cert),
-        "--key",
-        str(keys.server_key),
-        *_satperf_words(place, "server"),
-    ]
+    argv = [str(paths.SATPERF), "server", "--listen", f"{place.addresses[SERVER]}:{place.port}"]
+    argv += ["--once", "--cert", str(keys.server_cert), "--key", str(keys.server_key)]
+    argv += _satperf_words(place, "server")
     return EndpointProgram(tuple(argv), read_only(paths.SATPERF, keys.server_cert, keys.server_key))
 
 
@@ -172,11 +161,8 @@ def _satperf_client(place: Place) -> EndpointProgram:
     argv += ["--server-name", NAME, "--ca", str(place.ca), "--timeout", f"{place.life_s + 60:.3f}"]
     size = place.flow.get("bytes")
     argv += ["--duration", f"{place.life_s:.3f}"] if size is None else ["--bytes", str(size)]
-    argv += [
-        "--direction",
-        "download" if place.is_forward else "upload",
-        *_satperf_words(place, "client"),
-    ]
+    argv += ["--direction", "download" if place.is_forward else "upload"]
+    argv += _satperf_words(place, "client")
     for index, at_s in enumerate(place.flow.get("migrate_s", ())):
         after_s = max(0.001, at_s - place.flow["start_s"])
         argv += ["--migrate", f"{after_s:.3f}:{migration.taken(place.addresses['client'], index)}"]
@@ -236,18 +222,10 @@ def _picoquic_words(place: Place, side: Side) -> list[str]:
 
 def _picoquic_server(place: Place) -> EndpointProgram:
     keys, www = place.keys, place.payload.parent
-    argv = [
-        *_picoquic_words(place, "server"),
-        "-c",
-        str(keys.server_cert),
-        "-k",
-        str(keys.server_key),
-        "-w",
-        str(www),
-    ]
-    return EndpointProgram(
-        tuple(argv), read_only(paths.PICOQUIC, www, keys.server_cert, keys.server_key)
-    )
+    argv = _picoquic_words(place, "server")
+    argv += ["-c", str(keys.server_cert), "-k", str(keys.server_key), "-w", str(www)]
+    mounts = read_only(paths.PICOQUIC, www, keys.server_cert, keys.server_key)
+    return EndpointProgram(tuple(argv), mounts)
 
 
 def _picoquic_client(place: Place) -> EndpointProgram:
@@ -264,16 +242,9 @@ def _iperf3() -> str:
 
 
 def _tcp_server(place: Place) -> EndpointProgram:
-    argv = (
-        _iperf3(),
-        "--server",
-        "--one-off",
-        "--bind",
-        place.addresses[SERVER],
-        "--port",
-        str(place.port),
-    )
-    return EndpointProgram(argv, capabilities=("net_admin",))
+    argv = [_iperf3(), "--server", "--one-off"]
+    argv += ["--bind", place.addresses[SERVER], "--port", str(place.port)]
+    return EndpointProgram(tuple(argv), capabilities=("net_admin",))
 
 
 def _tcp_client(place: Place) -> EndpointProgram:
@@ -281,11 +252,9 @@ def _tcp_client(place: Place) -> EndpointProgram:
     # It is stopped at its end: iperf3 counts its time from the end of its own handshake on.
     amount = ["--time", f"{place.life_s + 60:.0f}"] if size is None else ["--bytes", str(size)]
     argv = [_iperf3(), "--client", place.addresses[SERVER], "--port", str(place.port), *amount]
-    argv += [
-        "--congestion",
-        place.flow["congestion_control"],
-        *(["--reverse"] if place.is_forward else []),
-    ]
+    argv += ["--congestion", place.flow["congestion_control"]]
+    if place.is_forward:
+        argv.append("--reverse")
     if (datagram := place.flow.get("datagram_bytes")) is not None:
         argv += ["--set-mss", str(datagram + UDP_HEADER_BYTES - TCP_HEADER_BYTES)]
     return EndpointProgram(tuple(argv), capabilities=("net_admin",))
@@ -306,14 +275,6 @@ def _datagrams(place: Place, side: Side) -> EndpointProgram:
     return EndpointProgram((python, "-I", str(script), *words), read_only(script))
 
 
-def _udp_server(place: Place) -> EndpointProgram:
-    return _datagrams(place, place.receiver)
-
-
-def _udp_client(place: Place) -> EndpointProgram:
-    return _datagrams(place, place.sender)
-
-
 _Maker = Callable[[Place], EndpointProgram]
 _SATPERF: tuple[_Maker, _Maker] = (_satperf_server, _satperf_client)
 _PROGRAMS: Mapping[str, tuple[_Maker, _Maker]] = {
@@ -323,7 +284,10 @@ _PROGRAMS: Mapping[str, tuple[_Maker, _Maker]] = {
     "ngtcp2": (_ngtcp2_server, _ngtcp2_client),
     "picoquic": (_picoquic_server, _picoquic_client),
     "tcp": (_tcp_server, _tcp_client),
-    "udp": (_udp_server, _udp_client),
+    "udp": (
+        lambda place: _datagrams(place, place.receiver),
+        lambda place: _datagrams(place, place.sender),
+    ),
 }
 """The two programs of each stack, in the order of their start. The flow begins with the second."""
 

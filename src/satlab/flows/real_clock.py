@@ -321,17 +321,17 @@ class FlowRunner:
                 side: lab.topology.nodes[node].address for side, node in ends[index].items()
             }
             place = Place(
-                index,
-                flow,
-                stop_s - flow["start_s"],
-                addresses,
-                Pki(of_server, keys.spki),
-                of_client / keys.ca_cert.name,
-                own,
-                file,
-                most_in_flight(self._request),
-                lab.plan.rtt_ms.mean / 1000,
-                ends[index],
+                index=index,
+                flow=flow,
+                life_s=stop_s - flow["start_s"],
+                nodes=ends[index],
+                addresses=addresses,
+                keys=Pki(of_server, keys.spki),
+                ca=of_client / keys.ca_cert.name,
+                folder=own,
+                payload=file,
+                send_bytes=most_in_flight(self._request),
+                handshake_s=lab.plan.rtt_ms.mean / 1000,
             )
             yield FlowRun(place, stop_s)
         sizes = [flow.get("bytes", 0) for flow in self._request["flows"]]

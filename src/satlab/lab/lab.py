@@ -481,19 +481,8 @@ def _await_opensand(
     address = next(
         e.address for e in topology.ends(topology.network_of(NetworkKind.SATELLITE)) if e.node == gw
     )
-    argv = [
-        *lab.enter_argv(st),
-        "ping",
-        "-n",
-        "-q",
-        "-c",
-        "1",
-        "-i",
-        "0.2",
-        "-w",
-        f"{seconds:.0f}",
-        str(address),
-    ]
+    ping = f"ping -n -q -c 1 -i 0.2 -w {seconds:.0f} {address}"
+    argv = [*lab.enter_argv(st), *ping.split()]
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as echo:

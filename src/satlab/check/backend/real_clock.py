@@ -84,7 +84,7 @@ class RealClock:
         host, captures = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Captures()
         session = run_session(
             host,
-            lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt, captures),
+            lambda up, halt: self._transfer(up, suite, case, seed, folder, halt, captures),
             stop=self.stop,
         )
         if session.outcome is None:
@@ -141,12 +141,18 @@ class RealClock:
         return self.ends.unsupported_reason(case)
 
     def sample_in(
-        self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event
+        self,
+        up: Lab,
+        suite: Suite,
+        case: Case,
+        seed: int,
+        folder: Path,
+        halt: threading.Event,
     ) -> Sample:
         """Run the programs in a lab that is up. Only their waits for a core count for the sample's
         calibration.
         """
-        sample = self._transfer(up, what, _emptied(folder), halt, _Captures())
+        sample = self._transfer(up, suite, case, seed, _emptied(folder), halt, _Captures())
         return replace(
             sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok)
         )
@@ -186,7 +192,9 @@ class RealClock:
     def _transfer(
         self,
         up: Lab,
-        what: tuple[Suite, Case, int],
+        suite: Suite,
+        case: Case,
+        seed: int,
         folder: Path,
         halt: threading.Event,
         captures: "_Captures",
@@ -199,7 +207,7 @@ class RealClock:
             keys = pki.create(
                 private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC)
             )
-            request = TransferRequest(*what, host, keys, private / "endpoints")
+            request = TransferRequest(suite, case, seed, host, keys, private / "endpoints")
             sandboxes = {
                 side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)
             }

@@ -60,11 +60,8 @@ class SatperfPair(LabPair):
         keys = request.pki
         argv = [str(paths.SATPERF), "server", "--listen", f"{request.host}:{PORT}"]
         argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
-        argv += [
-            "--output",
-            str(request.folder / SERVER / "server.jsonl"),
-            *self._stack_options(request, SERVER),
-        ]
+        argv += ["--output", str(request.folder / SERVER / "server.jsonl")]
+        argv += self._stack_options(request, SERVER)
         if (folder := self.qlog_folders(request).get(SERVER)) is not None:
             argv += ["--qlog", str(folder)]
         return EndpointProgram(
@@ -72,28 +69,11 @@ class SatperfPair(LabPair):
         )
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        argv = [
-            str(paths.SATPERF),
-            "client",
-            "--connect",
-            f"{request.host}:{PORT}",
-            "--server-name",
-            NAME,
-        ]
-        argv += [
-            "--ca",
-            str(request.pki.ca_cert),
-            "--bytes",
-            str(request.size),
-            "--direction",
-            request.case.direction,
-        ]
-        argv += [
-            "--timeout",
-            f"{request.case.timeout_s:g}",
-            "--output",
-            str(_client_file(request, number)),
-        ]
+        argv = [str(paths.SATPERF), "client", "--connect", f"{request.host}:{PORT}"]
+        argv += ["--server-name", NAME, "--ca", str(request.pki.ca_cert)]
+        argv += ["--bytes", str(request.size), "--direction", request.case.direction]
+        argv += ["--timeout", f"{request.case.timeout_s:g}"]
+        argv += ["--output", str(_client_file(request, number))]
         if request.case.source_mbps is not None:
             argv += ["--source-mbps", f"{request.case.source_mbps:g}"]
         if request.case.sends_early_data:
