@@ -126,29 +126,15 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
         raise HostError(f"{paths.SATPERF} is missing", "build it: ./satlab --install quic")
     keys = pki.create(folder / "pki", [NAME], [], datetime.now(UTC))
     place = f"{up.topology.nodes[node].address}:{PORT}"
-    listen = [
-        str(paths.SATPERF),
-        "server",
-        "--listen",
-        place,
-        "--output",
-        str(folder / "server.jsonl"),
-    ]
+    listen = [str(paths.SATPERF), "server", "--listen", place]
+    listen += ["--output", str(folder / "server.jsonl")]
     listen += ["--cert", str(keys.server_cert), "--key", str(keys.server_key), *options]
 
     def connect(
         client_node: str, leg: Sequence[str], client: Sequence[str], timeout_s: float
     ) -> Transfer:
-        argv = [
-            str(paths.SATPERF),
-            "client",
-            "--connect",
-            place,
-            "--server-name",
-            NAME,
-            "--ca",
-            str(keys.ca_cert),
-        ]
+        argv = [str(paths.SATPERF), "client", "--connect", place]
+        argv += ["--server-name", NAME, "--ca", str(keys.ca_cert)]
         argv = [*up.enter_argv(client_node), *argv, "--timeout", f"{timeout_s:g}", *leg, *client]
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=timeout_s + LEAVE_S, check=False

@@ -38,13 +38,8 @@ def remove(path: Path, within_s: float = REMOVE_S) -> None:
     """
     for mounted in _mounted_below(path):
         _mount("umount", "--lazy", "--", str(mounted))
-    argv = [
-        "rm",
-        "-rf",
-        "--one-file-system",
-        "--",
-        str(path),
-    ]  # shutil.rmtree is recursive: 1000 folders deep it fails
+    # shutil.rmtree is recursive: 1000 folders deep it fails
+    argv = ["rm", "-rf", "--one-file-system", "--", str(path)]
     hint = f"look at what is in it, then: rm -rf {path}"
     try:
         done = subprocess.run(
@@ -81,15 +76,8 @@ def copy_out(folder: Path, target: Path) -> None:
     Raises:
         OSError: the disk is full.
     """
-    argv = [
-        "cp",
-        "--archive",
-        "--sparse=always",
-        "--no-target-directory",
-        "--",
-        str(folder),
-        str(target),
-    ]
+    options = ["--archive", "--sparse=always", "--no-target-directory"]
+    argv = ["cp", *options, "--", str(folder), str(target)]
     variables = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, env=variables, check=False

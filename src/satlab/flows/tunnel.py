@@ -108,17 +108,8 @@ class Tunnel:
             if hold_ms
             else ["--deliver", "immediate"]
         )
-        argv = [
-            str(paths.SATFEC),
-            "--listen",
-            own,
-            "--peer",
-            other,
-            "--device",
-            DEVICE,
-            "--mark",
-            str(MARK),
-        ]
+        argv = [str(paths.SATFEC), "--listen", own, "--peer", other]
+        argv += ["--device", DEVICE, "--mark", str(MARK)]
         argv += ["--code", self.options["code"], "--peer-timeout-s", str(PEER_TIMEOUT_S), *order]
         box = Sandbox(
             place=self.lab.place(self.nodes[side]),

@@ -273,18 +273,8 @@ def listener_argv(address: str, *options: str) -> list[str]:
 
 def udp_argv(address: str, offered_bps: int, seconds: float) -> list[str]:
     """Return the receiver's command of a UDP flow from the listener at `address`; it prints JSON."""
-    rate = [
-        "-u",
-        "-R",
-        "-i",
-        "0.1",
-        "-t",
-        f"{seconds:g}",
-        "-b",
-        str(offered_bps),
-        "-l",
-        str(PROBE_DATAGRAM_BYTES),
-    ]
+    rate = ["-u", "-R", "-i", "0.1", "-t", f"{seconds:g}"]
+    rate += ["-b", str(offered_bps), "-l", str(PROBE_DATAGRAM_BYTES)]
     wait = ["-w", PROBE_SOCKET_BUFFER, "--connect-timeout", "5000", "-p", str(PROBE_PORT)]
     return ["iperf3", "-J", *rate, *wait, "-c", address]
 

@@ -310,20 +310,15 @@ def ssh_options(folder: VmFolder) -> list[str]:
     """Return ssh's options for a lab: its own list of hosts, keys alone, and no wait without an
     end.
     """
-    return [
-        "-o",
+    options = (
         f"UserKnownHostsFile={folder.known_hosts}",
-        "-o",
         "StrictHostKeyChecking=yes",
-        "-o",
         "BatchMode=yes",
-        "-o",
         "ConnectTimeout=15",
-        "-o",
         "ServerAliveInterval=5",
-        "-o",
         "ServerAliveCountMax=6",
-    ]
+    )
+    return [word for option in options for word in ("-o", option)]
 
 
 def play(

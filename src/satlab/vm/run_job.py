@@ -107,16 +107,8 @@ def dropped(argv: list[str], capabilities: list[str]) -> list[str]:
     """
     caps = ",".join(("-all", *(f"+{each}" for each in capabilities)))
     sets = (f"--bounding-set={caps}", f"--inh-caps={caps}", f"--ambient-caps={caps}")
-    return [
-        "setpriv",
-        f"--reuid={USER}",
-        f"--regid={USER}",
-        "--clear-groups",
-        "--no-new-privs",
-        *sets,
-        "--",
-        *argv,
-    ]
+    user = (f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs")
+    return ["setpriv", *user, *sets, "--", *argv]
 
 
 def _end_session(leader: int) -> None:
