@@ -442,7 +442,7 @@ def neighbours(text: str) -> dict[str, str]:
 
 @pytest.mark.skipif(
     not Path(sys.executable).with_name("ansible-playbook").exists(),
-    reason="Ansible is in requirements-dev.lock",
+    reason="needs Ansible: ./satlab --install vm",
 )
 def test_the_emulator_s_interfaces_are_those_of_every_terminal(
     two: Topology, tmp_path: Path
