@@ -79,6 +79,6 @@ def floors_of(link: CaseLink, case: Case) -> Floors:
 
 
 def _best(rates: Rates) -> Rates:
-    """Return from each time on the highest rate that is yet to come."""
+    """Return for each time the highest rate from then on."""
     highest = list(accumulate((bps for _, bps in reversed(rates)), max))
     return tuple((from_ms, bps) for (from_ms, _), bps in zip(rates, reversed(highest), strict=True))

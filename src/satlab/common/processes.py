@@ -48,8 +48,8 @@ class TrackedProcess(BaseModel):
         return start_ticks(self.pid) == self.start_ticks
 
     def exit_code(self) -> int | None:
-        """Return how it ended, -N for signal N; None while it runs, and where this program is not
-        its parent.
+        """Return how it ended, -N for signal N; None while it runs, or if this program is not its
+        parent.
         """
         with contextlib.suppress(ChildProcessError):
             # WNOWAIT leaves it to be reaped.
@@ -186,8 +186,8 @@ def reap(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: flo
 
 
 def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal through pidfds to those that still belong once held: by then a number may be
-    another process's.
+    """Send a signal to processes through pidfds. Once held, each is checked again, as its number
+    may have become another process's.
     """
     with contextlib.ExitStack() as held:
         handles = {}

@@ -69,9 +69,9 @@ def sized(folder: Path, size_bytes: int, files: int) -> None:
 
 
 def copy_out(folder: Path, target: Path) -> None:
-    """Copy what programs that have ended left in a folder, as it is: links stay links, holes holes.
-
-    What cannot be copied, such as folders nested too deeply, is left out and logged.
+    """Copy the files that programs have left in a folder, after they ended. Links stay links, holes
+    stay holes. Anything that cannot be copied, such as folders nested too deeply, is left out and
+    logged.
 
     Raises:
         OSError: the disk is full.
@@ -111,7 +111,7 @@ def _mounted_below(path: Path) -> list[Path]:
 
 
 def try_remove(path: Path) -> None:
-    """Remove as `remove` does; what cannot be removed stays and is logged."""
+    """Remove as `remove` does; log what cannot be removed."""
     try:
         remove(path)
     except HostError as error:
@@ -120,10 +120,7 @@ def try_remove(path: Path) -> None:
 
 @contextmanager
 def folder(purpose: str, mode: int = 0o700) -> Iterator[Path]:
-    """Make a temporary folder of root's own for as long as the block lasts.
-
-    A lock shows `sweep` that it is in use.
-    """
+    """Make a temporary folder of root during the block. A lock shows `sweep` that it is in use."""
     path, lock = _locked(purpose)
     try:
         path.chmod(mode)

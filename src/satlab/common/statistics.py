@@ -20,7 +20,7 @@ from typing import Literal, TypeVar
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 MIN_RUNS = 5
-"""With fewer samples a bootstrap interval is at most their range, and no evidence."""
+"""Fewest samples of a bootstrap interval. With fewer it is at most their range."""
 SEED = 20220613
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]

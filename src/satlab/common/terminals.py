@@ -38,7 +38,7 @@ FIRST_SPOT, FIRST_GW_LAN = (IPv4Network(f"198.18.{third}.0/24") for third in (16
 the spot's number.
 """
 LAN, SAT = "lan0", "sat0"
-"""Interfaces of a further terminal; its client has the first one."""
+"""Names of the interfaces of a further terminal; its client has the first one."""
 _ST = re.compile(r"st-([1-9][0-9]?)")
 
 
@@ -260,7 +260,7 @@ def named(path: Path = LAB_FILE, size: Size = Size.SMALL) -> Topology:
 
 
 def _faults(whole: Topology, expected: Topology, path: str) -> Iterator[Fault]:
-    """Find what differs of the further terminals of a file."""
+    """Find differences of the further terminals of a file."""
     for section, has, needs in (
         ("networks", whole.networks, expected.networks),
         (

@@ -98,7 +98,7 @@ class Size(StrEnum):
 
 
 SECOND = {"client2": Role.CLIENT, "server2": Role.SERVER}
-"""Nodes that a lab of size dumbbell has in addition."""
+"""Further nodes of a lab of size dumbbell."""
 
 
 class Network(_Model):

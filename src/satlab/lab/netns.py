@@ -444,7 +444,7 @@ def inside(
 
 @contextlib.contextmanager
 def _host_errors(what: str) -> Iterator[None]:
-    """Turn the kernel's refusal into a HostError that says which step it was."""
+    """Turn the kernel's refusal into a HostError that names the step."""
     try:
         yield
     except NetlinkError as error:
@@ -470,9 +470,7 @@ def _apply(namespace: str, lines: list[str], has_ipv6: bool) -> None:
 
 
 def _batch(namespace: str, lines: list[str], *options: str) -> None:
-    """Carry out lines of `ip` by one process: it starts in the namespace that this thread has
-    entered.
-    """
+    """Run lines of `ip` in one process, in the namespace that this thread has entered."""
     text = "\n".join(lines) + "\n"
     done = subprocess.run(
         ["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False
@@ -505,9 +503,8 @@ def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> No
 
 
 def _make_tun(interface: str, mtu: int) -> None:
-    """Make a TUN that outlives its user: no packet information.
-
-    What it leaves to its reader, the reader says.
+    """Make a TUN that outlives its user, without packet information. Its reader chooses the
+    offloads.
     """
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)

@@ -62,7 +62,7 @@ class LinkModel(BaseModel):
 
 
 class _Sparse(LinkModel):
-    """Leaves out what is None: satlink has the defaults."""
+    """Leaves out None values, for which satlink has defaults."""
 
     @model_serializer(mode="wrap")
     def _chosen(self, full: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -414,8 +414,8 @@ def build_config(
 ) -> LinkConfig:
     """Join a topology and a request to one configuration.
 
-    `metrics` is used where the request names no file, and then has at most `metrics_max_bytes`
-    (None: no limit).
+    `metrics` is used if the request names no file, with at most `metrics_max_bytes` (None: no
+    limit).
 
     `control` is the socket on which the link can be changed while it runs.
 

@@ -324,7 +324,9 @@ class Engine:
         instance.ending, instance.reason = ScenarioStatus.FINISHED_KO, reason
 
     def _advance(self, instance: ScenarioInstance) -> bool:
-        """Start the functions that may start and do what is due; return whether anything changed."""
+        """Start the functions that may start and carry out due actions; return whether anything
+        changed.
+        """
         changed = False
         for attempt in instance.functions.values():
             if attempt.status is FunctionStatus.SCHEDULED and _may_start(

@@ -14,8 +14,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 STOP_S = 6.0
-"""From SIGTERM to SIGKILL: the grace times of OpenBACH's agent (1 s for descendants, 2 s for the
-job), and ssh's.
+"""Time from SIGTERM to SIGKILL: the grace times of OpenBACH's agent (1 s for descendants, 2 s for
+the job) and ssh's.
 """
 _COMMAND_STOP_S = 10.0
 

@@ -24,8 +24,8 @@ Show = Callable[[list[Path], list[collect.Table]], None]
 
 @dataclass(frozen=True)
 class Demo:
-    """The measurements: length of the download in s, page loads per protocol, how to meet a busy
-    host.
+    """The measurements: length of the download in s, page loads per protocol, and patience with a
+    busy host.
     """
 
     profile: str

@@ -27,8 +27,8 @@ from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths
 
 STATE = "paths.json"
-"""What Careful Resume knows of paths, in an endpoint's folder: kept from one connection of a sample
-to the next.
+"""File of Careful Resume's saved paths in an endpoint's folder. It is kept between the connections
+of a sample.
 """
 
 
@@ -82,20 +82,20 @@ class SatperfPair(LabPair):
         return EndpointProgram(tuple(argv), read_only(paths.SATPERF, request.pki.ca_cert))
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
-        """quiche reports the bytes in flight in its qlog alone; quinn needs none."""
+        """quiche reports the bytes in flight only in its qlog; quinn needs none."""
         is_needed = self.library == "quiche" and request.case.direction == "download"
         return {SERVER: request.folder / SERVER / "qlog"} if is_needed else {}
 
     def _options(self, case: Case, side: str) -> Options:
-        """Return the options of a side: those of the command line are stronger than the case's."""
+        """Return the options of a side. Those of the command line replace the case's."""
         of_case, own = (
             (case.client, self.options[0]) if side == CLIENT else (case.server, self.options[1])
         )
         return {**of_case, **own}
 
     def _stack_options(self, request: TransferRequest, side: str) -> list[str]:
-        """Return the options as words; with Careful Resume its state is in a file that each sample
-        makes anew.
+        """Return the options as words. With Careful Resume they name its state file, a new one for
+        each sample.
         """
         options = dict(self._options(request.case, side))
         if _resumes(options):
@@ -169,7 +169,7 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
 
 
 def _from_client_s_start(sender: dict[str, Any], later_s: Mapping[str, float]) -> Resumed | None:
-    """Return what Careful Resume did at the sender, with its times since the client's start."""
+    """Return the report of Careful Resume at the sender, with times since the client's start."""
     found: Resumed | None = sender.get("careful_resume")
     if found is None:
         return None
@@ -178,7 +178,7 @@ def _from_client_s_start(sender: dict[str, Any], later_s: Mapping[str, float]) -
 
 
 _EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000: "reached_100mb_s"}
-"""Amounts that satperf times itself."""
+"""Amounts that satperf reports times for."""
 
 
 def reached_s(

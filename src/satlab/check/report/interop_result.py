@@ -94,8 +94,8 @@ def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
 
 
 def extension(checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return each whole check.json, the cases by the abbreviations of result.json, and what was not
-    measurable.
+    """Return each whole check.json, the cases by the abbreviations of result.json, and the cases
+    that were not measurable.
     """
     cases = {abbreviation(name): name for check in checks for name in check.samples}
     unmeasured = [

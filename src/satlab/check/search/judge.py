@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What counts as a finding: a transfer that dies, stalls, or is slow for its link.
+"""Findings: transfers that die, stall, or are slow for their link.
 
-Slow is judged by a reference over the same link: another stack, or arithmetic. Where another stack
-has the same fault, the link is to blame, and nothing is found.
+Slow is judged by a reference over the same link: another stack, or arithmetic. If the other stack
+has the same fault, the link is the cause, and nothing is found.
 """
 
 import math
@@ -20,7 +20,7 @@ BACKOFF = 2.0
 after at most its length again.
 """
 LOAD_SLACK_S = 0.2
-"""For samples of the state every 50 ms and acknowledgement delays."""
+"""Allowance for the interval of samples (50 ms) and for acknowledgement delays, s."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def arithmetic_s(floor_s: float, values: Mapping[str, float], rate_mbps: float) 
     """Return the time of a sender that doubles its initial window each round trip until it fills
     the link, s.
 
-    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses are not
-    in it: what they cost depends on the congestion controller.
+    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses do not
+    count, as their cost depends on the congestion controller.
     """
     rtt_s = values["rtt_ms"] / 1e3
     filled = min(values["payload_mb"] * 1e6, rate_mbps * 1e6 / 8 * rtt_s)

@@ -23,7 +23,9 @@ from satlab.lab import netns
 from satlab.lab.lab import Lab
 
 SNAP_BYTES = 80
-"""IP and UDP headers and the start of a QUIC packet, or IP and TCP headers with options."""
+"""Bytes kept of a packet: IP and UDP headers and the start of a QUIC packet, or IP and TCP headers
+with options.
+"""
 BLOCK_BYTES, BLOCKS = 1 << 20, 32
 RETIRE_MS = 50
 ETH_P_ALL = 0x0003
