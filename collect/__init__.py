@@ -11,6 +11,7 @@ from collect.pep import NONE as NO_PEP
 from collect.records import SCHEMA, Record, Table, summaries
 from collect.run_folder import (
     Collected,
+    EnforcedBy,
     Manifest,
     RunFolderError,
     Stored,
@@ -28,6 +29,7 @@ __all__ = [
     "NO_PEP",
     "SCHEMA",
     "Collected",
+    "EnforcedBy",
     "Manifest",
     "PageLoad",
     "PageObservation",

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from collect.observations import PageObservation
 from collect.pages import PageLoad
@@ -62,9 +62,6 @@ class _Link(_Model):
 
 class _Plan(_Model):
     link: _Link
-
-
-_PLAN = TypeAdapter(_Plan)
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ def of_run(run_dir: Path) -> Floors | None:
 
     None if its plan cannot be read, or its link changed while it ran.
     """
-    plan = read_json(run_dir, "plan.json", _PLAN)
+    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
     if isinstance(plan, Unreadable) or _has_changes(run_dir / "raw"):
         return None
     return _floors(plan.link)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.jobs import Job
 from collect.raw import Model
@@ -20,10 +20,7 @@ NONE, UNKNOWN = "none", "unknown"
 
 
 class Pep(Model):
-    """One proxy over its life;
-
-    `report` holds satpep's lines (schemas/satpep.schema.json); `fault`: why it died.
-    """
+    """One proxy over its life (job satlab_pep)."""
 
     schema_: Literal["satlab/pep/1"] = Field(alias="schema")
     engine: str
@@ -32,11 +29,8 @@ class Pep(Model):
     client: str
     server: str
     connections: int
-    report: list[dict[str, Any]]
-    fault: str
-
-
-ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
+    report: list[dict[str, Any]] = Field(description="lines of satpep (satpep.schema.json)")
+    fault: str = Field(description="why the proxy ended early; empty: it did not")
 
 
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:

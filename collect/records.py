@@ -12,21 +12,32 @@ from typing import Any, Literal
 
 import polars as pl
 from polars.io.plugins import register_io_source
+from pydantic import Field
+
+from collect.raw import Model
 
 Status = Literal["ok", "failed", "censored"]
 
+
+class Row(Model):
+    """One row of records.parquet, and one JSON line of --json (summaries only: `t_s` is null)."""
+
+    run_id: str
+    scenario: str
+    profile: str
+    lab: str
+    metric: str = Field(description="name with its unit; docs/metrics.md")
+    value: float | None = Field(description="null when the sample has no value")
+    t_s: float | None = Field(description="seconds since the start of the run; null in a summary")
+    status: Status
+    reason: str
+    labels: dict[str, str] = Field(description="a JSON string in the Parquet file")
+
+
 SCHEMA = pl.Schema(
     {
-        "run_id": pl.String(),
-        "scenario": pl.String(),
-        "profile": pl.String(),
-        "lab": pl.String(),
-        "metric": pl.String(),
-        "value": pl.Float64(),
-        "t_s": pl.Float64(),
-        "status": pl.String(),
-        "reason": pl.String(),
-        "labels": pl.String(),
+        name: pl.Float64() if field.annotation == float | None else pl.String()
+        for name, field in Row.model_fields.items()
     }
 )
 _OWN = pl.Schema(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from collect.jobs import Job
 from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
@@ -202,9 +202,6 @@ class _Plan(_Open):
     link: _Link
 
 
-_PLAN = TypeAdapter(_Plan)
-
-
 def jain(values: Sequence[float]) -> float:
     """Return Jain's index of values: 1 if all are equal, 1/n if one has everything.
 
@@ -280,7 +277,7 @@ def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
     A return link on demand divides all its slots, and a terminal gets no more than it could ask for
     alone; its part is at most that, as the plan does not foresee how packets fill these slots.
     """
-    plan = read_json(run_dir, "plan.json", _PLAN)
+    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
     if isinstance(plan, Unreadable) or plan.link.terminals:
         return []
     count = int(labels["terminals"])

@@ -22,7 +22,7 @@ LABELS = {"job": "satlab_page_load", "instance": "1"}
 def load(index: int = 0, **change: Any) -> PageObservation:
     content = observation("h3", index, random.Random(1)) | change  # noqa: S311
     jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
-    return observations.ADAPTER.validate_json(json.dumps(content))
+    return observations.PageObservation.model_validate_json(json.dumps(content))
 
 
 def test_the_speed_index_is_the_area_above_the_visual_progress() -> None:

@@ -64,7 +64,7 @@ class Task(Strict):
 
 
 class Plan(Strict):
-    """plan.json;
+    """plan.json of a campaign: cells and tasks.
 
     `deadline_s` for one attempt at a task, and at most `answer_mib` MiB come of one over ssh.
     """

@@ -30,7 +30,6 @@ from satlab.service.helper.client import HelperClient
 from satlab.service.helper.daemon import Helper
 from satlab.service.helper.progress import ProgressFile
 from satlab.service.helper.verbs import (
-    REQUEST,
     HelperError,
     RefusedError,
     RunLink,
@@ -92,13 +91,6 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
         "satlab_web_server": ("net_bind_service",),
     }
     assert privileges.LINK_CONTROLLERS == ("satlab_link",)
-
-
-def test_the_schema_is_that_of_the_verbs() -> None:
-    schema = json.loads((paths.SCHEMAS / "rootd-request.schema.json").read_text())
-    assert {
-        key: value for key, value in schema.items() if key not in ("$schema", "title")
-    } == REQUEST.json_schema()
 
 
 def request(**changes: Any) -> bytes:
