@@ -192,12 +192,14 @@ def stacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_t41_packages_are_for_their_job_alone_and_change_nothing_of_the_host(
     bench: Bench, apt: Apt, stacking: bool, tmp_path: Path
 ) -> None:
-    before, mounts = host_files(), Path("/proc/self/mountinfo").read_text()
+    before = host_files()
     with job_layers.of_jobs(bench.jobs.values(), QUIET, apt) as made:
         assert set(made) == {"fping", "other"}
         place = made["fping"].folder.parent
         seen = bench.see(dict(made))
-        assert Path("/proc/self/mountinfo").read_text() == mounts, "no mount on the host"
+        assert " - overlay " not in Path("/proc/self/mountinfo").read_text(), (
+            "no layer is mounted on the host"
+        )
     expected = EVERYTHING if stacking else EVERYTHING | {"old": 0, "data": 0, "own": ""}
     assert {key: seen["fping"][key] for key in expected} == expected
     other = {"said": "", "old": 0, "data": 0, "library": 0, "own": ""}

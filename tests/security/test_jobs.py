@@ -2,7 +2,6 @@
 """T17 to T19 of the threat table: what a hostile job tries through what root does for it."""
 
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +45,7 @@ Run = Callable[..., runner.ScenarioResult]
 def _nothing_deep_stays(tmp_path: Path) -> Iterator[None]:
     """Remove what a failed test leaves: pytest's own removal is recursive."""
     yield
-    subprocess.run(["rm", "-rf", "--", str(tmp_path)], check=True)
+    scratch.remove(tmp_path)
 
 
 def add_job(jobs: Path, name: str, program: str) -> None:

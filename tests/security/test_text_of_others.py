@@ -75,7 +75,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckResult]:
     folder = tmp_path_factory.mktemp("baselines")
     (folder / "tiny.yml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "BASELINES", folder)
+        patch.setattr(paths, "SUITES", folder)
         request = check_run.CheckRequest("tiny", out=folder / "out", runs=2)
         yield check_run.run(request, ProgressLog(quiet=True))
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use emulator::config::Config;
 use emulator::directions::DIRECTIONS;
-use emulator::links;
 use emulator::gateway_changes::GatewayChanges;
+use emulator::links;
 use emulator::request::{self, Request};
 use emulator::scheduled::{Origin, Scheduled, Variation};
 use emulator::set_request::{SetRequest, Target};

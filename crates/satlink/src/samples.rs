@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use emulator::bearer::OfTerminal;
 use emulator::drive::Snapshot;
 use emulator::fifos::FifoNames;
 use emulator::plan::rounded_db;
-use emulator::bearer::OfTerminal;
 use link::Counters;
 use serde::Serialize;
 

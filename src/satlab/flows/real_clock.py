@@ -309,7 +309,9 @@ class FlowRunner:
             stop_s = flow.get("stop_s", duration_s)
             own = self._private / str(index)
             for side in SIDES:
-                (own / side / "qlog").mkdir(parents=True)
+                (own / side).mkdir(parents=True)
+                scratch.sized(own / side, Limits.disk_bytes, Limits.files)
+                (own / side / "qlog").mkdir()
             of_server, of_client = own / "keys", own / "ca"
             shutil.copytree(keys.folder, of_server)
             of_client.mkdir()

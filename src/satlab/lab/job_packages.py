@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 from satlab.lab import privileges, sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
@@ -172,15 +172,17 @@ def _writable_for_apt(folder: Path) -> Iterator[None]:
 
 
 def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
-    """Unpack packages into the empty folder `target`, each in a sandbox of a user without rights.
+    """Unpack packages into the empty folder `target` of a scratch folder, each in a sandbox of a
+    user without rights.
 
     `place`: root's own folder for what sandboxes are made from.
 
     Raises HostError: a package is not sound, or all together exceed the bounds.
     """
+    memory_bytes = MAX_UNPACKED_BYTES + (512 << 20)  # what is unpacked is in memory
     limits = Limits(
         UNPACK_S,
-        512 << 20,
+        memory_bytes,
         processes=32,
         disk_bytes=MAX_UNPACKED_BYTES,
         files=MAX_FILES,
@@ -191,6 +193,7 @@ def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
         Mount(target, "/run/target", writable=True),
     )
     box = Sandbox(mounts=shown, name="unpack", variables={"LC_ALL": "C"}, limits=limits)
+    scratch.sized(target, limits.disk_bytes, limits.files)
     privileges.chown(target, box.uid)
     (place / "root").mkdir(mode=0o700, exist_ok=True)
     for file in files:

@@ -53,32 +53,37 @@ def proxy(
     if why := sandbox.lacking(up.place(node), capabilities):
         raise HostError(f"{JOB}: {why}", sandbox.ALLOW)
     folder.mkdir()
-    (folder / "log").touch()
-    for place in (folder, *readable):
-        privileges.chown_tree(place, uid)
-    mounts = (
-        *sandbox.programs(),
-        *up.place(node).name(),
-        Mount.ours(folder, writable=True),
-        *map(Mount.ours, readable),
-    )
-    box = Sandbox(
-        uid,
-        up.place(node),
-        mounts,
-        name=node,
-        capabilities=capabilities,
-        limits=JOB_LIMITS,
-        variables=_environment(node, folder),
-    )
     with scratch.folder("pep") as ours:
         (ours / "root").mkdir()
+        raw = ours / "raw"
+        raw.mkdir()
+        scratch.sized(raw, JOB_LIMITS.disk_bytes, JOB_LIMITS.files)
+        for place in (raw, *readable):
+            privileges.chown_tree(place, uid)
+        mounts = (
+            *sandbox.programs(),
+            *up.place(node).name(),
+            Mount.ours(raw, writable=True),
+            *map(Mount.ours, readable),
+        )
+        box = Sandbox(
+            uid,
+            up.place(node),
+            mounts,
+            name=node,
+            capabilities=capabilities,
+            limits=JOB_LIMITS,
+            variables=_environment(node, raw),
+        )
         nodes = up.topology.nodes
         ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
         enter = box.argv(ours / "sandbox.json", ours / "root")
         argv = [*enter, sys.executable, str(_PROGRAM), engine, *ends, *words]
-        with _running(argv, folder):
-            yield
+        try:
+            with _running(argv, raw, folder / "log"):
+                yield
+        finally:
+            scratch.copy_out(raw, folder)
 
 
 def connections(folder: Path) -> int:
@@ -103,10 +108,8 @@ def _environment(node: str, folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _running(argv: list[str], folder: Path) -> Iterator[None]:
-    log = folder / "log"
-
-    def said(name: str) -> str:
+def _running(argv: list[str], raw: Path, log: Path) -> Iterator[None]:
+    def said(folder: Path, name: str) -> str:
         return plain_files.start_of(folder.resolve(), name, MOST_BYTES) or ""
 
     with log.open("wb") as words:
@@ -120,9 +123,14 @@ def _running(argv: list[str], folder: Path) -> Iterator[None]:
             stderr=words,
         )
     try:
-        is_ready = wait(lambda: job.poll() is not None or '"ready"' in said("stats.jsonl"), READY_S)
+        is_ready = wait(
+            lambda: job.poll() is not None or '"ready"' in said(raw, "stats.jsonl"), READY_S
+        )
         if not is_ready or job.poll() is not None:
-            raise HostError(f"a PEP does not start: {said('log').strip()}", "see that line's hint")
+            raise HostError(
+                f"a PEP does not start: {said(log.parent, log.name).strip()}",
+                "see that line's hint",
+            )
         yield
     finally:
         finish(job, END_S)

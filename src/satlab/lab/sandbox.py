@@ -99,6 +99,8 @@ class Sandbox:
     `hosts` None: the hosts file of `base`. `directory` is the working directory. The program has
     `variables` besides those of ENVIRONMENT, which they may replace. `held`: the program starts
     when the other end of its standard input, a socket, gets a byte; one comes when it is ready to.
+    `packet_rings`: its packet sockets may have rings, as captures need; no limit counts that
+    memory.
     """
 
     uid: int = field(default_factory=privileges.new_uid)
@@ -111,6 +113,7 @@ class Sandbox:
     variables: Mapping[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     held: bool = False
+    packet_rings: bool = False
     limits: Limits = Limits()
 
     def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
@@ -134,6 +137,7 @@ class Sandbox:
             "variables": {**ENVIRONMENT, **self.variables},
             "report": _text(report),
             "held": self.held,
+            "packet_rings": self.packet_rings,
             "limits": limits,
         }
 

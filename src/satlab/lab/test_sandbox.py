@@ -12,7 +12,7 @@ from satlab.lab import sandbox
 ENFORCED: EnforcedBy = {
     "memory": "cgroup2",
     "processes": "cgroup2",
-    "disk": "watch",
+    "disk": "file system",
     "capabilities": "user namespace",
 }
 

@@ -97,6 +97,11 @@ class JobHost(Protocol):
         Jobs may write nothing else.
         """
 
+    def keep(self) -> None:
+        """Bring what jobs, which have all ended, wrote to granted folders there, if it is not there
+        yet.
+        """
+
 
 @dataclass(frozen=True)
 class JobProgress:
@@ -155,6 +160,7 @@ def run(
         return the_run.go(stop, deadline_s)
     finally:
         the_run.end_all()
+        host.keep()
 
 
 class _Run:

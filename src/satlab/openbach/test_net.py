@@ -33,6 +33,9 @@ class Wire:
     def grant(self, path: Path) -> None:
         del path
 
+    def keep(self) -> None:
+        pass
+
 
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)

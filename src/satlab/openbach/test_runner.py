@@ -48,6 +48,9 @@ class Here:
     def grant(self, path: Path) -> None:
         self.given = [*getattr(self, "given", ()), path]
 
+    def keep(self) -> None:
+        pass
+
 
 def start(
     number: int,

@@ -36,7 +36,8 @@ FILE_S, RUN_S = 600.0, 1800.0
 """
 MOST_LEFT_OUT = 5
 """Files that ended their reader; then no file of a job is read."""
-TABLE_BYTES = 4 << 30
+TABLE_BYTES = 256 << 20
+"""Of the table of records, which is part of the memory of a reader in a sandbox."""
 END_S = 10.0
 LOG_END_BYTES = 4096
 THREADS = "2"
@@ -177,8 +178,13 @@ class _Reading:
             files=100,
             grace_s=0.0,
         )
-        mounts = (*sandbox.programs(), Mount(self.out, writable=True))
-        box = Sandbox(mounts=mounts, name="reader", variables=_variables(), limits=limits)
+        box = Sandbox(
+            mounts=(*sandbox.programs(), Mount(self.out, writable=True)),
+            name="reader",
+            variables=_variables(),
+            limits=limits,
+        )
+        scratch.sized(self.out, limits.disk_bytes, limits.files)
         privileges.chown(self.out, box.uid)
         root = self.place / "root"
         root.mkdir(mode=0o700, exist_ok=True)

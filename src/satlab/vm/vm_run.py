@@ -64,6 +64,9 @@ class _Jobs:
     def grant(self, path: Path) -> None:
         """Do nothing: the local process of a job runs as our user."""
 
+    def keep(self) -> None:
+        """Do nothing: jobs write to the run folder itself."""
+
 
 @dataclass(frozen=True)
 class PreparedVmRun:

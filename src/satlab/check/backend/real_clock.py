@@ -417,9 +417,9 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
         + START_S
     )
     hosts = f"127.0.0.1 localhost\n{known}"
-    return Sandbox(
-        mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds)
-    )
+    limits = Limits(seconds)
+    scratch.sized(folder, limits.disk_bytes, limits.files)
+    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=limits)
 
 
 def _emptied(folder: Path) -> Path:

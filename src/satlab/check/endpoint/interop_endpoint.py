@@ -190,6 +190,7 @@ class InteropPair:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
             own = place / role
             own.mkdir()
+            scratch.sized(own, box.limits.disk_bytes, box.limits.files)
             _make_folders(own, keys)
             (own / "www").mkdir()
             privileges.chown_tree(own, box.uid)
