@@ -35,6 +35,7 @@ from satlab.campaign.hosts import HostsFile
 from satlab.campaign.plan import Plan
 from satlab.campaign.record import TaskRecord
 from satlab.check import suite
+from satlab.check.check_file import CheckFile
 from satlab.check.search.record import SearchRecord
 from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
@@ -49,6 +50,7 @@ RECORDS: Mapping[str, Any] = {
     "campaign-hosts": HostsFile,
     "campaign-plan": Plan,
     "campaign-task": TaskRecord,
+    "check": CheckFile,
     "curl": curl.Curl,
     "fec": fec.Fec,
     "ftp": ftp.Transfer,

@@ -88,7 +88,9 @@ def test_t16_a_folder_that_is_a_link_is_not_followed(run: Path, tmp_path: Path) 
     folder.symlink_to(tmp_path / "elsewhere")
     reason = failed(run, "page_load_time_ms")[0]
     assert "is missing: the job stored no result" in reason
-    content = raw.read_json(run / "raw", f"files/{LOAD}", collect.pages.PageLoad.model_validate_json)
+    content = raw.read_json(
+        run / "raw", f"files/{LOAD}", collect.pages.PageLoad.model_validate_json
+    )
     assert isinstance(content, raw.Unreadable)
 
 
