@@ -40,7 +40,9 @@ from satlab.check.search.record import SearchRecord
 from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.common.topology import Topology
+from satlab.openbach.statistic import Statistic
 from satlab.service.helper import verbs
+from satlab.service.helper.progress import Progress
 from tools import reference, synthetic_pages
 
 BASE = PROFILES / "_base"
@@ -62,7 +64,9 @@ RECORDS: Mapping[str, Any] = {
     "pep": pep.Pep,
     "ping": ping.Ping,
     "rootd-request": verbs.Request,
+    "run-progress": Progress,
     "search": SearchRecord,
+    "stats": Statistic,
     "stream": stream.Stream,
     "suite": suite.Suite,
     "tcp-conf": tcp_conf.TcpConf,
