@@ -40,6 +40,7 @@ from satlab.check.search.record import SearchRecord
 from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.common.topology import Topology
+from satlab.lab import web_target
 from satlab.openbach.statistic import Statistic
 from satlab.service.helper import verbs
 from satlab.service.helper.progress import Progress
@@ -71,6 +72,8 @@ RECORDS: Mapping[str, Any] = {
     "suite": suite.Suite,
     "tcp-conf": tcp_conf.TcpConf,
     "video": video.Video,
+    "web-target": web_target.Settings,
+    "web-target-object": web_target.Row,
 }
 """The one definition of each record, by the name of its schema."""
 METRICS_HEAD = """# Metric reference
