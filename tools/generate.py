@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the files that are made from others:
 
-OpenSAND profiles, synthetic pages, schemas of models, the reference.
+OpenSAND profiles, synthetic pages, schemas of models, the reference, what jobs share.
 """
 
 import fnmatch
@@ -44,7 +44,7 @@ from satlab.lab import web_target
 from satlab.openbach.statistic import Statistic
 from satlab.service.helper import verbs
 from satlab.service.helper.progress import Progress
-from tools import reference, synthetic_pages
+from tools import job_files, reference, synthetic_pages
 
 BASE = PROFILES / "_base"
 RECORDS: Mapping[str, Any] = {
@@ -98,6 +98,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from metrics()
     yield from reference.files()
     yield from synthetic_pages.files()
+    yield from job_files.files()
 
 
 def metrics() -> Iterator[tuple[Path, str]]:

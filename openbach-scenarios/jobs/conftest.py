@@ -76,6 +76,23 @@ class Trial:
         file = self.raw / "stats.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
+    def statistics(self, name: str) -> list[Any]:
+        """Return the values of a statistic that were sent so far."""
+        return [record[name] for record in self.records() if name in record]
+
+    def stored(self, statistic: str, instance: int = 1) -> Any:
+        """Return the first JSON file of a statistic, None without one."""
+        file = self.raw / "files" / f"{self.job}-{instance}" / f"{statistic}.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def stand_in(self, program: str, script: str) -> dict[str, str]:
+        """Write a shell script in place of a program; return the environment that has it."""
+        file = self.raw / "stand-in" / program
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{script}")
+        file.chmod(0o755)
+        return {"PATH": f"{file.parent}:{os.environ['PATH']}"}
+
 
 @dataclass(frozen=True)
 class Node:

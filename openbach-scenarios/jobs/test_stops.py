@@ -71,10 +71,11 @@ def test_a_stop_before_the_first_wait_is_an_ordinary_end(
 ) -> None:
     job = module(name)
 
-    def stopped() -> None:
+    def stopped(_job: str) -> None:
         raise job.Stopped  # the signal comes while the job reports that it is ready
 
-    monkeypatch.setattr(job, "announce", stopped)
-    monkeypatch.setattr(job, "measured", lambda: None)  # signals of this process stay as they are
-    assert job.receive(job.parser().parse_args(["-p", udp_port, "receive", "-b", "127.0.0.1"])) == 1
+    monkeypatch.setattr(job, "ready", stopped)
+    monkeypatch.setattr(job, "ignore_stops", lambda: None)  # this process keeps its signals
+    options = job.parser().parse_args(["-p", udp_port, "receive", "-b", "127.0.0.1"])
+    assert job.receive(options) == 1
     assert "no packet" in capsys.readouterr().err

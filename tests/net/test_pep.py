@@ -49,14 +49,15 @@ input()
 
 
 WITH_CONSENT = """
-import collect_agent, importlib.util, pathlib, sys
+import importlib.util, pathlib, sys
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]).parent))
 spec = importlib.util.spec_from_file_location("job", sys.argv[1])
 job = sys.modules["job"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(job)
 job.CONSENT = pathlib.Path(sys.argv[2])
+program = sys.argv[1]
 del sys.argv[1:3]
-with collect_agent.use_configuration(""):
-    sys.exit(job.main())
+job.run_job(program, job.main)
 """
 
 

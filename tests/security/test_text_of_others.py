@@ -352,14 +352,14 @@ def test_t55_tables_lines_and_templates_are_made_in_one_place() -> None:
         r"csv\.(DictWriter|writer)\(": {
             *(
                 "report/terminal.py",
-                "reproduce/result_tables.py",
-                "serve/export.py",
-                "netlab/page_files.py",
+                "papers/result_tables.py",
+                "service/api/export.py",
+                "lab/page_files.py",
             ),
         },
-        r"jinja2\.Environment\(": {"report/html.py", "web/pages.py"},
+        r"jinja2\.Environment\(": {"report/html.py", "service/pages/pages.py"},
     }
-    programs = {"bench/udp_load.py", "openbach/shim/collect_agent.py"}
+    programs = {"openbach/shim/collect_agent.py"}
     root = paths.ROOT / "src" / "satlab"
     for file in root.rglob("*.py"):
         name = str(file.relative_to(root))

@@ -90,22 +90,6 @@ def test_without_dumpcap_it_fails(trial: Started, tmp_path: Path) -> None:
     assert "dumpcap cannot be started" in said
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["lan0", "-t", "0"],
-        ["lan0", "-m", "1001"],
-        ["lan0", "-s", "-1"],
-        ["a/b"],
-        ["a name"],
-        ["x" * 16],
-    ],
-)
-def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
-    assert trial("satlab_capture").run(*arguments)[0] == 2
-
-
 # --- the real program -----------------------------------------------------------------------------
 
 

@@ -128,18 +128,3 @@ def test_a_transfer_that_fails_is_a_failed_job_with_a_file(
     assert reason
     assert ("the deadline came after 0 of 1000 bytes" in reason) == (case == "slow"), reason
     assert reason in output
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["server", "-b", "host"],
-        ["client", "127.0.0.1"],
-        ["client", "127.0.0.1", "both"],
-        ["-p", "0", "server"],
-        [],
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)

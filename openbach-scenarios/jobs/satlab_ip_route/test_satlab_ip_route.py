@@ -47,14 +47,3 @@ def test_a_route_may_stay_and_what_the_kernel_refuses_is_reported(
     assert (status, "File exists" in output) == (3, True)
     status, output = job.run("add", "203.0.113.0/24", within=within)
     assert (status, "a gateway or a device is needed" in output) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["add", "host"], ["add", "192.0.2.1/24"], ["flush", "default"], ["add", "default", "-w", "0"]],
-)
-def test_bad_arguments_are_refused(
-    module: Callable[[str], ModuleType], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        module("satlab_ip_route").parser().parse_args(arguments)

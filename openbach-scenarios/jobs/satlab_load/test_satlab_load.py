@@ -158,22 +158,3 @@ def test_a_load_from_one_process_to_another(
     times = [record["_metadata"]["time"] for record in test.records() if "owd_ms" in record]
     assert times == sorted(times)
     assert times[-1] - times[0] > 500, "each delay at the time of its packet"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "send host",
-        "send 127.0.0.1 --gap cauchy",
-        "send 127.0.0.1 --gap-shape 1",
-        "send 127.0.0.1 -f 65",
-        "send 127.0.0.1 --size pareto --size-shape 1",
-        "send 127.0.0.1 --size-bytes 1473",
-        "-p 0 receive",
-        "",
-        "send 127.0.0.1 --gap normal --gap-shape nan",
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, words: str) -> None:
-    with pytest.raises(SystemExit):
-        job.parsed(words.split())

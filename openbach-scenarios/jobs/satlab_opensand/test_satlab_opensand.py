@@ -104,8 +104,3 @@ def test_without_opensand_it_fails(trial: Started) -> None:
     status, said = trial("satlab_opensand").run("gw", "-b", "/nowhere/opensand")
     assert status == 1
     assert "cannot be started" in said
-
-
-@pytest.mark.parametrize("arguments", [[], ["moon"], ["gw", "-r", "0"]])
-def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
-    assert trial("satlab_opensand").run(*arguments)[0] == 2

@@ -97,19 +97,3 @@ def test_what_the_kernel_refuses_leaves_nothing(trial: Callable[[str], Any], nod
         time.sleep(0.05)
     assert process.returncode == 3
     assert node.run("tc", "qdisc", "show", "dev", "lan0") == before
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["lan0"],
-        ["lan0", "7999"],
-        ["lan0", "x"],
-        ["a b", "10000"],
-        ["lan0", "10000", "netem"],
-        ["lan0", "1e6"],
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)

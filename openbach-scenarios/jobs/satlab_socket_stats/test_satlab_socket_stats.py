@@ -5,8 +5,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 # `ss -tinOH state established`, iproute2 6.1.
 SENDING = (
     "0 90 198.18.4.2:5201 198.18.1.2:41170 cubic wscale:7,7 rto:812 rtt:580.5/12.25 mss:1448"
@@ -51,11 +49,3 @@ def test_a_real_connection_is_sampled_until_the_stop(trial: Callable[[str], Any]
     suffixes = {record["_metadata"]["suffix"] for record in job.records() if "cwnd_bytes" in record}
     assert len(suffixes) == 2  # both ends are here
     assert all(f"127.0.0.1:{port}" in suffix for suffix in suffixes)
-
-
-@pytest.mark.parametrize("arguments", [["-i", "0"], ["-p", "0"], ["-p", "65536"], ["-a", "host"]])
-def test_bad_arguments_are_refused(
-    module: Callable[[str], ModuleType], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        module("satlab_socket_stats").parser().parse_args(arguments)

@@ -152,18 +152,3 @@ def test_packets_that_nobody_takes_are_lost_and_the_sender_goes_on(
     assert (
         json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())["sent"] == 10
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["send", "host"],
-        ["send", "127.0.0.1", "-s", "23"],
-        ["send", "127.0.0.1", "-d", "64"],
-        ["-p", "0", "receive"],
-        [],
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)

@@ -94,8 +94,3 @@ def test_it_samples_until_it_is_stopped(trial: Callable[[str], Any]) -> None:
     )
     times = [record["_metadata"]["time"] for record in whole]
     assert 90 <= (times[-1] - times[0]) / (len(times) - 1) < 1000
-
-
-@pytest.mark.parametrize("arguments", [["-i", "0"], ["-i", "nan"], ["-i", "x"]])
-def test_arguments_are_checked(trial: Callable[[str], Any], arguments: list[str]) -> None:
-    assert trial("satlab_system_load").run(*arguments)[0] == 2

@@ -107,14 +107,6 @@ def test_the_protocol_is_that_of_the_browser_s_sessions_with_the_host(
         job.spoken(log, "video.satlab.test")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["h4", "192.0.2.1"], ["h1", "host"], ["h1", "192.0.2.1", "-p", "../x"], []]
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)
-
-
 class Server(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
