@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from collect.observations import PageObservation
 from collect.pages import PageLoad
-from collect.pep import NONE
+from collect.pep import NO_PEP
 from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, Unreadable, open_plain, read_json
 from collect.records import Record
 
@@ -157,7 +157,7 @@ def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
 
     The navigation must have opened its own connection: one that was opened ahead saves round trips.
     """
-    before = 0 if pep != NONE else _HANDSHAKES[load.protocol]
+    before = 0 if pep != NO_PEP else _HANDSHAKES[load.protocol]
     connected_ms = None
     if load.connect_start_ms is not None and load.connect_end_ms is not None:
         connected_ms = load.connect_end_ms - load.connect_start_ms
@@ -181,7 +181,7 @@ def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
     """Return why the Speed Index of an observed load is impossible; empty if it is not: all of a
     page follows its first byte.
     """
-    before = 0 if pep != NONE else _HANDSHAKES[load.protocol]
+    before = 0 if pep != NO_PEP else _HANDSHAKES[load.protocol]
     return floors.time_fault("Speed Index", load.speed_index_ms, floors.least_ms(before + 1))
 
 
@@ -196,7 +196,7 @@ def judged(
         fault = (
             ""
             if floors is None
-            else _fault(record, floors, peps.get(record.labels.get("instance", ""), NONE))
+            else _fault(record, floors, peps.get(record.labels.get("instance", ""), NO_PEP))
         )
         yield replace(record, value=None, status="failed", reason=fault) if fault else record
 
@@ -204,7 +204,7 @@ def judged(
 def _fault(record: Record, floors: Floors, pep: str) -> str:
     if record.t_s is not None or record.value is None or record.status == "failed":
         return ""
-    labels, before = record.labels, 0 if pep != NONE else 1
+    labels, before = record.labels, 0 if pep != NO_PEP else 1
     match record.metric:
         case "connect_ms":
             return floors.time_fault("connection", record.value, floors.least_ms(before))

@@ -117,11 +117,7 @@ class PageObservation(Load):
     @property
     def speed_index_ms(self) -> float | None:
         """Return the Speed Index; None of a load that is not ok."""
-        return (
-            speed_index_ms([(f.t_ms, f.visual_completeness) for f in self.frames])
-            if self.status == "ok"
-            else None
-        )
+        return speed_index_ms(self.frames) if self.status == "ok" else None
 
     @property
     def visually_complete_ms(self) -> float | None:
@@ -130,14 +126,11 @@ class PageObservation(Load):
         return min(whole, default=None) if self.status == "ok" else None
 
 
-def speed_index_ms(progress: Sequence[tuple[float, float]]) -> float | None:
-    """Return the Speed Index of (ms, visual completeness), ascending from 0 on;
-
-    None without a change of the page.
-    """
-    if len(progress) < 2:
+def speed_index_ms(frames: Sequence[Frame]) -> float | None:
+    """Return the Speed Index of frames in the order of time; None without a change of the page."""
+    if len(frames) < 2:
         return None
-    return sum((until - since) * (1 - share) for (since, share), (until, _) in pairwise(progress))
+    return sum((b.t_ms - a.t_ms) * (1 - a.visual_completeness) for a, b in pairwise(frames))
 
 
 def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[Record]:

@@ -16,7 +16,7 @@ from collect.records import Record, failed
 STAT = "pep_json"
 MAIN_METRICS = ("pep_connections_count",)
 SIDES = ("client", "server")
-NONE, UNKNOWN = "none", "unknown"
+NO_PEP, UNKNOWN = "none", "unknown"
 
 
 class Pep(Model):
@@ -50,13 +50,13 @@ def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
 def during(job: Job, ended: Iterable[Job]) -> str:
     """Return the engines that ran while a job did, joined by "+":
 
-    NONE without one, UNKNOWN where a proxy does not say.
+    NO_PEP without one, UNKNOWN where a proxy does not say.
 
     The engine is the first argument of `satlab_pep`; a controller's list of jobs has no arguments.
     """
     proxies = [one for one in ended if one.job == "satlab_pep" and _overlap(one, job)]
-    engines = sorted({_engine(one) for one in proxies} - {NONE})
-    return "+".join(engines) or NONE
+    engines = sorted({_engine(one) for one in proxies} - {NO_PEP})
+    return "+".join(engines) or NO_PEP
 
 
 def _overlap(one: Job, other: Job) -> bool:

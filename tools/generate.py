@@ -24,9 +24,9 @@ from collect import (
     pages,
     pep,
     ping,
-    records,
-    run_folder,
+    run_manifest,
     stream,
+    table,
     tcp_conf,
     video,
 )
@@ -59,7 +59,7 @@ RECORDS: Mapping[str, Any] = {
     "ftp": ftp.Transfer,
     "jobs": jobs.Job,
     "lab": Topology,
-    "manifest": run_folder.Manifest,
+    "manifest": run_manifest.Manifest,
     "page-load": pages.PageLoad,
     "page-observation": observations.PageObservation,
     "pep": pep.Pep,
@@ -104,7 +104,7 @@ def files() -> Iterator[tuple[Path, str]]:
 def metrics() -> Iterator[tuple[Path, str]]:
     """Yield the metric reference, and the schema of records with the names of all metrics."""
     groups = yaml_text.read(ROOT / "collect" / "metrics.yml")
-    row = schema("records", records.Row)
+    row = schema("records", table.Row)
     row["properties"]["metric"]["enum"] = [name for group in groups.values() for name in group]
     yield _schema_file("records", row)
     yield (
