@@ -5,7 +5,7 @@ commands.
 The loop runs half of the tasks before the engine and half after it, so that a host that becomes
 faster or slower counts for both. A task is one QUIC connection under the virtual clock, which takes
 CPU time alone. A shared host needs up to a third more CPU time for the same task
-(docs/measurements.md); what is added is therefore the time beyond the tasks' own CPU time, of the
+(docs/results.md); what is added is therefore the time beyond the tasks' own CPU time, of the
 engine less that of the loop.
 """
 

@@ -48,6 +48,7 @@ def series(records: list[Record], metric: str) -> list[Record]:
     return [r for r in records if r.metric == metric and r.t_s is not None]
 
 
+@pytest.mark.promise("P36")
 def test_goodput_is_what_the_receiver_counted_not_what_the_sender_sent() -> None:
     records = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
     found = only(records, "goodput_bps")

@@ -29,6 +29,7 @@ def frames(*progress: tuple[float, float]) -> list[Frame]:
     return [Frame(t_ms=at, visual_completeness=share, jpeg=None) for at, share in progress]
 
 
+@pytest.mark.promise("P45")
 def test_the_speed_index_is_the_area_above_the_visual_progress() -> None:
     assert speed_index_ms(frames((0, 0), (1000, 0.5), (3000, 1.0))) == 1000 + 0.5 * 2000
     progress = frames((0, 0), (1000, 1.0), (2000, 0.9), (2500, 1.0))
@@ -158,6 +159,7 @@ def follows(kind: str, what: dict[str, Any]) -> None:
         assert name.startswith("_"), (kind, name)
 
 
+@pytest.mark.promise("P45")
 def test_a_har_has_the_fields_of_version_1_2() -> None:
     one = load(4)
     document = json.loads(

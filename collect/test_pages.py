@@ -101,6 +101,7 @@ def test_nothing_but_failures_is_a_failed_median() -> None:
     assert (median.value, median.status) == (None, "failed")
 
 
+@pytest.mark.promise("P38")
 def test_percentiles_are_of_twenty_loads_or_more() -> None:
     times = [float(1000 + n) for n in range(20)]
     rows = pages.over_loads(plt(*times[::-1]))

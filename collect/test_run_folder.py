@@ -90,6 +90,7 @@ def test_parquet_holds_the_table_and_no_scratch_file_is_left(run: Path) -> None:
     ]
 
 
+@pytest.mark.promise("P26")
 def test_collecting_twice_results_in_the_same_bytes(run: Path) -> None:
     collect.collect(run)
     first = (run / "records.parquet").read_bytes()

@@ -42,6 +42,7 @@ def played(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+@pytest.mark.promise("P51")
 def test_bitrate_start_stalls_and_switches() -> None:
     jsonschema.validate(
         played(), json.loads((paths.ROOT / "schemas/video.schema.json").read_text())

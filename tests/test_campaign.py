@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
 COUNT = 30
 
 
+@pytest.mark.promise("P93")
 def test_p207_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) -> None:
     log = campaigns.interrupted(tmp_path / "c", COUNT, seed=7)
     assert len(log) == len(campaigns.KILLS), log

@@ -273,6 +273,7 @@ def test_t08_a_refused_certificate_fails_with_its_reason(
 
 
 @pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.promise("P84")
 def test_a_killed_server_is_noticed(bench: Bench, stack: str) -> None:
     leg = ("--stack", stack, "--max-idle-ms", "2000")
     with bench.server(*leg) as server:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long it takes until pages can be read: `make page-times ARGS="--runs 200"`.
+"""How long it takes until pages can be read: `python -m tests.browser.page_times --runs 200`.
 
 A service with so many runs, a browser, both on this host. For each page the median over rounds of
 three times since the navigation, in ms: the answer's first byte, First Contentful Paint, and the

@@ -135,6 +135,7 @@ def has_faults(driver: webdriver.Chrome, name: str, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
+@pytest.mark.promise("P60")
 def test_p349_every_page_of_the_service(
     chrome: webdriver.Chrome,
     site: Site,

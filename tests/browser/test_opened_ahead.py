@@ -48,6 +48,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
+@pytest.mark.promise("P42")
 def test_a_connection_opened_ahead_fails_the_load(
     protocol: str, tmp_path: Path, jobs: Path
 ) -> None:

@@ -237,6 +237,7 @@ def processes_in(pair: Pair) -> list[int]:
 
 
 @pytest.mark.parametrize(("protocol", "spoken"), [("h1", "http/1.1"), ("h3", "h3")])
+@pytest.mark.promise("P42")
 def test_two_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, spoken: str) -> None:
     with web_server(pair, protocol) as server:
         job = page_load(pair, protocol, "-n", "2")
@@ -300,6 +301,7 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: 
         ("shop", "h3", "h3"),
     ],
 )
+@pytest.mark.promise("P43")
 def test_a_page_of_several_domains_is_whole(
     pair: Pair, name: str, protocol: str, spoken: str
 ) -> None:
@@ -470,6 +472,7 @@ def test_t08_a_wrong_certificate_fails_the_load(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
+@pytest.mark.promise("P35")
 def test_a_missing_file_is_a_failed_sample(pair: Pair, tmp_path: Path, protocol: str) -> None:
     www = tmp_path / "www"
     shutil.copytree(pair.folder / "www" / "kepler", www / "kepler")
@@ -489,6 +492,7 @@ def test_no_server_is_a_failed_sample(pair: Pair) -> None:
     assert [r["reason"] for r in job.loads()] == ["unknown error: net::ERR_CONNECTION_REFUSED"]
 
 
+@pytest.mark.promise("P35")
 def test_a_load_without_an_end_is_censored(pair: Pair) -> None:
     with program(pair, sys.executable, "-c", BLACK_HOLE):
         job = page_load(pair, "h1", "-n", "1", "-t", "5")

@@ -112,6 +112,7 @@ def statistics(place: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])
+@pytest.mark.promise("P68")
 def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str) -> None:
     there, here = row.folder / f"{mode}-s", row.folder / f"{mode}-c"
     with web_server(row, there):
@@ -142,6 +143,7 @@ def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str
         assert all(line["zero_rtt"] for line in st.lines("closed"))
 
 
+@pytest.mark.promise("P43")
 def test_each_domain_of_a_page_comes_through_both_proxies_by_connections_of_its_own(
     row: Chain,
 ) -> None:

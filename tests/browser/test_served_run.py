@@ -105,6 +105,7 @@ def delivered(metrics: str) -> float:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.promise("P59")
 def test_a_page_load_over_geo_from_login_to_report(
     served: tuple[str, str], chrome: webdriver.Chrome
 ) -> None:

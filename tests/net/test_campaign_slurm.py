@@ -26,6 +26,7 @@ pytestmark = [
 COUNT = 2
 
 
+@pytest.mark.promise("P95")
 def test_p260_a_campaign_runs_on_the_nodes_of_slurm_and_leaves_nothing(tmp_path: Path) -> None:
     argv = [sys.executable, slurm.__file__, str(tmp_path / "s"), str(COUNT), "--jobs", "2"]
     variables = {"PYTHONPATH": paths.PYTHONPATH, paths.PROGRAMS_VARIABLE: str(paths.PROGRAMS)}

@@ -49,6 +49,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         found.kill()
 
 
+@pytest.mark.promise("P95")
 def test_p263_a_host_that_is_lost_loses_no_task(nodes: Nodes, tmp_path: Path) -> None:
     plan, where = campaigns.plan(COUNT), CampaignFolder(tmp_path / "c")
     work = engine.choose(plan, where.path, Options("ssh", retries=1, hosts=nodes.file))

@@ -93,6 +93,7 @@ def job(template: Template, place: Path, *, is_main: bool) -> int:
 
 
 @pytest.mark.parametrize("service", ["github-actions", "gitlab-ci", "github-action"])
+@pytest.mark.promise("P83")
 def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cause(
     service: str, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def changes(the_lab: Lab) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.promise("P7")
 def test_delay_changes_while_ping_runs(up: Up) -> None:
     """250 ms each way, then 100 ms: the RTT falls by 300 ms, and the change stands in the metrics."""
     the_lab, path = up()
@@ -97,6 +98,7 @@ def test_no_bytes_stop_the_link(up: Up) -> None:
     assert the_lab.status().phase == "up"
 
 
+@pytest.mark.promise("P7")
 def test_a_timeline_acts_at_its_exact_times(up: Up) -> None:
     """Steps since the request are carried out at exact distances, the end of an outage included."""
     steps = [

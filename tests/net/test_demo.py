@@ -44,6 +44,7 @@ def demo(runs: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("satlink")
+@pytest.mark.promise("P32")
 def test_the_demo_shows_a_download_and_both_protocols(
     tmp_path: Path, as_planned: AsPlanned
 ) -> None:

@@ -51,6 +51,7 @@ def received(the_lab: Lab, node: str) -> int:
     return int(link["stats64"]["rx"]["packets"])
 
 
+@pytest.mark.promise("P22")
 def test_p365_echoes_have_the_delay_of_the_new_gateway_and_go_by_it(spots: Lab) -> None:
     server = spots.topology.address_of(Role.SERVER)
     before = rtts_ms(spots, "client", server)

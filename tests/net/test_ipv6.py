@@ -69,6 +69,7 @@ def test_p200_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(bo
         ), shown
 
 
+@pytest.mark.promise("P23")
 def test_p201_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
@@ -107,6 +108,7 @@ def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
+@pytest.mark.promise("P23")
 def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(
     both: Lab, direction: str, tmp_path: Path
 ) -> None:

@@ -235,6 +235,7 @@ def test_t41_without_consent_nothing_is_fetched(
         pass
 
 
+@pytest.mark.promise("P49")
 def test_a_run_with_consent_has_the_packages_of_its_jobs(
     bench: Bench, apt: Apt, satlink: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ TOPOLOGY = load()
 REQUEST = LinkRequest(profile=paths.PROFILES / "geo")
 SERVER, CLIENT = "198.18.4.2", "198.18.1.2"
 UDP_SEGMENT = 103  # linux/udp.h; not in Python
-# The promises are 3 s and 2 s, measured on a quiet host (docs/measurements.md); a busy one gets
+# The promises are 3 s and 2 s, measured on a quiet host (docs/results.md); a busy one gets
 # more.
 UP_LIMIT_S, DOWN_LIMIT_S = 15.0, 10.0
 BUSY_HOST_MS = 10.0
@@ -102,6 +102,7 @@ STUBBORN = (
 # --- up and down ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P24")
 def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
     begin = time.monotonic()
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
@@ -125,6 +126,7 @@ def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
     assert not Path(f"/proc/{satlink_pid}").exists(), "a zombie is left"
 
 
+@pytest.mark.promise("P24")
 def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
     first = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     inodes = [netns_names.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes]
@@ -148,6 +150,7 @@ def test_two_ups_at_once_build_one_lab(lab_id: str, standin: Path) -> None:
     lab.down(lab_id)
 
 
+@pytest.mark.promise("P24")
 def test_two_labs_side_by_side(lab_id: str, standin: Path) -> None:
     other_id = f"{lab_id}-b"
     labs = [Lab.up(name, TOPOLOGY, REQUEST, satlink=standin) for name in (lab_id, other_id)]
@@ -161,6 +164,7 @@ def test_two_labs_side_by_side(lab_id: str, standin: Path) -> None:
 # --- what is killed -------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P25")
 def test_satlink_killed(lab_id: str, standin: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     pid = the_lab.status().satlink_pid
@@ -396,6 +400,7 @@ def _transfer(lab_id: str, payload: bytes) -> bytes:
 # --- with the emulator itself ---------------------------------------------------------------------
 
 
+@pytest.mark.promise("P4")
 def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     begin = time.monotonic()
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
@@ -421,6 +426,7 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     assert down_s <= DOWN_LIMIT_S
 
 
+@pytest.mark.promise("P6")
 def test_satlink_carries_tcp_in_packets_of_the_mtu(
     lab_id: str, satlink: Path, tmp_path: Path
 ) -> None:
@@ -442,6 +448,7 @@ def test_satlink_carries_tcp_in_packets_of_the_mtu(
             assert sum(sample["in_bytes"] for sample in samples) >= len(payload)
 
 
+@pytest.mark.promise("P6")
 def test_satlink_carries_every_datagram_of_a_large_packet(lab_id: str, satlink: Path) -> None:
     """UDP with segmentation offload: each datagram arrives once, as it was, in its order."""
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)

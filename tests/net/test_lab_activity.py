@@ -85,6 +85,7 @@ def lab_id() -> Iterator[str]:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
+@pytest.mark.promise("P61")
 def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> None:
     sampler = Sampler(lab_id)
     assert sampler.sample() is None, "nothing to compare with"

@@ -38,6 +38,7 @@ def replies(the_lab: Lab, address: str, count: int) -> int:
     return int(done.stdout.split(" received")[0].rsplit(" ", 1)[1])
 
 
+@pytest.mark.promise("P5")
 def test_the_lan_loses_what_was_asked_for_and_the_rest_nothing(lab_id: str, satlink: Path) -> None:
     """10 % each way leave 81 % of the echoes; the metrics of the LAN count the others."""
     request = LinkRequest(profile=paths.PROFILES / "leo", lan_loss=0.1)

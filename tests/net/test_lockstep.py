@@ -59,6 +59,7 @@ def outcome(found: CheckResult, case: str) -> str:
     return json.dumps(document)
 
 
+@pytest.mark.promise("P74")
 def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(
     tmp_path: Path,
 ) -> None:
@@ -232,6 +233,7 @@ def as_user(home: Path, server: str, **limits: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.promise("P82")
 def test_an_ordinary_user_runs_programs_in_lock_step(home: Path) -> None:
     done = as_user(home, PLANTED)
     assert done.returncode == ExitStatus.OK, done.stderr

@@ -38,6 +38,7 @@ def execute(as_planned: AsPlanned, request: run.RunRequest) -> RunResult:
     return outcome
 
 
+@pytest.mark.promise("P50")
 def test_the_link_is_changed_captured_and_the_host_watched(
     tmp_path: Path, as_planned: AsPlanned
 ) -> None:

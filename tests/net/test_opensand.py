@@ -107,6 +107,7 @@ def test_terminals_start_when_satellite_and_gateway_take_a_logon(
     assert made["st"]["started_s"] > max(made["sat"]["initialized_s"], made["gw"]["initialized_s"])
 
 
+@pytest.mark.promise("P55")
 def test_a_second_terminal_has_a_namespace_and_a_process(
     lab_id: str, satlink: Path, calls: Path
 ) -> None:
@@ -373,6 +374,7 @@ def test_a_host_without_opensand(
 # --- a whole run ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P55")
 def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> tuple[Path, str]:
         argv = [
@@ -430,6 +432,7 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
     assert lab.status(run.lab_id(folder.name)).phase == "absent"
 
 
+@pytest.mark.promise("P55")
 def test_losses_of_opensand_mark_the_run_and_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ def haproxy() -> None:
 
 
 @pytest.mark.usefixtures("haproxy")
+@pytest.mark.promise("P64")
 def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
     before = chain.state()
     sides = ("-C", "reno", "-w", "100", "-c", CLIENT, "--client-side-congestion-control", "cubic")
@@ -231,6 +232,7 @@ def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
 
 
 @pytest.mark.usefixtures("haproxy")
+@pytest.mark.promise("P64")
 def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> None:
     before = chain.state()
     pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
@@ -276,6 +278,7 @@ def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
 @pytest.mark.skipif(
     not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built"
 )
+@pytest.mark.promise("P65")
 def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Path) -> None:
     made = pki.create(
         tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
@@ -432,6 +435,7 @@ def test_p304_what_a_proxy_cannot_split_is_refused_before_it_starts(chain: Chain
         assert (job.returncode, said in log) == (2, True), log
 
 
+@pytest.mark.promise("P65")
 def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -> None:
     conf = chain.job("satlab_tcp_conf", "-C", "reno")
     chain.ready("satlab_tcp_conf")
@@ -443,6 +447,7 @@ def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -
     assert "uses cubic, not reno" in log
 
 
+@pytest.mark.promise("P50")
 def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Chain) -> None:
     """What the conductor of a real OpenBACH keeps open to each agent: here it uses another
     congestion control.

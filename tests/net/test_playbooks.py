@@ -162,6 +162,7 @@ def outfit(folder: Path, jobs: list[str]) -> None:
         play(folder, verb, jobs, copies)
 
 
+@pytest.mark.promise("P48")
 def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     """Nothing comes over a network: those jobs are tried whose packages the host has."""
     needed = ("unshare", "apt-ftparchive", "gpg", "git")

@@ -39,6 +39,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.skipif(
     not shutil.which("haproxy", path="/usr/sbin:/usr/bin"), reason="haproxy is not installed"
 )
+@pytest.mark.promise("P89")
 def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(as_planned: AsPlanned) -> None:
     document, folder = as_planned(kill_and_resume)
     assert document["half_runs_count"] == 1

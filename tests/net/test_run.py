@@ -67,6 +67,7 @@ def value(rows: list[dict[str, Any]], metric: str) -> float:
     return float(next(r["value"] for r in rows if r["metric"] == metric))
 
 
+@pytest.mark.promise("P26")
 def test_bulk_tcp_makes_records_and_a_run_folder(tmp_path: Path, as_planned: AsPlanned) -> None:
     rows = as_planned(lambda runs: finish(start(runs, "--set", "duration=8")))
     assert 4e6 < value(rows, "goodput_bps") < 19.7e6
@@ -115,6 +116,7 @@ def test_two_labs_at_once(as_planned: AsPlanned) -> None:
         assert 579 < value(rows, "rtt_ms") < 640
 
 
+@pytest.mark.promise("P34")
 def test_a_link_at_half_its_rate_passes_no_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_planned: AsPlanned
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_link_at_half_its_rate_passes_no_test(
     assert "late_packet_ratio" not in str(caught.value)
 
 
+@pytest.mark.promise("P27")
 def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=60")
     until(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-*.log")), seconds=60)
@@ -150,6 +153,7 @@ def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> 
     assert lab.status(run.lab_id(manifest["run_id"])).phase == "absent"
 
 
+@pytest.mark.promise("P27")
 def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=300")
     until(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-2.log")), seconds=60)
@@ -165,6 +169,7 @@ def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
     assert lab.status(run.lab_id(folder.name)).phase == "absent"
 
 
+@pytest.mark.promise("P25")
 def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     process = start(tmp_path / "killed", "--set", "duration=60")
     until(lambda: any(tmp_path.glob("killed/*/raw/link.jsonl")), seconds=60)

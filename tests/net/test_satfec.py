@@ -198,6 +198,7 @@ def pings(pair: Pair, count: int = 480) -> int:
 
 
 @pytest.mark.parametrize("order", ["immediate", "in-order"])
+@pytest.mark.promise("P70")
 def test_runs_of_lost_datagrams_are_repaired(pair: Pair, order: str) -> None:
     """8 of each 200 datagrams are lost, the last time more than z packets before the end:
 
@@ -367,6 +368,7 @@ def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
     assert "fec0" not in run("ip", "-n", pair.node("client"), "link")
 
 
+@pytest.mark.promise("P71")
 def test_a_killed_end_is_named_and_no_packet_bypasses_the_tunnel(pair: Pair) -> None:
     client, server = pair.tunnel("--peer-timeout-s=2")
     client.process.kill()

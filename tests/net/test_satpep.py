@@ -66,6 +66,7 @@ def origin(row: Chain) -> Satpep:
 
 @pytest.mark.parametrize("port", [443, 4433])
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])
+@pytest.mark.promise("P68")
 def test_both_proxies_take_what_passes_and_keep_the_client_s_address(
     row: Chain, mode: str, port: int
 ) -> None:
@@ -115,6 +116,7 @@ def test_t49_domains_of_a_host_pass_with_its_certificate_and_no_other_name_does(
     assert [proxy.end() for proxy in (foreign, st, server, gw)] == [0] * 4
 
 
+@pytest.mark.promise("P67")
 def test_a_killed_proxy_is_noticed_and_a_new_one_works(row: Chain) -> None:
     gw_place, gw_next = "198.18.202.1:443", f"--next-hop={SERVER}:443"
     first, server = row.transparent("gw", gw_next), origin(row)

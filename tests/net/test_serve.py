@@ -77,6 +77,7 @@ def service() -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.promise("P53")
 def test_a_client_that_follows_the_contract(service: Service) -> None:
     client = service.client
     assert client.expect(200, "GET", "/openbach/version/") == {"openbach_version": "2.7.0"}
@@ -225,6 +226,7 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
     assert f"hint: chmod 600 {tls.server_key}" in done.stderr
 
 
+@pytest.mark.promise("P58")
 def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
     """One fails, one runs when the server is killed, one is stopped before it runs; none is lost,
     repeated or left.
@@ -308,6 +310,7 @@ def test_the_api_and_its_helper_die_together(service: Service) -> None:
     service.start()
 
 
+@pytest.mark.promise("P58")
 def test_200_launches_with_kills_in_between() -> None:
     """Real server, real helper, real worker processes that only pretend to run a lab."""
     with serving(standin=True) as service:

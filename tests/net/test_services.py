@@ -61,7 +61,7 @@ def measure(as_planned: AsPlanned, scenario: str, profile: str = "geo", **settin
 
 
 def test_a_call_over_geo_is_fair(as_planned: AsPlanned) -> None:
-    """The delay alone costs more than a point of 4.41 (docs/measurements.md)."""
+    """The delay alone costs more than a point of 4.41 (docs/results.md)."""
     found = measure(as_planned, "voip", duration="10")
     assert all(3.3 < mos < 3.9 for mos in found.values("mos"))
     assert len(found.values("mos")) == 2

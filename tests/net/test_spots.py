@@ -56,6 +56,7 @@ def packets(the_lab: Lab, node: str) -> int:
     return int(link["stats64"]["tx"]["packets"])
 
 
+@pytest.mark.promise("P21")
 def test_p347_each_terminal_has_the_delay_and_the_gateway_of_its_spot(spots: Lab) -> None:
     server, nodes = spots.topology.address_of(Role.SERVER), spots.topology.nodes
     begun = [packets(spots, node) for node in ("gw", "gw-2")]

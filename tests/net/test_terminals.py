@@ -128,6 +128,7 @@ def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
     return sums
 
 
+@pytest.mark.promise("P18")
 def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(
     up: Up,
 ) -> None:
@@ -244,6 +245,7 @@ def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, sat
 
 
 @pytest.mark.long
+@pytest.mark.promise("P19")
 def test_p193_fairness_has_an_index_and_the_figures_of_each_terminal(
     tmp_path: Path, as_planned: AsPlanned
 ) -> None:

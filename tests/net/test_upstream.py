@@ -71,6 +71,7 @@ def run(scenario: Path, folder: Path, granted: list[str]) -> tuple[RunResult, li
 
 
 @pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"]])
+@pytest.mark.promise("P49")
 def test_a_core_job_runs_unchanged_and_may_do_what_is_granted(
     scenario: Path, tmp_path: Path, granted: list[str], satlink: Path
 ) -> None:

@@ -155,7 +155,7 @@ hostile_texts = pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTIL
 
 
 @hostile_texts
-def test_t55_nothing_breaks_out_of_the_reports_of_a_check(
+def test_t63_nothing_breaks_out_of_the_reports_of_a_check(
     hostile: CheckResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_tables.show(hostile)
@@ -169,7 +169,7 @@ def test_t55_nothing_breaks_out_of_the_reports_of_a_check(
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: str) -> None:
+def test_t63_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: str) -> None:
     judged: Verdict = {
         "mark_mb": 2.0,
         "target_s": 5.0,
@@ -220,7 +220,7 @@ def test_t55_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: st
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_nothing_breaks_out_of_tables_of_flows_and_papers(
+def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flow = {
@@ -262,7 +262,7 @@ def test_t55_nothing_breaks_out_of_tables_of_flows_and_papers(
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_messages_and_progress_are_bounded_text(
+def test_t63_messages_and_progress_are_bounded_text(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base.report_error(ConfigError(text, [Fault(text, text, text)], hint=text))
@@ -277,7 +277,7 @@ def test_t55_messages_and_progress_are_bounded_text(
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_nothing_breaks_out_of_pages(text: str) -> None:
+def test_t63_nothing_breaks_out_of_pages(text: str) -> None:
     table = figures.DataTable((text,), ((text,),))
     figure = figures.Figure(
         "key", text, text, {"data": [], "layout": {"title": figures.text(text)}}, 100, table
@@ -303,7 +303,7 @@ class Cells:
                 assert not CONTROLS.search(cell.replace("\r", ""))
 
 
-def test_t55_no_cell_of_a_csv_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t63_no_cell_of_a_csv_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     csv.field_size_limit(2_000_000)
     texts = [text for text in HOSTILE if text.isascii() or not re.search("[\ud800-\udfff]", text)]
     frame = pl.DataFrame({"reason": [*texts, None], "value": [-1.0] * (len(texts) + 1)})
@@ -324,7 +324,7 @@ def test_t55_no_cell_of_a_csv_is_computed(tmp_path: Path, monkeypatch: pytest.Mo
     assert escape.csv(-5) == -5 and escape.csv("a,b") == "a,b"
 
 
-def test_t55_plain_words_stay_as_they_are() -> None:
+def test_t63_plain_words_stay_as_they_are() -> None:
     plain = "95 % interval: 1.5 to 2.25 s (n 10), S(2,100), ünïcode \N{MINUS SIGN}3"
     assert (
         escape.visible(plain)
@@ -337,7 +337,7 @@ def test_t55_plain_words_stay_as_they_are() -> None:
     assert escape.visible("a" * 5000) == "a" * 4096 + "… (904 characters more)"
 
 
-def test_t55_tables_lines_and_templates_are_made_in_one_place() -> None:
+def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
     """No module writes to stdout, makes a table or an environment of templates in another way."""
     elsewhere = {
         r"(?<![\w.])print\((?!.*file=sys\.stderr)": {
@@ -372,7 +372,7 @@ def test_t55_tables_lines_and_templates_are_made_in_one_place() -> None:
             assert "autoescape=True" in found[1] and "finalize=escape.html" in found[1], name
 
 
-def test_t55_a_hostile_argument_is_a_message() -> None:
+def test_t63_a_hostile_argument_is_a_message() -> None:
     argv = [sys.executable, "-m", "satlab", "check", "--suite", "\x1b[2J[/x]"]
     environment = {
         "PYTHONPATH": paths.PYTHONPATH,

@@ -31,6 +31,7 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
+@pytest.mark.promise("P51")
 def test_a_file_goes_over_in_both_directions(
     trial: Callable[[str], Any], tmp_path: Path, direction: str
 ) -> None:

@@ -18,6 +18,7 @@ def test_a_command_names_what_is_asked_for(module: Callable[[str], ModuleType]) 
 
 @pytest.mark.net
 @pytest.mark.parametrize("operation", ["add", "replace", "delete"])
+@pytest.mark.promise("P50")
 def test_routes_are_as_before_when_the_job_ends(
     trial: Callable[[str], Any], node: Any, operation: str
 ) -> None:

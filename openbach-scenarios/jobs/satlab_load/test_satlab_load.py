@@ -34,6 +34,7 @@ SPREAD = {
 @pytest.mark.parametrize(
     "name", ["constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"]
 )
+@pytest.mark.promise("P51")
 def test_a_distribution_has_its_mean_and_spread(job: ModuleType, name: str) -> None:
     source = random.Random(7)  # noqa: S311
     drawn = job.quantity(name, 20.0, 3.0 if name == "pareto" else None)

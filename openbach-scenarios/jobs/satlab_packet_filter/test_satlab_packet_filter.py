@@ -90,6 +90,7 @@ def test_an_exclusive_rule_drops_others_of_the_measured_networks_alone(job: Modu
 
 @pytest.mark.net
 @pytest.mark.parametrize(("action", "heard"), [(("drop",), "silent"), (("mark", "7"), "heard")])
+@pytest.mark.promise("P50")
 def test_selected_packets_only_until_the_job_ends(
     trial: Callable[[str], Any], node: Any, action: tuple[str, ...], heard: str
 ) -> None:

@@ -3,9 +3,9 @@ import contextlib
 import copy
 import json
 import os
-import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
@@ -273,6 +273,7 @@ def observed(load: Any) -> Any:
     return content
 
 
+@pytest.mark.promise("P45")
 def test_observed_loads_follow_the_others_and_are_stored_apart(
     monkeypatch: pytest.MonkeyPatch, timeline: Any
 ) -> None:
@@ -464,6 +465,6 @@ def test_the_descriptor_names_the_arguments_of_the_script() -> None:
 
 
 def test_the_task_list_installs_the_locked_selenium() -> None:
-    locked = re.search(r"^selenium==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    assert locked
-    assert f"name: selenium=={locked[1]}\n" in (HERE / "install_satlab_page_load.yml").read_text()
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    [locked] = [package["version"] for package in packages if package["name"] == "selenium"]
+    assert f"name: selenium=={locked}\n" in (HERE / "install_satlab_page_load.yml").read_text()

@@ -45,6 +45,7 @@ def test_the_command_names_rate_burst_and_queue(job: ModuleType) -> None:
 
 
 @pytest.mark.net
+@pytest.mark.promise("P50")
 def test_a_transfer_has_the_rate_and_then_the_interface_is_as_before(
     trial: Callable[[str], Any], node: Any
 ) -> None:

@@ -24,6 +24,7 @@ def job(module: Module) -> ModuleType:
 @pytest.mark.parametrize(
     ("r", "mos"), [(90, 4.34), (80, 4.03), (70, 3.60), (60, 3.10), (50, 2.58), (0, 1.0), (100, 4.5)]
 )
+@pytest.mark.promise("P38")
 def test_scores_are_those_of_the_standard_s_table(job: ModuleType, r: float, mos: float) -> None:
     assert job.mean_opinion_score(r) == pytest.approx(mos, abs=0.01)
 

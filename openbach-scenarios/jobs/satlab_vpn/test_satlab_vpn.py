@@ -22,6 +22,7 @@ def test_both_ends_make_the_same_keys(module: Callable[[str], ModuleType]) -> No
 
 
 @pytest.mark.net
+@pytest.mark.promise("P51")
 def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], node: Any) -> None:
     if not shutil.which("wg"):
         pytest.skip("needs wireguard-tools")

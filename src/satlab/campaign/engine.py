@@ -2,9 +2,8 @@
 """Snakemake runs the tasks that are left, in batches; this process watches the folder and reports
 progress.
 
-Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and ends with this
-process. The tasks that workers had begun end by themselves, and the next engine waits for each;
-workers begin no further ones.
+Snakemake ends with this process. The tasks that workers had begun end by themselves, and the next
+engine waits for each; workers begin no further ones.
 """
 
 import functools
@@ -29,7 +28,7 @@ from satlab.lab import ownership
 from satlab.papers.executor import duration
 
 Executor = Literal["local", "slurm", "ssh"]
-SNAKEMAKE = paths.ROOT / ".satlab" / "snakemake" / "bin" / "python"
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 WORKFLOW = Path(__file__).with_name("workflow") / "Snakefile"
 LOST = 3
 """Further attempts of the engine at a batch whose worker was killed, or whose node was lost."""
@@ -154,8 +153,6 @@ class Engine:
         return [
             *(
                 str(SNAKEMAKE),
-                "-m",
-                "snakemake",
                 "--snakefile",
                 str(WORKFLOW),
                 "--directory",

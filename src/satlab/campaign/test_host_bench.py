@@ -32,6 +32,7 @@ def bears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     return most
 
 
+@pytest.mark.promise("P95")
 def test_p265_the_largest_number_of_labs_that_all_hold_is_kept(bears: list[int]) -> None:
     result = host_bench.measure(QUIET)
     assert (result["labs"], list(result["tried"])) == (4, ["1", "2", "4", "8"])

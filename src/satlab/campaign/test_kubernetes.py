@@ -42,6 +42,7 @@ def plan(count: int = 2, *, lab: bool = True) -> Plan:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.promise("P95")
 def test_p264_a_campaign_is_a_valid_job_with_a_pod_for_each_task(version: str) -> None:
     config, job = kubernetes.documents(plan(20), CLUSTER)
     for document in (config, job):

@@ -83,6 +83,7 @@ def _record(
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
+@pytest.mark.promise("P93")
 def test_p208_every_task_is_one_row_also_failed_and_missing_ones(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
@@ -103,6 +104,7 @@ def test_p208_every_task_is_one_row_also_failed_and_missing_ones(
         ).columns
 
 
+@pytest.mark.promise("P94")
 def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
@@ -113,6 +115,7 @@ def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(
     assert [(host, n) for host, n, _ in slow.hosts] == [("alpha", RUNS), ("beta", RUNS)]
 
 
+@pytest.mark.promise("P94")
 def test_p210_the_page_shows_matrix_failures_hosts_and_plots_as_text(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:

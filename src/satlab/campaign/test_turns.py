@@ -29,6 +29,7 @@ def task(lab: str) -> Task:
 
 
 @pytest.mark.usefixtures("one_lab")
+@pytest.mark.promise("P95")
 def test_p262_a_second_lab_waits_for_the_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_p205_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, scri
     )
 
 
+@pytest.mark.promise("P93")
 def test_p206_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(
     tmp_path: Path, script: Path
 ) -> None:

@@ -268,6 +268,7 @@ def test_symptoms_and_warnings_are_in_every_report(
     assert again["quick"][0].warnings == (warned,)
 
 
+@pytest.mark.promise("P85")
 def test_the_page_holds_every_verdict_and_every_transfer(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +374,7 @@ def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
     check_file.read(found.folder / "check.json")
 
 
+@pytest.mark.promise("P80")
 def test_a_stopped_check_can_be_resumed(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def exact_median_interval(n: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("n", [3, 5, 11, 31, 101])
+@pytest.mark.promise("P38")
 def test_the_interval_of_a_median_is_the_exact_one_to_a_rank(n: int) -> None:
     found = interval([float(k) for k in range(1, n + 1)], median)
     low, high = exact_median_interval(n)

@@ -13,7 +13,7 @@ from typing import Any
 from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
-from satlab.common import paths
+from satlab.common import install
 from satlab.flows import migration, qlog_files
 from satlab.flows.packets import AtInterface
 from satlab.flows.programs import Place
@@ -187,7 +187,7 @@ def _sent(seen: Seen, intervals: list[dict[str, Any]], later_s: float) -> None:
 
 def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
     place = course.place
-    origin = f" of {_picoquic_archive()}" if place.flow["stack"] == "picoquic" else ""
+    origin = f" of {install.picoquic_archive()}" if place.flow["stack"] == "picoquic" else ""
     seen.library = f"{place.flow['stack']}{origin}, {place.flow['congestion_control']}"
     for side in (place.sender, place.receiver):
         name = "window, RTT, losses" if side == place.sender else "payload"
@@ -209,16 +209,6 @@ def _by_qlog(seen: Seen, course: Course, measured: Measured) -> None:
         else:
             for t_s, total in transfer.arrivals:
                 seen.payload.add(later_s + t_s, total)
-
-
-def _picoquic_archive() -> str:
-    """Return name and version of the archive that picoquic is built from: it does not write a
-    version of its own.
-    """
-    lines = paths.PICOQUIC_PIN.read_text().splitlines()
-    return next(line.split()[0] for line in lines if line.startswith("aiopquic==")).replace(
-        "==", " "
-    )
 
 
 def _later_s(transfer: QlogTransfer, place: Place, side: str, measured: Measured) -> float | None:

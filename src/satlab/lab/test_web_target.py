@@ -48,6 +48,7 @@ def test_every_object_has_its_size_and_compressibility(page: Page, built: Built)
         assert abs(len(zlib.compress(content, 6)) - item.zlib6_bytes) <= allowed, item.path
 
 
+@pytest.mark.promise("P41")
 def test_the_replica_is_the_same_bytes_everywhere(page: Page, built: Built, tmp_path: Path) -> None:
     again = web_target.build(page, tmp_path)
     assert again.sha256 == built.sha256 == KEPLER_SHA256
@@ -238,6 +239,7 @@ def test_jpegs_have_any_size(extra: int) -> None:
         ),
     ],
 )
+@pytest.mark.promise("P41")
 def test_pages_of_several_domains_are_the_same_bytes_everywhere(
     tmp_path: Path, name: str, objects: int, size: int, domains: int, sha256: str
 ) -> None:

@@ -352,6 +352,7 @@ HANGS: list[tuple[str, Any, dict[str, Any], str]] = [
     [case[1:] for case in SAVE + HANGS],
     ids=[case[0] for case in SAVE + HANGS],
 )
+@pytest.mark.promise("P46")
 def test_each_fault_is_named(
     write: Write, jobs: Jobs, functions: Any, header: dict[str, Any], said: str
 ) -> None:
@@ -371,6 +372,7 @@ def test_each_cycle_is_reported_once_in_the_order_of_waiting(write: Write, jobs:
     assert len(cycles) == 2
 
 
+@pytest.mark.promise("P28")
 def test_every_fault_is_reported_at_once(write: Write, jobs: Jobs) -> None:
     functions = [
         {

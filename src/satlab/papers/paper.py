@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper as a folder of data, `suites/NAME/`: paper.yml (links, matrix, rules, assumptions) and
+"""A paper as a folder of data, `papers/NAME/`: paper.yml (links, matrix, rules, assumptions) and
 published.csv.
 
 A paper that is data alone needs no code of its own: its cells are flows over one wire. Those of

@@ -217,6 +217,7 @@ def test_the_formula_of_our_acknowledgements_counts_headers() -> None:
     assert spread[0] == pytest.approx(66.7, abs=0.05)
 
 
+@pytest.mark.promise("P90")
 def test_a_conclusion_without_a_stack_is_undecided(
     tmp_path: Path, simulated: Callable[..., list[Path]]
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_conclusion_without_a_stack_is_undecided(
     assert judged["A1.2"].verdict == "not measured"
 
 
+@pytest.mark.promise("P91")
 def test_a_campaign_is_resumed_where_it_was_left(
     tmp_path: Path, simulated: Callable[..., list[Path]]
 ) -> None:
@@ -445,6 +447,7 @@ def test_the_plan_names_every_cell(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "a dry run touches nothing"
 
 
+@pytest.mark.promise("P89")
 def test_the_real_clock_has_the_stack_of_the_paper() -> None:
     about = paper.load("seed-003", "real")
     assert about.clock == "real"
@@ -613,6 +616,7 @@ def verdicts_of(results: FlowResults) -> dict[str, str]:
     return {c["id"]: c["verdict"] for c in document["conclusions"]}  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("P90")
 def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
     def rates(spread: float, difference: float, runs: int) -> FlowResults:
         def rate(cell: str, number: int) -> float:
@@ -638,6 +642,7 @@ def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
     assert (first["runs"], first["uncalibrated"], first["interval"]) == (5, 1, [8.0185, 9.9815])
 
 
+@pytest.mark.promise("P91")
 def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
     rows = [row for row in paper.load("seed-003").published() if row.metric == "goodput_mbps"]
     published = {(row.cell, row.algorithm, row.phase): row.mean for row in rows}

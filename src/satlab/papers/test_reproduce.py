@@ -280,6 +280,7 @@ def test_of_repeated_runs_the_one_in_calibration_counts(
     assert made.done(H1)[1].folder == folders[used]
 
 
+@pytest.mark.promise("P39")
 def test_the_patience_of_a_campaign_is_that_of_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +371,7 @@ def test_runs_out_of_calibration_are_shown_and_not_counted(tmp_path: Path) -> No
     assert len(found.of("geo", "0", "tcp").curves) == 1
 
 
+@pytest.mark.promise("P90")
 def test_the_conclusions_are_judged_by_name(tmp_path: Path) -> None:
     found = results.read(filled(tmp_path))
     verdicts = {(one.name, one.loss): one.verdict for one in found.conclusions}
@@ -385,6 +387,7 @@ def test_the_conclusions_are_judged_by_name(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.promise("P65")
 def test_a_leg_that_was_not_as_asked_for_fails_every_figure_of_its_run(tmp_path: Path) -> None:
     made = campaign(tmp_path, H1, runs=1)
     run_folder(

@@ -28,7 +28,7 @@ STATIC = Path(__file__).parent / "static"
 PLOTLY = "plotly/package_data/plotly.min.js"
 """All of Plotly's library, below site-packages: the one file of the Python package that is used."""
 BUNDLE = ROOT / ".satlab/plots/node_modules/plotly.js-cartesian-dist-min/plotly-cartesian.min.js"
-"""Plotly's library with the kinds of plots that reports have (`smaller_plots` of the launcher)."""
+"""Plotly's library with the kinds of plots that reports have (`plots` of common/install.py)."""
 
 
 def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) -> Path:
@@ -134,7 +134,7 @@ def whole_library() -> str:
 def _library() -> tuple[str, str]:
     """Return Plotly's library compressed in base64, and its text, which the page unpacks.
 
-    0.7 MB where the launcher has installed npm's bundle, else 2 MB.
+    0.7 MB where npm's bundle is installed, else 2 MB.
     """
     try:
         text = BUNDLE.read_text()

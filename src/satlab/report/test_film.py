@@ -22,6 +22,7 @@ def see(run: Path) -> View:
     )
 
 
+@pytest.mark.promise("P45")
 def test_filmstrips_stand_side_by_side_over_the_same_times(tmp_path: Path) -> None:
     """The example's page is white, half complete from its first paint on, and complete at its load
     event.

@@ -175,6 +175,7 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     html_page._library.cache_clear()
 
 
+@pytest.mark.promise("P26")
 def test_a_report_with_filmstrips_has_at_most_a_megabyte(
     bundle: Path, runs: list[Path], tmp_path: Path
 ) -> None:

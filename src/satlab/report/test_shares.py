@@ -3,6 +3,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from satlab.report import shares
 from satlab.report.rows import Row
 
@@ -38,6 +40,7 @@ def of(number: int, direction: str = "forward") -> list[Row]:
     ]
 
 
+@pytest.mark.promise("P20")
 def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> None:
     asked = [
         row(f"terminal_slots_{name}_mean", value, direction="return", terminal="2")
@@ -67,6 +70,7 @@ def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> 
     assert shares.terminal_rows([row("run_ok", 1.0)]) == []
 
 
+@pytest.mark.promise("P20")
 def test_p301_each_direction_and_each_fifo_has_a_line() -> None:
     def queue(direction: str) -> list[Row]:
         own = {"direction": direction}

@@ -27,7 +27,7 @@ stops.
 LOSS_DEVIATIONS = 4
 LATE_RATIO_LIMIT = 0.01
 """Share of packets that may leave later than satlink's limit on the release error (header of its
-metrics) while the scenario runs. The release error on a quiet host is in docs/measurements.md.
+metrics) while the scenario runs. The release error on a quiet host is in docs/results.md.
 """
 
 

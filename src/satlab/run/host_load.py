@@ -27,7 +27,7 @@ OWN_WAIT.
 """
 OWN_WAIT = 0.25
 """Waits of that thread for the browser's other threads, as a share of the browser's CPU time.
-`satlab bench host-load` on two cores (docs/measurements.md): 0.20 to 0.25 where nothing else runs,
+`satlab bench host-load` on two cores (docs/results.md): 0.20 to 0.25 where nothing else runs,
 0.35 and more where something does.
 """
 PROGRAM_WAIT_LIMIT = 0.2
@@ -42,7 +42,7 @@ idle.
 """
 IDLE_CORES = 1.5
 """With 1.2 idle next to programs that took 0.65 of two, a TCP download was 12 % slower
-(docs/measurements.md).
+(docs/results.md).
 """
 STEAL_LIMIT = 0.02
 """Of all CPU time, taken by other machines of the hypervisor."""

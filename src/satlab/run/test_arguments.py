@@ -25,6 +25,7 @@ def faults(name: str, **values: str) -> str:
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.promise("P30")
 def test_p372_a_shipped_scenario_runs_without_values(file: Path) -> None:
     arguments = json.loads(file.read_text()).get("arguments", {})
     values = shipped.settings(file, arguments, {})
@@ -65,6 +66,7 @@ def test_p372_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
         ("load", {"duration": "0"}, "0.0 is below 0.1"),
     ],
 )
+@pytest.mark.promise("P28")
 def test_p373_numbers_out_of_bounds_are_refused(
     name: str, values: dict[str, str], said: str
 ) -> None:

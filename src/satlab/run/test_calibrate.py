@@ -72,6 +72,7 @@ def test_a_link_as_planned_passes() -> None:
         ({"packets": 0}, "forward_loss_ratio"),
     ],
 )
+@pytest.mark.promise("P34")
 def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
     assert failed(probe(**change)) == [name]
 

@@ -108,6 +108,7 @@ def test_measured_loads_are_marked_if_the_host_was_busy(
     assert judged.ok is is_quiet
 
 
+@pytest.mark.promise("P34")
 def test_a_browser_without_a_core_is_out_of_calibration() -> None:
     [judged] = host_load.of_loads([load(0, 0.1), load(1, 3.28, 4980, 2.8), load(2, 0.2)])
     assert not judged.ok and judged.measured == pytest.approx((3.28 - 0.25 * 2.8) / 4.98)

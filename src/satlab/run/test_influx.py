@@ -302,6 +302,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait(30)
 
 
+@pytest.mark.promise("P52")
 def test_influxdb_returns_the_points(server: str, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "manifest.json").write_text('{"run_id": "20260101-000000-ping-geo-0001"}')
@@ -410,6 +411,7 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
 DASHBOARD = paths.ROOT / "docs" / "dashboards" / "grafana-satlab.json"
 
 
+@pytest.mark.promise("P52")
 def test_the_dashboard_shows_what_jobs_send(server: str) -> None:
     """Every query of the dashboard returns a series after all declared statistics and link figures
     were sent.

@@ -349,7 +349,7 @@ def play(
     if not program.exists():
         raise HostError(
             "Ansible is missing",
-            "install it: .venv/bin/pip install --require-hashes -r requirements-dev.lock",
+            "install it: ./satlab --install vm",
         )
     # Whole paths: `enter` may lead to another folder.
     argv = [*enter, str(program), "-i", str(folder.inventory), str(ANSIBLE / playbook), *extra]

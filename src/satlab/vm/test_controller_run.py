@@ -165,6 +165,7 @@ def ping(**settings: str) -> BoundScenario:
     return scenario.bind(loaded, {"count": "3", **settings})
 
 
+@pytest.mark.promise("P98")
 def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> None:
     events: list[JobProgress] = []
     raw = tmp_path / "run" / "raw"

@@ -69,6 +69,7 @@ def test_too_little_memory_is_reported_with_figures(tmp_path: Path) -> None:
     assert "10240 are needed" in said(tmp_path, host(tmp_path, free_mib=9000), size=Size.FULL)
 
 
+@pytest.mark.promise("P96")
 def test_all_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     fake = host(tmp_path, free_mib=100, kvm=False, which=lambda _: None, free_disk_mib=lambda _: 5)
     text = said(tmp_path, fake)

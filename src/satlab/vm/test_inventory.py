@@ -83,6 +83,7 @@ def faults(folder: Path, change: Callable[[Any], Any]) -> str:
         (lambda d: d["machines"]["box"].update(version="latest"), "String should match pattern"),
     ],
 )
+@pytest.mark.promise("P96")
 def test_faults_of_machines_are_named(
     tmp_path: Path, change: Callable[[Any], Any], said: str
 ) -> None:
@@ -442,7 +443,7 @@ def neighbours(text: str) -> dict[str, str]:
 
 @pytest.mark.skipif(
     not Path(sys.executable).with_name("ansible-playbook").exists(),
-    reason="Ansible is in requirements-dev.lock",
+    reason="needs Ansible: ./satlab --install vm",
 )
 def test_the_emulator_s_interfaces_are_those_of_every_terminal(
     two: Topology, tmp_path: Path

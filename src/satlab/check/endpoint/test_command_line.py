@@ -133,6 +133,7 @@ def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path
         ),
     ],
 )
+@pytest.mark.promise("P77")
 def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
     pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path)
     pair.server(transfer)

@@ -188,6 +188,7 @@ def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
+@pytest.mark.promise("P78")
 def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()

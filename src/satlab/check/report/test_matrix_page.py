@@ -75,6 +75,7 @@ def stored(
     return file
 
 
+@pytest.mark.promise("P85")
 def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_history(
     tmp_path: Path,
 ) -> None:

@@ -47,6 +47,7 @@ def request(tmp_path: Path, **fields: Any) -> SearchRequest:
     return SearchRequest(check, wall_s=60, largest_mb=2, most_findings=1)
 
 
+@pytest.mark.promise("P81")
 def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fixed(
     tmp_path: Path,
 ) -> None:

@@ -54,6 +54,7 @@ def causes_of(*states: SenderState) -> list[str]:
         ({"in_flight_bytes": 51_000}, "slow start"),
     ],
 )
+@pytest.mark.promise("P76")
 def test_each_rule_names_its_cause(changes: dict[str, Any], cause: str) -> None:
     state = replace(FULL, **changes)
     assert causes_of(state, state, state)[-1] == cause
@@ -224,6 +225,7 @@ LEAN = {"stream_receive_window": 100_000}
         ({"direction": "upload", "return_mbps": 0.5}, {}, "link"),
     ],
 )
+@pytest.mark.promise("P76")
 def test_a_planted_cause_is_named(
     case: dict[str, Any], changes: dict[str, Any], cause: str, tmp_path: Path
 ) -> None:

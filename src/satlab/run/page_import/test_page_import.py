@@ -84,6 +84,7 @@ def har_file(folder: Path, listed: Any) -> Path:
     return file
 
 
+@pytest.mark.promise("P44")
 def test_a_har_becomes_a_page_of_its_types_sizes_domains_and_order(tmp_path: Path) -> None:
     imported = writing.run(har_file(tmp_path, entries()), "example", INDEX, tmp_path)
     page = web_target.load("example", tmp_path)

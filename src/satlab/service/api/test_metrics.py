@@ -63,6 +63,7 @@ def metrics_of(context: Context) -> Path:
     return context.settings.runs / str(running.run_id) / "raw" / "link.jsonl"
 
 
+@pytest.mark.promise("P63")
 def test_p366_runs_are_counted_by_outcome_with_their_time(
     runner: TestClient, context: Context, helper: FakeHelper, clock: Clock
 ) -> None:
@@ -111,6 +112,7 @@ def test_p366_an_exception_is_an_answer_with_500(viewer: TestClient, context: Co
     assert value(text, 'satlab_serve_requests_total{code="5xx"}') == 1
 
 
+@pytest.mark.promise("P63")
 def test_p367_counts_of_the_running_lab_only_grow(runner: TestClient, context: Context) -> None:
     runner.post(LAUNCH, json={"arguments": {"count": "3"}})
     assert "satlab_link" not in runner.get("/metrics").text

@@ -300,6 +300,7 @@ def test_run_ids_are_never_given_twice(server: Server, monkeypatch: pytest.Monke
 
 @settings(max_examples=3, deadline=None)
 @given(st.integers(0, 1 << 32))
+@pytest.mark.promise("P58")
 def test_200_launches_survive_kills(seed: int) -> None:
     """Launches, steps, stops, ends and kills in any order: each launch is there, and ran at most
     once.

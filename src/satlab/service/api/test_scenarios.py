@@ -264,6 +264,7 @@ REFUSED: list[tuple[Document, str, str]] = [
 
 
 @pytest.mark.parametrize(("document", "error", "entry"), REFUSED)
+@pytest.mark.promise("P53")
 def test_what_openbach_refuses_is_refused_in_its_words(
     runner: TestClient, document: Document, error: str, entry: str
 ) -> None:

@@ -150,7 +150,7 @@ def test_t21_a_refused_upload_leaves_the_earlier_version(
     assert admin.get("/job/extra/").json()["general"]["description"] == "More"
 
 
-def test_t70_a_date_of_a_job_is_text(admin: TestClient) -> None:
+def test_t65_a_date_of_a_job_is_text(admin: TestClient) -> None:
     dated = DESCRIPTOR.replace(b"'1.0'", b"2001-13-45")
     assert send(admin, "extra", archive({**GOOD, "files/extra.yml": dated})) == 200
     assert admin.get("/job/extra/").json()["general"]["job_version"] == "2001-13-45"

@@ -75,6 +75,7 @@ def test_a_filter_shows_what_has_every_word(words: list[str]) -> None:
     assert run_list.matching(runs, "", "Stopped") == []
 
 
+@pytest.mark.promise("P62")
 def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
     first = launch(runner, **{"link.loss": "0.01"})
     second = launch(runner, **{"argument.count": "77"})
@@ -293,6 +294,7 @@ def compared(key: str, loss: str, *values: float) -> Compared:
     return Compared(key, f"bulk #{key}", settings, tuple(goodput(value) for value in values))
 
 
+@pytest.mark.promise("P62")
 def test_equal_runs_are_samples_and_differences_have_intervals() -> None:
     runs = [compared(str(n), "0", 10e6 + n * 1e4) for n in range(6)]
     runs += [compared(str(n), "0.01", 5e6 + n * 1e4) for n in range(6, 12)]
