@@ -62,47 +62,20 @@ class _Reader:
     records: Callable[[Any, Mapping[str, str]], Iterable[Record]]
 
 
-_READERS = (
-    _Reader(
-        "satlab_ping", ping.STAT, ping.Ping.model_validate_json, ping.MAIN_METRICS, ping.records
-    ),
-    _Reader(
-        "satlab_curl", curl.STAT, curl.Curl.model_validate_json, curl.MAIN_METRICS, curl.records
-    ),
-    _Reader(
-        "satlab_tcp_conf",
-        tcp_conf.STAT,
-        tcp_conf.TcpConf.model_validate_json,
-        tcp_conf.MAIN_METRICS,
-        tcp_conf.records,
-    ),
-    _Reader("satlab_fec", fec.STAT, fec.Fec.model_validate_json, fec.MAIN_METRICS, fec.records),
-    _Reader(
-        "satlab_stream",
-        stream.STAT,
-        stream.ADAPTER.validate_json,
-        stream.MAIN_METRICS,
-        stream.records,
-    ),
-    _Reader(
-        "satlab_load",
-        stream.STAT,
-        stream.ADAPTER.validate_json,
-        stream.MAIN_METRICS,
-        stream.records,
-    ),
-    _Reader(
-        "satlab_ftp", ftp.STAT, ftp.Transfer.model_validate_json, ftp.MAIN_METRICS, ftp.records
-    ),
-    _Reader(
-        "satlab_video",
-        video.STAT,
-        video.Video.model_validate_json,
-        video.MAIN_METRICS,
-        video.records,
-    ),
-    _Reader("satlab_pep", pep.STAT, pep.Pep.model_validate_json, pep.MAIN_METRICS, pep.records),
-)
+_READERS = [
+    _Reader(job, module.STAT, parse, module.MAIN_METRICS, module.records)
+    for job, module, parse in (
+        ("satlab_ping", ping, ping.Ping.model_validate_json),
+        ("satlab_curl", curl, curl.Curl.model_validate_json),
+        ("satlab_tcp_conf", tcp_conf, tcp_conf.TcpConf.model_validate_json),
+        ("satlab_fec", fec, fec.Fec.model_validate_json),
+        ("satlab_stream", stream, stream.ADAPTER.validate_json),
+        ("satlab_load", stream, stream.ADAPTER.validate_json),
+        ("satlab_ftp", ftp, ftp.Transfer.model_validate_json),
+        ("satlab_video", video, video.Video.model_validate_json),
+        ("satlab_pep", pep, pep.Pep.model_validate_json),
+    )
+]
 """Jobs whose files are read one by one."""
 _LEG_READERS = [
     reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}
