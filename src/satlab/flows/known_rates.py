@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What links of earlier labs of a campaign carried: an equal link need not be saturated before each
-run.
+"""Rates that links of earlier labs of a campaign carried, so that an equal link is not saturated
+before each run.
 
 The forward rate of a lab takes longer to measure than all the rest of its calibration. A wire is
 computed, not tuned: labs of equal wires differ by the host alone, which each run's own checks
@@ -20,7 +20,6 @@ class KnownRates:
     """Probes within tolerance, by wire; `clock` has s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Know nothing yet."""
         self._clock = clock
         self._probes: dict[str, tuple[float, Probe]] = {}
 
@@ -29,14 +28,11 @@ class KnownRates:
         self._probes[wire] = (self._clock(), probe)
 
     def find(self, wire: str) -> tuple[float, Probe] | None:
-        """Return the age of an equal wire's probe, s, and the probe;
-
-        None without one that is recent.
-        """
+        """Return the probe of an equal wire and its age, s; None if there is no recent one."""
         began_s, probe = self._probes.get(wire, (0.0, None))
         age_s = self._clock() - began_s
         return None if probe is None or age_s > MAX_AGE_S else (age_s, probe)
 
     def forget(self) -> None:
-        """Know nothing more: a run was out of calibration."""
+        """Forget all probes, since a run was out of calibration."""
         self._probes.clear()

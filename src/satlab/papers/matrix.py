@@ -14,7 +14,7 @@ from pathlib import Path
 from satlab.common.errors import ConfigError
 from satlab.common.paths import SCENARIOS
 from satlab.link.options import LinkOptions
-from satlab.run.run import RunRequest
+from satlab.run.scenario_run import RunRequest
 
 ORBITS = ("geo", "leo")
 LOSSES = ("0", "0.01", "0.1", "1")

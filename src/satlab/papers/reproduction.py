@@ -18,7 +18,7 @@ from satlab.papers.campaign import Campaign
 from satlab.papers.concurrency import Concurrency
 from satlab.papers.executor import Execution, duration
 from satlab.papers.results import Results
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.quiet_host import Patience
 
 DEFAULT_RUNS = 10
@@ -50,7 +50,7 @@ def prepare(request: ReproduceRequest) -> tuple[Execution, ProgressLog]:
             folder, matrix.select([]) if cells is None else cells, request.runs or DEFAULT_RUNS
         )
     for cell in {(cell.orbit, cell.kind): cell for cell in campaign.cells}.values():
-        run.prepare(cell.request(1, campaign.runs_of(cell)))
+        scenario_run.prepare(cell.request(1, campaign.runs_of(cell)))
     log = ProgressLog()
     at_once = parallel(request.parallel) or (1 if request.patience.wait_quiet_s else None)
     return (

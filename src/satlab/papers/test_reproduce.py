@@ -24,7 +24,7 @@ from satlab.papers.campaign import Campaign, Task
 from satlab.papers.concurrency import Concurrency, CpuTime
 from satlab.papers.executor import Execution, RunningTask
 from satlab.papers.matrix import Cell
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.quiet_host import Patience
 
 H1, H3, H3_PEP = (Cell("geo", "0", kind) for kind in ("h1", "h3", "h3-pep"))
@@ -284,7 +284,7 @@ def test_of_repeated_runs_the_one_in_calibration_counts(
 def test_the_patience_of_a_campaign_is_that_of_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "prepare", lambda _: None)
+    monkeypatch.setattr(scenario_run, "prepare", lambda _: None)
     request = reproduction.ReproduceRequest(
         cells=["geo/0/h1"], out=tmp_path, patience=Patience(600, 2)
     )

@@ -196,7 +196,7 @@ ROWS: tuple[tuple[str, str, tuple[tuple[str, int, Value], ...]], ...] = (
 def _plot(transfer: PlottedTransfer) -> Figure:
     """Plot the causes as a band over time, with window, bytes in flight, queues and RTT below it."""
     trace, spans = transfer.trace, transfer.trace.spans()
-    states = _thinned(trace.states)
+    states = trace.states[:: max(1, len(trace.states) // MAX_POINTS)]
     data = _band(spans)
     for y_axis, _, curves in ROWS:
         for name, style, value in curves:
@@ -247,7 +247,3 @@ def _band(spans: Sequence[Span]) -> list[Json]:
             bar |= {"base": [round(span.start_s, 3) for span in own], "width": 1}
             data.append(bar | {"hovertemplate": "from %{base:.2f} s until %{x:.2f} s"})
     return data
-
-
-def _thinned(states: Sequence[SenderState]) -> Sequence[SenderState]:
-    return states[:: max(1, len(states) // MAX_POINTS)]

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rich.table import Table
-
 from satlab.check.check_file import Verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
@@ -35,7 +33,13 @@ def show(check: CheckResult) -> None:
     """Print all tables, and the path of the page, on stdout."""
     out = console.for_tables()
     for section in sections(check):
-        out.print(_terminal_table(section))
+        right = [name for name in section.head if name not in TEXT_COLUMNS]
+        unwrapped = (*SHORT_TEXT_COLUMNS, "95 % interval")
+        out.print(
+            console.table(
+                section.title, section.head, section.rows, right=right, unwrapped=unwrapped
+            )
+        )
     console.say(f"{check.folder}/check.html, {pace(check)}")
 
 
@@ -48,7 +52,11 @@ def sections(check: CheckResult) -> list[Section]:
     """Return the tables in order; those without rows are left out."""
     found = [
         _verdicts(check),
-        _comparisons(check),
+        Section(
+            "comparison with the baseline",
+            _COMPARISONS_HEAD,
+            [_comparison_row(one) for one in check.comparisons or ()],
+        ),
         _growth(check),
         _other_checks(check),
         _times_by_cause(check),
@@ -99,21 +107,23 @@ def _verdicts(check: CheckResult) -> Section:
 
 def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
     link = check.links[one.case]
+    references = check.suite.case(one.case).reference_s
+    by_mark = dict(zip(check.suite.marks_mb, references, strict=False))
+    reference_s = None if one.mark_mb is None else by_mark.get(one.mark_mb)
     incomplete = f", {one.censored} incomplete" if one.censored else ""
     off = f", {one.off} out of calibration" if one.off else ""
+    reasons = ["; ".join(one.died)] if one.died else []
     return (
         one.case,
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
         _megabytes(one),
         "" if one.target_s is None else f"{one.target_s:g}",
         floor(one, check),
-        _reference(one, check),
+        "" if reference_s is None else f"{reference_s:g}",
         seconds(one.median_s),
         f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}",
         f"{one.n}{incomplete}{off}",
-        (
-            f"{RESULT_WORDS.get(one.result, one.result)}{': ' + '; '.join(one.died) if one.died else ''}"
-        ),
+        ": ".join([RESULT_WORDS.get(one.result, one.result), *reasons]),
     )
 
 
@@ -121,13 +131,6 @@ def floor(one: TargetVerdict, check: CheckResult) -> str:
     """Return the shortest possible time to a mark, s; empty if it is unknown."""
     floors_s = dict(zip(check.suite.marks_mb, check.samples[one.case][0].floors_s, strict=False))
     return "" if one.mark_mb not in floors_s else f"{floors_s[one.mark_mb]:.2f}"
-
-
-def _reference(one: TargetVerdict, check: CheckResult) -> str:
-    case = check.suite.case(one.case)
-    times = dict(zip(check.suite.marks_mb, case.reference_s, strict=False))
-    reference_s = None if one.mark_mb is None else times.get(one.mark_mb)
-    return "" if reference_s is None else f"{reference_s:g}"
 
 
 def _megabytes(one: TargetVerdict) -> str:
@@ -143,25 +146,16 @@ def seconds(value: float) -> str:
 _COMPARISONS_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
 
 
-def _comparisons(check: CheckResult) -> Section:
-    rows = [_comparison_row(one) for one in check.comparisons or ()]
-    return Section("comparison with the baseline", _COMPARISONS_HEAD, rows)
-
-
 def _comparison_row(one: BaselineComparison) -> tuple[str, ...]:
-    p, detectable = "", ""
-    if one.p is not None:
-        p, detectable = (
-            f"{one.p:.2g}",
-            "over 100 %" if one.detectable is None else f"{one.detectable:.0%}",
-        )
-    times = (seconds(one.baseline_s), seconds(one.median_s), f"{one.ratio:.3f}")
+    detectable = "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
     return (
         one.case,
         f"{one.mark_mb:g}",
-        *times,
-        p,
-        detectable,
+        seconds(one.baseline_s),
+        seconds(one.median_s),
+        f"{one.ratio:.3f}",
+        "" if one.p is None else f"{one.p:.2g}",
+        "" if one.p is None else detectable,
         RESULT_WORDS.get(one.result, one.result),
     )
 
@@ -333,14 +327,6 @@ def notices(check: CheckResult) -> Section:
 
 
 # --- output ---------------------------------------------------------------------------------------
-
-
-def _terminal_table(section: Section) -> Table:
-    right = [name for name in section.head if name not in TEXT_COLUMNS]
-    unwrapped = (*SHORT_TEXT_COLUMNS, "95 % interval")
-    return console.table(
-        section.title, section.head, section.rows, right=right, unwrapped=unwrapped
-    )
 
 
 def _markdown_table(section: Section) -> str:
