@@ -21,7 +21,7 @@ RTT_MS = FLOORS.rtt_ms
 
 
 def load(protocol: str, **change: Any) -> PageLoad:
-    return pages.ADAPTER.validate_python(page_load(protocol, 1, random.Random(1)) | change)  # noqa: S311
+    return pages.PageLoad.model_validate(page_load(protocol, 1, random.Random(1)) | change)  # noqa: S311
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: 
     shares = [frame["visual_completeness"] for frame in content["frames"]]
     assert (shares[0], shares[-1]) == (0, 1)
     assert 1 <= sum(frame["jpeg"] is not None for frame in content["frames"]) <= 20
-    load = observations.ADAPTER.validate_python(content)
+    load = observations.PageObservation.model_validate(content)
     assert (
         content["first_contentful_paint_ms"] / 2
         < (load.speed_index_ms or 0)

@@ -15,7 +15,7 @@ import pytest
 from satlab.common import netns_names
 from satlab.common.paths import PROGRAMS
 from satlab.lab import pki
-from satlab.run.lab_activity import Document, Sampler, Sampling
+from satlab.run.lab_activity import Activity, Sampler, Sampling
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -89,7 +89,7 @@ def lab_id() -> Iterator[str]:
 def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> None:
     sampler = Sampler(lab_id)
     assert sampler.sample() is None, "nothing to compare with"
-    samples: list[Document] = []
+    samples: list[Activity] = []
 
     def has_both() -> bool:
         if found := sampler.sample():
@@ -98,9 +98,9 @@ def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> 
 
     until(has_both, "a flow and CPU time")
     (flow,) = next(each["flows"] for each in samples if each["flows"])
-    assert (flow["node"], flow["peer"]) == ("client", f"{SERVER}:7")
-    assert flow["cwnd_bytes"] > 1000
-    nodes = {load["node"] for each in samples for load in each["programs"]}
+    assert (flow.node, flow.peer) == ("client", f"{SERVER}:7")
+    assert flow.cwnd_bytes > 1000
+    nodes = {load.node for each in samples for load in each["programs"]}
     assert nodes and nodes <= {"client", "server"}
 
 
@@ -158,10 +158,11 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
     found: dict[tuple[str, str], int] = {}
 
     def has_all() -> bool:
-        for flow in (sampler.sample() or {"flows": ()})["flows"]:
-            if flow["source"] != "kernel":
-                assert flow["node"] == "server", "a receiver's window says nothing"
-                found[flow["source"], flow["peer"]] = flow["cwnd_bytes"]
+        sample = sampler.sample()
+        for flow in sample["flows"] if sample else ():
+            if flow.source != "kernel":
+                assert flow.node == "server", "a receiver's window says nothing"
+                found[flow.source, flow.peer] = flow.cwnd_bytes
         return len(found) == 4
 
     try:
@@ -201,7 +202,7 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
 
 
 def test_a_lab_that_is_gone_ends_nothing(lab_id: str) -> None:
-    found: list[Document] = []
+    found: list[Activity] = []
     with Sampling(lab_id, found.append, interval_s=0.01) as sampling:
         sampling.begin()
         sampling.begin()

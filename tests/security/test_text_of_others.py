@@ -20,10 +20,11 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from satlab.check import check_run
-from satlab.check.check_result import SCHEMA, CheckResult
+from satlab.check import check_file, check_run
+from satlab.check.check_file import Case, CheckFile, Verdict
+from satlab.check.check_result import CheckResult
 from satlab.check.report import check_page, check_tables, exports, matrix_page
-from satlab.check.samples import UnusedSource
+from satlab.check.samples import Sample, UnusedSource
 from satlab.cli import base
 from satlab.common import console, escape, paths
 from satlab.common.console import ProgressLog
@@ -186,19 +187,48 @@ def test_t63_nothing_breaks_out_of_the_reports_of_a_check(
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_t63_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: str) -> None:
-    verdict = {"mark_mb": 2.0, "target_s": 5.0, "median_s": 4.0, "result": text}
-    case = {"id": text, "spent_s": {}, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
-    document = {
-        "schema": SCHEMA,
+    judged: Verdict = {
+        "mark_mb": 2.0,
+        "target_s": 5.0,
+        "median_s": 4.0,
+        "low_s": 4.0,
+        "high_s": 4.0,
+        "n": 1,
+        "censored": 0,
+        "died": [text],
+        "result": "pass",
+    }
+    case: Case = {
+        "id": text,
+        "forward_mbps": 20.0,
+        "return_mbps": 2.0,
+        "rtt_ms": 600.0,
+        "queue_bytes": (1, 1),
+        "spent_s": None,
+        "verdicts": [judged],
+        "samples": [Sample(text, 1, "ok", text, (4.0,), floors_s=(1.71,))],
+    }
+    content: CheckFile = {
+        "schema": "satlab/check/1",
+        "version": text,
         "suite": text,
+        "source": text,
         "stack": text,
         "clock": "virtual",
+        "options": {},
+        "seed": 1,
         "marks_mb": [2.0],
         "began_unix_s": 1.0,
+        "real_s": 1.0,
         "cases": [case],
+        "compared": None,
     }
     for name in ("a", "b"):
-        (tmp_path / name).write_text(json.dumps(document))
+        (tmp_path / name).write_text(json.dumps(check_file.plain(content)))
+    if "\ud800" in text:
+        with pytest.raises(ConfigError, match="not a valid"):
+            matrix_page.read([tmp_path / "a"])
+        return
     matrix = matrix_page.read([tmp_path / "a", tmp_path / "b"])
     matrix_page.write(matrix, tmp_path / "matrix.html")
     is_inert_in_html((tmp_path / "matrix.html").read_text())

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import http.server
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.curl import Curl
 
 Trial = Callable[[str], Any]
 
@@ -38,7 +36,7 @@ def run(trial: Trial, *arguments: str, instance: int = 1) -> tuple[int, Any]:
     job = trial("satlab_curl")
     status, _ = job.run(*arguments, JOB_INSTANCE_ID=str(instance))
     if document := job.stored("curl_json", instance):
-        jsonschema.validate(document, json.loads((paths.SCHEMAS / "curl.schema.json").read_text()))
+        Curl.model_validate(document)
     return status, document
 
 

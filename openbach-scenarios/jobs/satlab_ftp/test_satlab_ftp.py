@@ -7,10 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.ftp import Transfer
 
 SIZE = 3_000_000
 
@@ -27,7 +26,7 @@ def port() -> str:
 
 def stored(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((folder / "files/satlab_ftp-2/ftp_json.json").read_text())
-    jsonschema.validate(document, json.loads((paths.SCHEMAS / "ftp.schema.json").read_text()))
+    Transfer.model_validate(document)
     return document
 
 

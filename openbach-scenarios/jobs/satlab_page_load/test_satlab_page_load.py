@@ -12,11 +12,11 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from selenium.common.exceptions import WebDriverException
 
-from satlab.common.paths import ROOT, SCHEMAS
+from collect import PageLoad, PageObservation
+from satlab.common.paths import ROOT
 from satlab.lab import web_target
 from satlab.openbach.descriptor import load_job
 from tests import job_programs
@@ -52,7 +52,7 @@ def judged(timeline: Any, protocol: str = "h3", status: str = "failed") -> Any:
         "wall_s": 2.0,
     }
     record = job.judge(started, timeline, page)
-    jsonschema.validate(record, json.loads((SCHEMAS / "page-load.schema.json").read_text()))
+    PageLoad.model_validate(record)
     return record
 
 
@@ -247,7 +247,7 @@ def test_a_driver_that_fails_leaves_a_failed_record(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(job, "fresh_browser", crash)
     record = job.load(target(), PROGRAMS, 7, 33.0)
-    jsonschema.validate(record, json.loads((SCHEMAS / "page-load.schema.json").read_text()))
+    PageLoad.model_validate(record)
     assert (record["status"], record["reason"], record["load_index"]) == (
         "failed",
         "session not created",
@@ -269,7 +269,7 @@ def test_all_loads_run_although_one_fails(monkeypatch: pytest.MonkeyPatch, timel
 
 def observed(load: Any) -> Any:
     content = job.page_observation.document(load, job.page_observation.nothing())
-    jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
+    PageObservation.model_validate(content)
     return content
 
 

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import json
 from collections.abc import Callable
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.ping import Ping
 from tests import job_programs
 
 # iputils 20221126, `ping -n -D -O`, over a link with loss and a duplicate.
@@ -40,6 +38,6 @@ def test_the_job_stores_what_it_measured(
     fake = job.stand_in("ping", f"cat <<'END'\n{lines}END\nexit {status}\n")
     assert job.run("198.18.4.2", "-c", "4", "-i", "1.0", **fake)[0] == status
     document = job.stored("ping_json")
-    jsonschema.validate(document, json.loads((paths.SCHEMAS / "ping.schema.json").read_text()))
+    Ping.model_validate(document)
     assert (document["received"], len(document["rtt_ms"])) == (received, received)
     assert job.statistics("rtt_ms") == document["rtt_ms"]

@@ -11,10 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.video import Video
 from satlab.lab import web_target
 
 
@@ -139,7 +138,7 @@ def test_a_video_is_played_to_its_end(
     assert status == 0, output
     (file,) = (tmp_path / "files").rglob("video_json*.json")
     content = json.loads(file.read_text())
-    jsonschema.validate(content, json.loads((paths.ROOT / "schemas/video.schema.json").read_text()))
+    Video.model_validate(content)
     assert [each["index"] for each in content["segments"]] == [0, 1, 2, 3]
     assert content["segments"][0]["bitrate_bps"] < content["segments"][-1]["bitrate_bps"]
 

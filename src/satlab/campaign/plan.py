@@ -73,7 +73,7 @@ class Task(Strict):
 
 
 class Plan(Strict):
-    """plan.json.
+    """plan.json of a campaign: cells and tasks.
 
     `cells`: the factors of each by its id. `deadline_s` is for one attempt at a task, and at most
     `answer_mib` MiB come of one over ssh.

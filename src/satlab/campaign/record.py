@@ -58,7 +58,7 @@ class Attempt(Ended):
 
 
 class TaskRecord(Strict):
-    """task.json.
+    """task.json: the end of a campaign's task.
 
     `counts` is the folder of the attempt that counts, `files` its files with their SHA-256.
     """

@@ -7,15 +7,16 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from satlab.check import case_link, check_result, suite, verdict
+from satlab.check import case_link, check_file, suite, verdict
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
+from satlab.check.check_file import CheckFile
 from satlab.check.check_result import CheckResult, SampleInput
 from satlab.check.endpoint import selection
 from satlab.check.endpoint.lockstep import LockstepPair
@@ -99,9 +100,11 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
         )
     request = replace(request, runs=request.runs or plan.runs)
     baseline = (
-        None if request.baseline is None else check_result.load_samples(request.baseline, plan)
+        None
+        if request.baseline is None
+        else check_file.samples(check_file.load(request.baseline, plan))
     )
-    others = [check_result.load(path, plan) for path in request.compare_with]
+    others = [check_file.load(path, plan) for path in request.compare_with]
     check = _Check(plan, request, baseline, others, log)
     check.build_links(cases)
     try:
@@ -150,7 +153,7 @@ class _Check:
         plan: Suite,
         request: CheckRequest,
         baseline: verdict.Samples | None,
-        others: Sequence[dict[str, Any]],
+        others: Sequence[CheckFile],
         log: ProgressLog,
     ) -> None:
         self._log = log
@@ -173,15 +176,16 @@ class _Check:
             self.folder = new_folder(request.out, f"check-{plan.name}")
         else:
             self.folder = request.resume
-            self._resume(self.folder / check_result.FILE)
+            self._resume(self.folder / check_file.NAME)
         self._raw = self.folder / "raw"
         self._raw.mkdir(parents=True, exist_ok=request.resume is not None)
 
     def _resume(self, file: Path) -> None:
         """Keep the samples of an earlier check. Raises ConfigError if it had other input."""
-        document = check_result.load(file, self._plan)
-        self._earlier_s = document["real_s"]
-        self.samples = check_result.samples_of(document, file)
+        earlier = check_file.load(file, self._plan)
+        self._earlier_s = earlier["real_s"]
+        self.samples = check_file.samples(earlier)
+        document: Mapping[str, object] = dict(earlier)
         own = {"environment": None} | self._input.document()
         other = [name for name, value in own.items() if document.get(name) != value]
         if other:
@@ -275,7 +279,7 @@ class _Check:
         """Write check.json and return its contents."""
         result = self._result()
         write_atomically(
-            self.folder / check_result.FILE, json.dumps(result.document(), indent=1) + "\n"
+            self.folder / check_file.NAME, json.dumps(result.document(), indent=1) + "\n"
         )
         return result
 

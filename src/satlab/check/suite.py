@@ -118,8 +118,18 @@ class Case(_Model):
         return bool(self.client or self.server or self.source_mbps is not None)
 
 
+def _with_modes(schema: dict[str, Any]) -> None:
+    schema["properties"]["modes"] = {
+        "description": (
+            "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE"
+        ),
+        "type": "object",
+        "additionalProperties": {"type": ["object", "null"]},
+    }
+
+
 class Suite(_Model):
-    """A suite file.
+    """The YAML file of a suite of satlab check.
 
     Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
 
@@ -129,6 +139,7 @@ class Suite(_Model):
     defaults of the command line's.
     """
 
+    model_config = ConfigDict(json_schema_extra=_with_modes)
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
     name: Name
     source: str = Field(min_length=1)
@@ -248,19 +259,6 @@ def file_of(name: str) -> Path:
             f"no suite {name} is shipped ({known})", hint="or use a file: --suite FILE.yml"
         )
     return file
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of suite files."""
-    document = Suite.model_json_schema(by_alias=True)
-    document["properties"]["modes"] = {
-        "description": (
-            "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE"
-        ),
-        "type": "object",
-        "additionalProperties": {"type": ["object", "null"]},
-    }
-    return document
 
 
 def load(path: Path) -> Suite:

@@ -6,7 +6,8 @@ Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another
 Jackknife", Ann. Statist. 7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
 section 13.3). Draws are seeded: equal samples have equal intervals. Those of means of few runs are
 Student's (Biometrika 6, 1908), of two of them with Welch's degrees of freedom (Biometrika 34,
-1947).
+1947). Not scipy's: scipy.stats takes 0.9 s to import and 216 MB with numpy, and knows no censored
+medians.
 """
 
 import math

@@ -191,7 +191,7 @@ class Machines(_Model):
 
 
 class Topology(_Model):
-    """The whole of `lab.yml`; nodes are in the order of the path.
+    """The lab of `vagrant/lab.yml`: networks, nodes in the order of the path, machines.
 
     `machines` matter to the VM lab alone.
 

@@ -19,6 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from collect.calibration import CalibrationCheck
 from satlab.check import sandboxed
 from satlab.check.endpoint.pair import NAME, EndpointProgram
 from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
@@ -63,7 +64,6 @@ from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 from satlab.run import calibrate, host_load
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.session import SessionResult, metrics_of, new_lab_id, run_session
 
 START_S = 20.0

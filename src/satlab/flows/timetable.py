@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from collect.calibration import CalibrationCheck
 from satlab.flows import migration
-from satlab.run.calibrate import CalibrationCheck, check
+from satlab.run.calibrate import check
 
 Verb = Literal["start", "lead", "end", "kill"]
 GRACE_S = 3.0

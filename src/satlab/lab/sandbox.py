@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from collect import EnforcedBy
 from satlab.common import paths, plain_files
 from satlab.common.errors import HostError
 from satlab.lab import privileges
@@ -228,21 +231,18 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
     )
 
 
-def enforced_by() -> dict[str, str]:
-    """Return what enforces limits on this host, by limit (schemas/manifest.schema.json).
-
-    Raises HostError.
-    """
+def enforced_by() -> EnforcedBy:
+    """Return what enforces limits on this host. Raises HostError."""
     argv = [str(paths.SATBOX), "enforces"]
     done = subprocess.run(
         argv, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise HostError(f"satbox: {done.stderr.strip().removeprefix('error: ')}")
-    return {str(limit): str(by) for limit, by in json.loads(done.stdout).items()}
+    return TypeAdapter(EnforcedBy).validate_json(done.stdout)
 
 
-def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
+def not_enforced(by: EnforcedBy) -> Iterator[str]:
     """Yield what a host with these mechanisms does not enforce, and what to do."""
     if by.get("memory") == "watch":
         yield (

@@ -12,10 +12,11 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
+from collect.jobs import Job, JobEnd
 from satlab.common.errors import HostError
 from satlab.common.paths import SHIM, STANDARD_PATH
 from satlab.common.processes import Entrance, log_tail
@@ -101,32 +102,6 @@ class JobHost(Protocol):
 
 
 @dataclass(frozen=True)
-class JobRecord:
-    """One line of `jobs.jsonl` (schemas/jobs.schema.json).
-
-    `exit_code` is negative for a signal, None for a job that could not be started. `cpu_s`,
-    `waited_s`, `peak_bytes`: None if unknown.
-    """
-
-    job_instance_id: int
-    scenario_instance_id: int
-    owner_scenario_instance_id: int
-    function_id: int
-    label: str
-    job: str
-    entity: str
-    argv: tuple[str, ...]
-    start_unix_s: float
-    stop_unix_s: float
-    exit_code: int | None
-    status: str
-    log: str
-    cpu_s: float | None = None
-    waited_s: float | None = None
-    peak_bytes: int | None = None
-
-
-@dataclass(frozen=True)
 class JobProgress:
     """A job changed its status."""
 
@@ -148,7 +123,7 @@ class ScenarioResult:
     reason: str
     start_unix_s: float
     stop_unix_s: float
-    jobs: tuple[JobRecord, ...]
+    jobs: tuple[Job, ...]
 
     @property
     def ok(self) -> bool:
@@ -201,7 +176,7 @@ class _Run:
         self._raw = raw_dir
         self._on_event = on_event
         self._running: dict[int, tuple[JobInstance, JobProcess, float]] = {}
-        self._records: list[JobRecord] = []
+        self._records: list[Job] = []
 
     def go(self, stop: threading.Event, deadline_s: float) -> ScenarioResult:
         start_unix_s = time.time()
@@ -330,7 +305,7 @@ class _Run:
         log = f"logs/{job.call.job.name}-{job.id}.log"
         used = None if code is None else self._host.usage(argv)
         figures = {} if used is None else {name: getattr(used, name) for name in USAGE}
-        record = JobRecord(
+        record = Job(
             job_instance_id=job.id,
             scenario_instance_id=job.scenario.id,
             owner_scenario_instance_id=job.scenario.owner_id,
@@ -342,12 +317,12 @@ class _Run:
             start_unix_s=start,
             stop_unix_s=time.time(),
             exit_code=code,
-            status=status,
+            status=cast("JobEnd", status.value),
             log=log,
             **figures,
         )
         self._records.append(record)
-        append_line(self._raw / "jobs.jsonl", asdict(record))
+        append_line(self._raw / "jobs.jsonl", record.model_dump())
         return log
 
     def _report(self, job: JobInstance, status: JobStatus, reason: str = "") -> None:

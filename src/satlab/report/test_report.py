@@ -22,7 +22,8 @@ import collect
 from collect import Collected
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from collect.records import Identity, Record, tables
+from collect.records import Record
+from collect.table import Identity, tables
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.link import modcods

@@ -6,15 +6,14 @@ Each check has an expected value and limits; one check out of its limits marks t
 status 4), it never discards it.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from collect import opensand
+from collect.calibration import Calibration, CalibrationCheck
 from satlab.link.config import Emulator
 from satlab.link.expectation import Expectation, expectation
 from satlab.link.plan import LinkPlan
@@ -32,20 +31,6 @@ metrics) while the scenario runs. The release error on a quiet host is in docs/r
 """
 
 
-@dataclass(frozen=True)
-class CalibrationCheck:
-    """One measured quantity against its limits; `measured` is None when the measurement failed."""
-
-    name: str
-    unit: str
-    expected: float
-    measured: float | None
-    low: float
-    high: float
-    ok: bool
-    note: str = ""
-
-
 def check(
     name: str,
     unit: str,
@@ -57,7 +42,16 @@ def check(
 ) -> CalibrationCheck:
     """Compare a measured value with its limits; a missing value is never ok."""
     is_ok = measured is not None and low <= measured <= high
-    return CalibrationCheck(name, unit, expected, measured, low, high, is_ok, note)
+    return CalibrationCheck(
+        name=name,
+        unit=unit,
+        expected=expected,
+        measured=measured,
+        low=low,
+        high=high,
+        ok=is_ok,
+        note=note,
+    )
 
 
 def before(
@@ -103,7 +97,7 @@ def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[
     if not spoilt:
         return list(checks)
     note = f"{checks[0].note}; probed {len(spoilt) + 1} times, before: {'; '.join(spoilt)}"
-    return [replace(checks[0], note=note), *checks[1:]]
+    return [checks[0].model_copy(update={"note": note}), *checks[1:]]
 
 
 def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
@@ -219,15 +213,12 @@ def verdict(checks: Sequence[CalibrationCheck]) -> str:
 
 
 def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:
-    """Write raw/calibration.json (schemas/calibration.schema.json); return whether every check
-    held.
-    """
-    ok = all(c.ok for c in checks)
-    document = {
-        "schema": "satlab/calibration/1",
-        "run_id": run_id,
-        "ok": ok,
-        "checks": [asdict(c) for c in checks],
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    return ok
+    """Write raw/calibration.json; return whether every check held."""
+    found = Calibration(
+        schema="satlab/calibration/1",
+        run_id=run_id,
+        ok=all(c.ok for c in checks),
+        checks=list(checks),
+    )
+    path.write_text(found.model_dump_json(by_alias=True, indent=1) + "\n")
+    return found.ok

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collect
+from collect.calibration import CalibrationCheck
+from collect.jobs import Job
 from satlab.common.processes import ProcfsProcess, read_process
-from satlab.openbach.runner import JobRecord
-from satlab.run.calibrate import CalibrationCheck, check
+from satlab.run.calibrate import check
 
 BROWSER_WAIT_LIMIT = 0.09
 """Longest wait of a browser's thread for a core, as a share of a page load's time, beyond OWN_WAIT.
@@ -101,7 +102,7 @@ def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[Calibrat
     ]
 
 
-def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
+def of_jobs(jobs: Iterable[Job]) -> list[CalibrationCheck]:
     """Judge the job that lacked a core for the largest share of its time; nothing without one whose
     waits are known.
     """

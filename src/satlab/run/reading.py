@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars
-from pydantic import TypeAdapter
 
 import collect
 from collect import raw, reader, run_folder
@@ -44,7 +43,6 @@ LOG_END_BYTES = 4096
 THREADS = "2"
 _POLL_MS = 100
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_STORED: TypeAdapter[collect.Stored] = TypeAdapter(collect.Stored)
 _LOG = logging.getLogger("satlab.reading")
 
 
@@ -80,7 +78,7 @@ def without_writing(folder: Path) -> collect.Collected:
 
 
 def _stored(out: Path) -> collect.Stored:
-    content = raw.read_json(out, reader.STORED, _STORED)
+    content = raw.read_json(out, reader.STORED, collect.Stored.model_validate_json)
     if isinstance(content, raw.Unreadable):
         _LOG.warning("page loads and legs are left out: %s", content.reason)
         return collect.Stored(loads=[], legs=[])

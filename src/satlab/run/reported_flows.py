@@ -18,7 +18,9 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import ConfigDict, Field, with_config
 
 MOST_FILES = 16
 MOST_READ = 256 << 10
@@ -39,21 +41,34 @@ _LARGEST = 1 << 53
 Line = Mapping[str, Any]
 
 
+Text64 = Annotated[str, Field(max_length=64)]
+Count = Annotated[int, Field(ge=0)]
+
+
 @dataclass(frozen=True)
 class Flow:
-    """A connection as its sending side sees it: addresses, window, round-trip time.
+    """An established connection that has sent data, as its sender sees it.
 
-    `source`: who reports it. What that source does not say is None or empty.
+    `source`: who reports it: kernel, satperf with its stack, satpep. What that source does not say
+    is None or empty.
     """
 
-    source: str
-    local: str
-    peer: str
-    algorithm: str
-    cwnd_bytes: int
-    rtt_ms: float
-    in_flight_bytes: int | None
-    acked_bytes: int | None
+    source: Text64
+    local: Text64
+    peer: Text64
+    algorithm: Annotated[str, Field(max_length=24)]
+    cwnd_bytes: Count
+    rtt_ms: Annotated[float, Field(ge=0)]
+    in_flight_bytes: Count | None
+    acked_bytes: Count | None
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
+class NodeFlow(Flow):
+    """A flow, and the node of its sender."""
+
+    node: str
 
 
 class Reporter(Protocol):

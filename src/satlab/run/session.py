@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from collect import opensand
+from collect.calibration import CalibrationCheck
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
 from satlab.lab import lab as labs
@@ -23,7 +24,6 @@ from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest, client_lan
 from satlab.link.expectation import expectation
 from satlab.run import calibrate, host_load, link_probe
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.host_load import HostState
 from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile

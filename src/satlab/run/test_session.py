@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from collect.calibration import CalibrationCheck
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
@@ -17,13 +18,12 @@ from satlab.lab import ownership
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import LinkRequest
 from satlab.run import calibrate, link_probe, session
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import Echoes, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
 from satlab.run.session import NetnsHost, new_lab_id, run_session
 
-GOOD = CalibrationCheck("rtt_ms", "ms", 580, 581, 579, 583, ok=True)
-LATE = CalibrationCheck("late_packet_ratio.forward", "", 0, 0.5, 0, 0.01, ok=False)
+GOOD = calibrate.check("rtt_ms", "ms", 580, 581, 579, 583)
+LATE = calibrate.check("late_packet_ratio.forward", "", 0, 0.5, 0, 0.01)
 
 
 class FakeHost:

@@ -14,19 +14,19 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+from collect.jobs import Job, JobEnd
 from satlab.common.archive import ArchiveError, Gunzip, Kind, Limits, Reader, Section
 from satlab.common.errors import HostError
 from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.openbach.model import BoundScenario, StartJob, StartScenario
-from satlab.openbach.runner import JobProgress, JobRecord, Outcome, ScenarioResult, append_line
+from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult, append_line
 from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
@@ -115,7 +115,7 @@ def run(
     ended = _settled(controller, number, seen, ended)
     records = tuple(_job_records(ended, scenario, stop_unix_s))
     for record in records:
-        append_line(raw / "jobs.jsonl", asdict(record))
+        append_line(raw / "jobs.jsonl", record.model_dump())
     _fetch(controller, number, raw)
     status = str(ended["status"])
     reason = why or _reason(ended)
@@ -246,9 +246,7 @@ def _reason(instance: Instance) -> str:
 # --- when it is over ------------------------------------------------------------------------------
 
 
-def _job_records(
-    instance: Instance, scenario: BoundScenario, over_unix_s: float
-) -> Iterator[JobRecord]:
+def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float) -> Iterator[Job]:
     """Yield the record of each job; one without an end date has ended with the scenario. `argv` has
     only the arguments, as OpenBACH does not report the command.
     """
@@ -257,7 +255,7 @@ def _job_records(
         if not job:
             continue
         status = JobStatus(job["status"])
-        yield JobRecord(
+        yield Job(
             job_instance_id=job["id"],
             scenario_instance_id=current["scenario_instance_id"],
             owner_scenario_instance_id=instance["scenario_instance_id"],
@@ -269,7 +267,7 @@ def _job_records(
             start_unix_s=unix_s(job.get("start_date"), over_unix_s),
             stop_unix_s=unix_s(job.get("stop_date"), over_unix_s),
             exit_code=0 if status is JobStatus.NOT_RUNNING else None,
-            status=status if status.ended else JobStatus.UNKNOWN,
+            status=cast("JobEnd", (status if status.ended else JobStatus.UNKNOWN).value),
             log="",
         )
 

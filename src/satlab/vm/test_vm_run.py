@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from collect import opensand
+from collect.calibration import CalibrationCheck
 from collect.records import Record
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, HostError
@@ -18,7 +19,6 @@ from satlab.link.config import Emulator
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.run import metrics_file
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import ProbeError
 from satlab.run.session import QUIET, run_session
 from satlab.vm import inventory, provision, vm_commands, vm_run

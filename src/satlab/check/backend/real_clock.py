@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
+from collect.calibration import CalibrationCheck
 from satlab.check import case_link, physics, sandboxed
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import (
@@ -40,7 +41,6 @@ from satlab.lab import netns, pki, privileges
 from satlab.lab.lab import Lab
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 from satlab.run import calibrate, host_load
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
 
 START_S = 10.0

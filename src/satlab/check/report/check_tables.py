@@ -4,8 +4,8 @@
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
+from satlab.check.check_file import Verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
 from satlab.check.trace import causes
@@ -183,7 +183,7 @@ def _growth(check: CheckResult) -> Table:
 
 def _other_checks(check: CheckResult) -> Table:
     """The times of this check and of `--compare-with`, stack by stack."""
-    documents = [check.document(), *check.others]
+    documents = [check.contents(), *check.others]
     measured = [
         {
             (case["id"], one["mark_mb"]): one
@@ -210,15 +210,15 @@ def _other_checks(check: CheckResult) -> Table:
     )
 
 
-def _median_and_interval(verdict: dict[str, Any] | None) -> str:
+def _median_and_interval(verdict: Verdict | None) -> str:
     """Return the text for a verdict of a check.json."""
     if verdict is None:
         return "not run"
     if verdict["result"] == "unsupported":
         return "unsupported"
     middle, low, high = (
-        seconds(math.inf if verdict[key] is None else verdict[key])
-        for key in ("median_s", "low_s", "high_s")
+        seconds(math.inf if each is None else each)
+        for each in (verdict["median_s"], verdict["low_s"], verdict["high_s"])
     )
     mark = ", not measurable" if verdict["result"] == "not measurable" else ""
     return f"{middle} ({low} to {high}), n {verdict['n']}{mark}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape as html_escape
 from pathlib import Path
-from typing import Any
 
-from satlab.check import check_result, verdict
+from satlab.check import check_file, verdict
+from satlab.check.check_file import CheckFile, Verdict
 from satlab.check.report import check_tables
 from satlab.check.report.check_tables import RESULT_WORDS
 from satlab.check.trace import causes
@@ -19,7 +19,6 @@ from satlab.common.errors import ConfigError
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, State, Table, Tile, Tiles
 
-Document = Mapping[str, Any]
 Key = tuple[str, float | None]
 """A case, and one of its marks in MB; None: a test case as a whole."""
 NOT_RUN = "not run"
@@ -30,14 +29,14 @@ _CHARACTER_PX = 6.5
 class StackMatrix:
     """Checks of one suite by stack, each in the order in which they began."""
 
-    checks: Mapping[str, Sequence[Document]]
+    checks: Mapping[str, Sequence[CheckFile]]
 
     @property
     def title(self) -> str:
         return f"{self._newest[0]['suite']}: {len(self.checks)} stacks"
 
     @property
-    def _newest(self) -> list[Document]:
+    def _newest(self) -> list[CheckFile]:
         return [history[-1] for history in self.checks.values()]
 
     def table(self) -> Table:
@@ -98,7 +97,7 @@ def read(files: Iterable[Path]) -> StackMatrix:
     Raises:
         ConfigError: there is none, a file is not a check.json, or they are of several suites.
     """
-    documents = [check_result.read(file) for file in files]
+    documents = [check_file.read(file) for file in files]
     suites = sorted({one["suite"] for one in documents})
     if len(suites) != 1:
         raise ConfigError(f"checks of one suite are needed, not of {', '.join(suites) or 'none'}")
@@ -117,14 +116,14 @@ def write(matrix: StackMatrix, path: Path) -> None:
     html.write(matrix.page(), path)
 
 
-def verdicts(document: Document) -> dict[Key, Mapping[str, Any]]:
+def verdicts(document: CheckFile) -> dict[Key, Verdict]:
     """Return the verdicts of a check by case and mark."""
     return {
         (case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]
     }
 
 
-def targets_met(document: Document) -> tuple[int, int, str]:
+def targets_met(document: CheckFile) -> tuple[int, int, str]:
     """Return how many a check met, of how many, and of what (see `verdict.met`)."""
     return verdict.met(
         (one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values()
@@ -155,7 +154,7 @@ def badge(matrix: StackMatrix) -> str:
     )
 
 
-def _cell(document: Document, key: Key) -> str:
+def _cell(document: CheckFile, key: Key) -> str:
     one = verdicts(document).get(key)
     if one is None:
         return NOT_RUN
@@ -166,14 +165,14 @@ def _cell(document: Document, key: Key) -> str:
     return f"{median} {word}{cause}"
 
 
-def _floor_s(document: Document, key: Key) -> float | None:
+def _floor_s(document: CheckFile, key: Key) -> float | None:
     case, mark = key
     samples = next(one["samples"] for one in document["cases"] if one["id"] == case)
-    floors_s = dict(zip(document["marks_mb"], samples[0].get("floors_s", ()), strict=False))
+    floors_s = dict(zip(document["marks_mb"], samples[0].floors_s, strict=False))
     return None if mark is None else floors_s.get(mark)
 
 
-def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[Document]]) -> Plot | None:
+def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[CheckFile]]) -> Plot | None:
     """Plot one case; None if it has no two medians of a stack."""
     lines, rows = [], []
     for style, (stack, history) in enumerate(stacks.items()):
@@ -204,6 +203,6 @@ def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[Document]]) -> P
     )
 
 
-def _date(document: Document) -> str:
+def _date(document: CheckFile) -> str:
     began = document.get("began_unix_s")
     return "unknown" if began is None else f"{datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M}"

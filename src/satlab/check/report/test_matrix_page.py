@@ -2,16 +2,47 @@
 """Stored checks as one page, and the badge."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from satlab.check.check_result import SCHEMA
+from satlab.check import check_file
 from satlab.check.report import matrix_page
+from satlab.check.samples import Sample
 from satlab.common.errors import ConfigError
 from satlab.report.page import Series, Tile
+
+
+def verdict(
+    mark_mb: float | None, target_s: float | None, median_s: float | None, result: str
+) -> dict[str, Any]:
+    return {
+        "mark_mb": mark_mb,
+        "target_s": target_s,
+        "median_s": median_s,
+        "low_s": median_s,
+        "high_s": median_s,
+        "n": 5,
+        "censored": 0,
+        "died": [],
+        "result": result,
+    }
+
+
+def case(name: str, judged: Any, spent_s: dict[str, float] | None = None) -> check_file.Case:
+    return {
+        "id": name,
+        "forward_mbps": 20.0,
+        "return_mbps": 2.0,
+        "rtt_ms": 600.0,
+        "queue_bytes": (1, 1),
+        "spent_s": spent_s,
+        "verdicts": [judged],
+        "samples": [Sample(name, 1, "ok", "", (4.0,), floors_s=(1.71,))],
+    }
 
 
 def stored(
@@ -23,24 +54,25 @@ def stored(
     **changes: Any,
 ) -> Path:
     spent_s = {"slow start": 3.0, "link": 1.0}
-    verdict = {"mark_mb": 2.0, "target_s": 5.0, "median_s": median_s, "result": result}
-    case = {
-        "id": "medium",
-        "spent_s": spent_s,
-        "verdicts": [verdict],
-        "samples": [{"floors_s": [1.71]}],
-    }
-    document = {
-        "schema": SCHEMA,
-        "suite": "etosat",
-        "stack": stack,
-        "clock": "virtual",
-        "marks_mb": [2.0],
-        "began_unix_s": began,
-        "cases": [case],
-    }
+    document = check_file.plain(
+        {
+            "schema": "satlab/check/1",
+            "version": "0.2.0",
+            "suite": "etosat",
+            "source": "the targets",
+            "stack": stack,
+            "clock": "virtual",
+            "options": {},
+            "seed": 1,
+            "marks_mb": [2.0],
+            "began_unix_s": began,
+            "real_s": 1.0,
+            "cases": [case("medium", verdict(2.0, 5.0, median_s, result), spent_s)],
+            "compared": None,
+        }
+    )
     file = folder / f"{stack}-{began}.json"
-    file.write_text(json.dumps(document | changes))
+    file.write_text(json.dumps(document | changes, default=asdict))
     return file
 
 
@@ -73,26 +105,22 @@ def test_the_badge_has_the_targets_of_the_newest_check(tmp_path: Path) -> None:
     files = [stored(tmp_path, "a<", 10.0, 6.0, "fail"), stored(tmp_path, "b", 20.0, 4.0)]
     image = ElementTree.fromstring(matrix_page.badge(matrix_page.read(files)))  # noqa: S314 - our own text
     assert image.get("aria-label") == "satellite etosat: 1/1 targets met"
-    assert matrix_page.targets_met(json.loads(files[0].read_text())) == (0, 1, "targets met")
+    assert matrix_page.targets_met(check_file.read(files[0])) == (0, 1, "targets met")
 
 
 def test_test_cases_of_the_runner_count_as_passed_of_those_supported(tmp_path: Path) -> None:
     results = ("pass", "pass", "not measurable", "unsupported")
-    verdicts = [
-        {"mark_mb": None, "target_s": None, "median_s": 4.0, "result": result} for result in results
-    ]
     cases = [
-        {"id": f"case-{number}", "spent_s": {}, "verdicts": [one], "samples": [{"floors_s": []}]}
-        for number, one in enumerate(verdicts)
+        case(f"case-{number}", verdict(None, None, 4.0, result))
+        for number, result in enumerate(results)
     ]
     matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=cases)])
     assert matrix.tiles() == [Tile("2/3", "test cases passed: a (virtual clock)", state="bad")]
 
 
 def test_a_suite_without_targets_is_neither_good_nor_bad(tmp_path: Path) -> None:
-    verdict = {"mark_mb": 2.0, "target_s": None, "median_s": 4.0, "result": "measured"}
-    case = {"id": "medium", "spent_s": {}, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
-    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=[case])])
+    open_case = case("medium", verdict(2.0, None, 4.0, "to be determined"))
+    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=[open_case])])
     assert matrix.tiles() == [Tile("1", "figures, none with a target: a (virtual clock)")]
     image = ElementTree.fromstring(matrix_page.badge(matrix))  # noqa: S314 - our own text
     assert image.get("aria-label") == "satellite etosat: measured, no targets"

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from satlab.check.samples import Sample, UnusedSource
+from satlab.check.samples import Sample, Side, UnusedSource
 from satlab.check.trace import careful_resume, qlog
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.pcap import CapturedTransfer
@@ -61,7 +61,7 @@ def add(
         try:
             transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
         except QlogError as error:
-            warnings.append(UnusedSource(error.kind, side, str(error)))
+            warnings.append(UnusedSource(error.kind, cast("Side", side), str(error)))
             continue
         if side == "server":
             values = {

@@ -93,7 +93,13 @@ class StatusRequest(_Model):
     run_id: Name
 
 
-Request = Annotated[StartRequest | StopRequest | StatusRequest, Field(discriminator="verb")]
+Request = Annotated[
+    StartRequest | StopRequest | StatusRequest,
+    Field(
+        discriminator="verb",
+        description="Request to the root helper of satlab serve, one JSON line",
+    ),
+]
 REQUEST: TypeAdapter[StartRequest | StopRequest | StatusRequest] = TypeAdapter(Request)
 
 
