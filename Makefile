@@ -67,9 +67,6 @@ release: ## the appliance as a Debian package and an OCI image, into dist/ (root
 first-figure: ## from a bare Debian to the first figure, median of 3 (root, a quiet host, after make release)
 	$(PY) -m tools.first_figure dist/satlab_*.deb $(ARGS)
 
-page-times: ## until pages of satlab serve can be read, with 200 runs, as JSON (a quiet host, Python packages of ./satlab test)
-	$(PY) -m tests.browser.page_times $(ARGS)
-
 pictures: ## draw the pictures of the documentation from the pages (docs/pictures)
 	SATLAB_PICTURES=docs/pictures $(PYTEST) -n 0 -q tests/browser/test_pictures.py
 
@@ -102,4 +99,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test bench lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times pictures site box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test bench lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure pictures site box vm-nspawn vm-tcg figures compare generate format clean
