@@ -144,19 +144,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     ip("netns", "add", server)
     # As in the lab: a link-local address that comes late would make Chromium drop its requests.
     for node in (client, server):
-        subprocess.run(
-            [
-                "ip",
-                "netns",
-                "exec",
-                node,
-                "sysctl",
-                "-qw",
-                "net.ipv6.conf.all.disable_ipv6=1",
-                "net.ipv6.conf.default.disable_ipv6=1",
-            ],
-            check=True,
-        )
+        off = (f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default"))
+        ip("netns", "exec", node, "sysctl", "-qw", *off)
     try:
         ip(
             "link",
@@ -164,12 +153,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             "lan0",
             "netns",
             client,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "lan0",
-            "netns",
+            *"type veth peer name lan0 netns".split(),
             server,
         )
         for node, address in ((client, CLIENT), (server, SERVER)):
@@ -353,12 +337,7 @@ def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
             "-r",
             str(packets),
             *options,
-            "-Y",
-            "http3",
-            "-T",
-            "fields",
-            "-e",
-            "quic.stream.stream_id",
+            *"-Y http3 -T fields -e quic.stream.stream_id".split(),
         ]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 

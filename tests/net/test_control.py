@@ -40,18 +40,7 @@ def up(lab_id: str, satlink: Path) -> Iterator[Up]:
 
 
 def rtts_ms(the_lab: Lab, count: int) -> list[float]:
-    argv = [
-        *the_lab.enter_argv("client"),
-        "ping",
-        "-n",
-        "-c",
-        str(count),
-        "-i",
-        "0.1",
-        "-W",
-        "3",
-        SERVER,
-    ]
+    argv = [*the_lab.enter_argv("client"), *f"ping -n -c {count} -i 0.1 -W 3 {SERVER}".split()]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
 

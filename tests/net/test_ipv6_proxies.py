@@ -189,14 +189,7 @@ def test_p305_legs_of_quic_find_the_mtu_of_their_path(path6: Path6) -> None:
     path6.start("server", program, "server", "--listen", at, *trust)
     path6.listening("-u")
     call = (
-        "--connect",
-        at,
-        "--server-name",
-        NAME,
-        "--ca",
-        str(path6.pki.ca_cert),
-        "--bytes",
-        str(SIZE),
+        *f"--connect {at} --server-name {NAME} --ca {path6.pki.ca_cert} --bytes {SIZE}".split(),
     )
     done = path6.run("client", program, "client", *call)
     assert done.returncode == 0, done.stderr

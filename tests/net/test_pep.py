@@ -281,26 +281,10 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
         tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
     )
     before = chain.state()
-    both = (
-        "-l",
-        "4433",
-        "-C",
-        "reno",
-        "-w",
-        "100",
-        "--client-side-initial-window",
-        "20",
-        "-a",
-        "10",
-    )
+    both = "-l 4433 -C reno -w 100 --client-side-initial-window 20 -a 10".split()
     options = (
         *both,
-        "--server-side-congestion-control",
-        "cubic",
-        "--server-side-careful-resume",
-        "on",
-        "-p",
-        "shop",
+        *"--server-side-congestion-control cubic --server-side-careful-resume on -p shop".split(),
     )
     path = f"{PROGRAMS}:{os.environ['PATH']}"
     job = chain.job(
@@ -311,12 +295,7 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
     chain.start("server", str(PROGRAMS / "satperf"), "server", "--listen", f"{SERVER}:4433", *trust)
     until(lambda: ":1151 " in chain.run("server", "cat", "/proc/net/udp"), "satperf server")
     call = (
-        "--connect",
-        f"{SERVER}:4433",
-        "--server-name",
-        "kepler.satlab.test",
-        "--ca",
-        str(made.ca_cert),
+        *f"--connect {SERVER}:4433 --server-name kepler.satlab.test --ca {made.ca_cert}".split(),
     )
     client = chain.start("client", str(PROGRAMS / "satperf"), "client", *call, "--bytes", "2000000")
     lines, log = client.communicate(timeout=30)

@@ -148,18 +148,9 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             run("ip", "netns", "add", node)
             run("ip", "-n", node, "link", "set", "lo", "up")
         run(
-            "ip",
-            "link",
-            "add",
-            "wire",
-            "netns",
+            *"ip link add wire netns".split(),
             nodes[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "wire",
-            "netns",
+            *"type veth peer name wire netns".split(),
             nodes[1],
         )
         for node, address in zip(nodes, WIRE.values(), strict=True):
@@ -177,20 +168,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def pings(pair: Pair, count: int = 480) -> int:
     """Ping the client through the tunnel, 2 ms apart; return how many were answered."""
-    argv = pair.inside(
-        "server",
-        "ping",
-        "-q",
-        "-c",
-        str(count),
-        "-i",
-        "0.002",
-        "-s",
-        "500",
-        "-W",
-        "3",
-        INSIDE["client"],
-    )
+    argv = pair.inside(*f"server ping -q -c {count} -i 0.002 -s 500 -W 3".split(), INSIDE["client"])
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     received = re.search(r"(\d+) received", done.stdout)
     assert received, done.stdout + done.stderr

@@ -32,19 +32,7 @@ def spots(lab_id: str, satlink: Path) -> Iterator[Lab]:
 
 def rtts_ms(the_lab: Lab, node: str, to: str, *options: str) -> list[float]:
     """Return the round-trip times of five echoes, ms."""
-    argv = [
-        *the_lab.enter_argv(node),
-        "ping",
-        "-n",
-        "-c",
-        "5",
-        "-i",
-        "0.2",
-        "-W",
-        "5",
-        *options,
-        to,
-    ]
+    argv = [*the_lab.enter_argv(node), *"ping -n -c 5 -i 0.2 -W 5".split(), *options, to]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return [float(found) for found in re.findall(r"time=([0-9.]+)", done.stdout)]
 

@@ -84,19 +84,7 @@ def up(lab_id: str, satlink: Path) -> Iterator[Up]:
 def rtts_ms(
     the_lab: Lab, node: str, to: str = SERVER, count: int = 5, options: tuple[str, ...] = ()
 ) -> list[float]:
-    argv = [
-        *the_lab.enter_argv(node),
-        "ping",
-        "-n",
-        "-c",
-        str(count),
-        "-i",
-        "0.2",
-        "-W",
-        "1",
-        *options,
-        to,
-    ]
+    argv = [*the_lab.enter_argv(node), *f"ping -n -c {count} -i 0.2 -W 1".split(), *options, to]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
 

@@ -197,12 +197,7 @@ def test_commands_are_in_order_and_name_the_profile_s_files() -> None:
     for name in ("gw", "st", "st4"):
         assert commands[name] == [
             *begin,
-            f"/run/{name}.xml",
-            "-t",
-            "/p/topology.xml",
-            "-p",
-            f"/p/profile_{name}.xml",
-            "-v",
+            *f"/run/{name}.xml -t /p/topology.xml -p /p/profile_{name}.xml -v".split(),
         ]
 
 

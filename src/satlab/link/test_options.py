@@ -31,15 +31,7 @@ def test_a_choice_becomes_the_command_line_that_makes_it() -> None:
     """What is as by default is left out, but for the profile."""
     assert LinkOptions().arguments() == ["--profile", "geo"]
     options = LinkOptions(profile="leo", loss=0.01, aqm="pie", ecn=True, timeline=Path("a.json"))
-    assert options.arguments()[2:] == [
-        "--loss",
-        "0.01",
-        "--aqm",
-        "pie",
-        "--ecn",
-        "--timeline",
-        "a.json",
-    ]
+    assert options.arguments()[2:] == "--loss 0.01 --aqm pie --ecn --timeline a.json".split()
     result = CliRunner().invoke(cli.app, ["run", "none.json", *options.arguments(), "--dry-run"])
     assert "No such option" not in result.output
 

@@ -30,21 +30,7 @@ def refused(job: Descriptor, values: dict[str, Any]) -> list[str]:
 def test_the_examples_client_has_the_argv_of_a_real_openbach(iperf3: Descriptor) -> None:
     values = EXAMPLE["openbach_functions"][1]["start_job_instance"]["iperf3"]
     client = {"server_ip": "10.77.0.2", "duration_time": "5", "tcp": {"cong_control": "bbr"}}
-    expected = [
-        "-p",
-        "5201",
-        "-i",
-        "1.0",
-        "-n",
-        "1",
-        "client",
-        "10.77.0.2",
-        "-t",
-        "5.0",
-        "tcp",
-        "-C",
-        "bbr",
-    ]
+    expected = "-p 5201 -i 1.0 -n 1 client 10.77.0.2 -t 5.0 tcp -C bbr".split()
     assert list(argv(iperf3, {**values, "port": "5201", "client": client})) == expected
 
 

@@ -36,21 +36,7 @@ def test_the_example_of_a_real_openbach_is_valid(write: Write, jobs: Jobs) -> No
         EXAMPLE["openbach_functions"], **{key: EXAMPLE[key] for key in ("arguments", "constants")}
     )
     bound = bind(load(path, jobs, ENTITIES), {"duration": "5", "cc": "bbr"})
-    client = [
-        "-p",
-        "5201",
-        "-i",
-        "1.0",
-        "-n",
-        "1",
-        "client",
-        "10.77.0.2",
-        "-t",
-        "5.0",
-        "tcp",
-        "-C",
-        "bbr",
-    ]
+    client = "-p 5201 -i 1.0 -n 1 client 10.77.0.2 -t 5.0 tcp -C bbr".split()
     assert words(bound, 1) == client
     assert bound.values == {"duration": "5", "cc": "bbr", "server_ip": "10.77.0.2", "port": "5201"}
 

@@ -11,33 +11,14 @@ import pytest
 
 from satlab.check.backend import real_clock
 from satlab.check.backend.real_clock import RealClock
+from satlab.check.conftest import small
 from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.endpoint.pair import TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
-from satlab.check.suite import Suite
 from satlab.check.trace.ledger import Ledger
 from satlab.lab.pki import Pki
 
-SUITE = Suite.model_validate(
-    {
-        "schema": "satlab/suite/1",
-        "name": "test",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [1],
-        "cases": [
-            {
-                "id": "a",
-                "forward_mbps": 10,
-                "return_mbps": 2,
-                "targets_s": [1],
-                "direction": "upload",
-            }
-        ],
-    }
-)
-
-
+SUITE = small({"targets_s": [1], "direction": "upload"}, marks_mb=[1])
 REQUEST = TransferRequest(
     SUITE, SUITE.cases[0], 1, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints")
 )

@@ -13,29 +13,19 @@ from typing import Any
 
 import pytest
 
+from satlab.check.conftest import transfer_request
 from satlab.check.endpoint import selection, tcp_pep
 from satlab.check.endpoint.pair import CLIENT, TransferRequest
 from satlab.check.endpoint.tcp_pep import TcpPepPair
 from satlab.check.sandboxed import ExitReport
-from satlab.check.suite import Suite
 from satlab.common.processes import wait
-from satlab.lab.pki import Pki
 
 DONE = ExitReport(0, "", 0.1, 1, "")
 
 
 def request(folder: Path, **case: Any) -> TransferRequest:
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "test",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [0.1, 1],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }
     (folder / CLIENT).mkdir()
-    read = Suite.model_validate(document)
-    return TransferRequest(read, read.cases[0], 7, "127.0.0.1", Pki(Path("/pki"), ""), folder)
+    return transfer_request(folder, 0.1, 1, host="127.0.0.1", **case)
 
 
 @pytest.fixture

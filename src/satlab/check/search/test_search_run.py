@@ -76,11 +76,7 @@ def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fix
 def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
     request(tmp_path)
     argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "check",
-        "--suite",
+        *f"{sys.executable} -m satlab check --suite".split(),
         str(tmp_path / "brief.yml"),
         "--search",
         "--search-mb",
