@@ -2,7 +2,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlab.common.errors import ConfigError
@@ -129,7 +129,7 @@ def test_choices_are_enforced(make_job: MakeJob) -> None:
     assert "not one of 1, 2" in refused(job, {"x": 3})[0]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(
     text=st.one_of(
         st.text(st.characters()),
