@@ -27,6 +27,7 @@ from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
 from satlab.run.page_import import writing
+from tests import job_programs
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -73,24 +74,14 @@ class Pair:
         raw.mkdir()
         home = self.folder / f"home-{self.instances}"
         home.mkdir()
-        variables = {
-            "PATH": os.environ["PATH"],
+        own = {
             "HOME": str(home),
             "TMPDIR": str(home),
-            "PYTHONPATH": str(SHIM),
-            "SATLAB_RAW": str(raw),
-            "SATLAB_AGENT": node,
             "SATLAB_WWW": str(self.folder / "www"),
             "SATLAB_PKI": str(self.folder / "pki"),
-            "JOB_NAME": name,
-            "JOB_INSTANCE_ID": "1",
-            "SCENARIO_INSTANCE_ID": "1",
-            "OWNER_SCENARIO_INSTANCE_ID": "1",
         } | environment
-        script = JOBS / name / "files" / f"{name}.py"
-        settings = [f"{key}={value}" for key, value in variables.items()]
         return Job(
-            self.start(node, "env", "-i", *settings, sys.executable, str(script), *argv), raw, home
+            self.start(node, *job_programs.command(name, node, raw, *argv, **own)), raw, home
         )
 
 

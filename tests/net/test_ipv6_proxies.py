@@ -26,6 +26,7 @@ from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
 from satlab.run import run
 from satlab.run.run_folder import RunResult
+from tests import job_programs
 from tests.net.conftest import AsPlanned
 from tests.polling import until
 
@@ -99,11 +100,8 @@ class Path6:
             argv = [*up.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
             subprocess.run(argv, check=True)
 
-    def start(
-        self, node: str, *argv: str, log: IO[str] | int = subprocess.DEVNULL, **variables: str
-    ) -> None:
-        words = [f"{name}={value}" for name, value in variables.items()]
-        command = [*self.up.enter_argv(node), "env", *words, *argv]
+    def start(self, node: str, *argv: str, log: IO[str] | int = subprocess.DEVNULL) -> None:
+        command = [*self.up.enter_argv(node), *argv]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True
         )
@@ -120,22 +118,12 @@ class Path6:
     def proxy(self, node: str, engine: str) -> None:
         raw = self.folder / node
         raw.mkdir()
-        variables = {
-            **{"PATH": f"{paths.PROGRAMS}:{os.environ['PATH']}", "PYTHONPATH": str(paths.SHIM)},
-            **{
-                "SATLAB_RAW": str(raw),
-                "SATLAB_AGENT": node,
-                "JOB_NAME": "satlab_pep",
-                "JOB_INSTANCE_ID": "1",
-            },
-            **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
-            "SATLAB_PKI": str(self.pki.folder),
-        }
-        program = paths.JOBS / "satlab_pep" / "files" / "satlab_pep.py"
         port = ("-l", str(PORT)) if engine.startswith("quic") else ()
+        words = (engine, self.client, self.server, *port)
+        pki_folder = str(self.pki.folder)
         with (raw / "log").open("w") as log:
-            words = (sys.executable, str(program), engine, self.client, self.server, *port)
-            self.start(node, *words, log=log, **variables)
+            command = job_programs.command("satlab_pep", node, raw, *words, SATLAB_PKI=pki_folder)
+            self.start(node, *command, log=log)
         job, stats = self.started[-1], raw / "stats.jsonl"
 
         def is_ready() -> bool:

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.lab import pki
+from tests import job_programs
 from tests.pepchain import DEADLINE_S, run
 from tests.polling import until
 
@@ -502,22 +502,7 @@ def job(pair: Pair, role: str, *argv: str, name: str = "raw") -> Job:
     """Start the job on a node."""
     raw = pair.folder / f"{role}-{name}"
     raw.mkdir()
-    words = [
-        *(
-            f"PATH={paths.PROGRAMS}:{os.environ['PATH']}",
-            f"PYTHONPATH={paths.SHIM}",
-            f"SATLAB_RAW={raw}",
-        ),
-        *(
-            f"SATLAB_AGENT={role}",
-            "JOB_NAME=satlab_fec",
-            "JOB_INSTANCE_ID=1",
-            "SCENARIO_INSTANCE_ID=1",
-        ),
-        "OWNER_SCENARIO_INSTANCE_ID=1",
-    ]
-    program = paths.JOBS / "satlab_fec" / "files" / "satlab_fec.py"
-    command = ["env", *words, sys.executable, str(program), WIRE[role], WIRE[OTHER[role]], *argv]
+    command = job_programs.command("satlab_fec", role, raw, WIRE[role], WIRE[OTHER[role]], *argv)
     pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     return Job(subprocess.Popen(pair.inside(role, *command), text=True, **pipes), raw)
 
