@@ -4,7 +4,6 @@ take another's.
 """
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -31,6 +30,7 @@ from satlab.link.options import LinkOptions
 from satlab.run import run
 from satlab.run.metrics_file import MetricsFile
 from satlab.run.run_folder import RunResult
+from tests.net import killed_up
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net
@@ -50,23 +50,6 @@ while time.monotonic() < end:
     time.sleep(0.001)
 """
 """About 60 Mbit/s, three times what the forward link carries."""
-
-UP = """
-import os, sys
-from pathlib import Path
-from satlab.common.terminals import with_terminals
-from satlab.common.topology import load
-from satlab.link.config import LinkRequest
-from satlab.lab import lab, netns
-real, calls = netns._apply, []
-def counted(*args):
-    calls.append(args)
-    if len(calls) == 3:
-        os.kill(os.getpid(), 9)
-    return real(*args)
-netns._apply = counted
-lab.Lab.up(sys.argv[1], with_terminals(load(), 3), LinkRequest(profile=Path(sys.argv[2])))
-"""
 
 
 @pytest.fixture
@@ -222,11 +205,8 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
 
 
 def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:
-    argv = [sys.executable, "-c", UP, lab_id, str(LEO)]
-    done = subprocess.run(
-        argv, env=os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    child = killed_up.start(lab_id, satlink, LEO, "netns", "_apply", 3, terminals=3)
+    assert child.wait(60) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True
 
