@@ -18,7 +18,8 @@ from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.change import LinkChange
 from satlab.link.options import LinkOptions
-from tests.net.test_spots import packets, rtts_ms
+from tests.net.conftest import rtts_ms
+from tests.net.test_spots import packets
 
 pytestmark = pytest.mark.net
 

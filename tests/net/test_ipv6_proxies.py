@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,15 +18,12 @@ import pytest
 
 from collect import summaries
 from satlab.common import ipv6, paths
-from satlab.common.console import ProgressLog
 from satlab.common.topology import Role
 from satlab.lab import lab, pki
 from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
-from satlab.run import run
-from satlab.run.run_folder import RunResult
 from tests import job_programs
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, measured_run
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -58,18 +54,10 @@ print(len(received), received.decode().strip())
 def test_p304_connections_over_ipv6_are_split_in_a_run(
     as_planned: AsPlanned, scenario: str, more: dict[str, str]
 ) -> None:
-    def attempt(runs: Path) -> RunResult:
-        link = LinkOptions(profile="leo", ip="6")
-        settings = {"pep": "haproxy", **more}
-        request = run.RunRequest(
-            paths.SCENARIOS / f"{scenario}.json", link, settings, runs=runs, report=False
-        )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("haproxy is not installed")
-    result = as_planned(attempt)
-    assert result.status in (0, 4), result.reason
+    link = LinkOptions(profile="leo", ip="6")
+    result = measured_run(as_planned, scenario, link, pep="haproxy", **more)
     found = summaries(result.records)
     split = [row["value"] for row in found if row["metric"] == "pep_connections_count"]
     assert len(split) == 2
