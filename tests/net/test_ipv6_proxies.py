@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -52,7 +52,7 @@ print(len(received), received.decode().strip())
     ("scenario", "more"), [("tcp", {"duration": "3"}), ("web_tcp", {"protocol": "h1"})]
 )
 def test_p304_connections_over_ipv6_are_split_in_a_run(
-    as_planned: AsPlanned, scenario: str, more: dict[str, str]
+    as_planned: AsPlanned, scenario: str, more: dict[str, Any]
 ) -> None:
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("haproxy is not installed")

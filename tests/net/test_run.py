@@ -83,17 +83,6 @@ def test_leo_and_loss_and_constant_are_taken_over(as_planned: AsPlanned) -> None
     assert any(r["labels"].get("congestion_control") == "reno" for r in rows)
 
 
-def test_two_labs_at_once(as_planned: AsPlanned) -> None:
-    def run_both(runs: Path) -> list[list[dict[str, Any]]]:
-        return [
-            finish(each)
-            for each in [start(runs / name, "--set", "duration=5") for name in ("a", "b")]
-        ]
-
-    for rows in as_planned(run_both):
-        assert 579 < value(rows, "rtt_ms") < 640
-
-
 def test_a_link_at_half_its_rate_passes_no_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_planned: AsPlanned
 ) -> None:
