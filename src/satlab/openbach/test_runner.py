@@ -14,7 +14,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.common.processes import Entrance
-from satlab.openbach import job_process
+from satlab.openbach import job_process, runner
 from satlab.openbach.conftest import MakeJob, option
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import (
@@ -257,7 +257,6 @@ def test_the_deadline_fails_the_run(make_job: MakeJob, go: Go) -> None:
         "Finished Ko",
         "not over after 0.5 s",
     )
-    assert result.stop_unix_s - result.start_unix_s < 3.0
 
 
 class Counting(Here):
@@ -295,16 +294,14 @@ def test_nothing_is_left_when_the_caller_fails(make_job: MakeJob, go: Go) -> Non
         go(start(1, make_job("j", program=SLEEP)), on_event=fail)
 
 
-def test_a_job_that_ends_is_noticed_at_once(make_job: MakeJob, go: Go) -> None:
+def test_a_job_that_ends_is_noticed_at_once(
+    make_job: MakeJob, go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five jobs, one after the other, do not wait for the next look at all of them."""
+    monkeypatch.setattr(runner, "POLL_S", 60.0)
     quick = make_job("quick", {"optional": [option("text", "-t")]})
     functions = [
         start(1, quick),
         *(start(n, quick, wait=Wait(finished=(n - 1,))) for n in range(2, 6)),
     ]
-    result = go(*functions)
-    gaps = [
-        later.start_unix_s - sooner.stop_unix_s
-        for sooner, later in zip(result.jobs, result.jobs[1:], strict=False)
-    ]
-    assert result.ok
-    assert max(gaps) < 0.2
+    assert go(*functions, deadline_s=180.0).ok

@@ -299,7 +299,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
 
 
 def test_influxdb_returns_the_points(server: str, tmp_path: Path) -> None:

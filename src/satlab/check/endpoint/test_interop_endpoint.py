@@ -430,7 +430,7 @@ def test_the_script_of_ngtcp2_refuses_unsupported_test_cases(
         [bash, str(tmp_path / "run.sh")],
         env=environment,
         capture_output=True,
-        timeout=20,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 127, done.stderr

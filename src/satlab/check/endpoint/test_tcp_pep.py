@@ -50,7 +50,7 @@ def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
 @pytest.mark.parametrize("direction", ["download", "upload"])
 def test_a_transfer_is_timed_by_its_receiver(port: int, direction: str, tmp_path: Path) -> None:
     transfer = request(tmp_path, direction=direction)
-    subprocess.run(TcpPepPair().client(transfer, 0).argv, check=True, timeout=20)
+    subprocess.run(TcpPepPair().client(transfer, 0).argv, check=True, timeout=120)
     found = TcpPepPair().sample(transfer, 0, DONE, None)
     assert (
         found.status == "ok"

@@ -92,7 +92,7 @@ def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
     while not (trials_in(tmp_path) >= 2 or time.monotonic() > end):
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
-    output, messages = child.communicate(timeout=30)
+    output, messages = child.communicate(timeout=120)
     assert (child.returncode, output) == (ExitStatus.INTERRUPTED, "") and "--resume" in messages
     [folder] = (tmp_path / "runs").iterdir()
     before = trials_in(tmp_path)
