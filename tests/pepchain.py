@@ -177,21 +177,7 @@ def _wire(west: str, east: str, prefix: str) -> None:
 
     Proxies have .1 towards client and server.
     """
-    run(
-        "ip",
-        "link",
-        "add",
-        "east",
-        "netns",
-        west,
-        "type",
-        "veth",
-        "peer",
-        "name",
-        "west",
-        "netns",
-        east,
-    )
+    run(*f"ip link add east netns {west} type veth peer name west netns {east}".split())
     last = east.endswith("-server")
     ends = ((west, "east", 1 if last else 2), (east, "west", 2 if last else 1))
     for node, interface, host in ends:

@@ -15,7 +15,6 @@ import subprocess
 import time
 import uuid
 from collections.abc import Generator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,12 +42,19 @@ PLACE = pytest.StashKey[int]()
 CLONE_NEWNS = 0x20000  # linux/sched.h; `os.unshare` is Python 3.12's
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-hypothesis.settings.register_profile("ci", deadline=timedelta(seconds=10), print_blob=True)
+hypothesis.settings.register_profile(
+    "satlab",
+    deadline=None,  # a busy host is no fault of an example
+    print_blob=True,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.function_scoped_fixture,
+    ],
+)
+hypothesis.settings.load_profile("satlab")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if IN_CI:
-        hypothesis.settings.load_profile("ci")
     if is_worker(config) and os.geteuid() == 0:
         own_run_folder()
 

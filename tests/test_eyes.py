@@ -17,19 +17,10 @@ from tests import rle
 
 ON_AIR = paths.PROGRAMS / "examples" / "on_air"
 DISSECT = [
-    "tshark",
-    "-n",
-    "-T",
-    "json",
-    "-J",
+    *"tshark -n -T json -J".split(),
     "dvb-s2_modeadapt dvb-s2_bb dvb-s2_gse",
-    "--enable-heuristic",
-    "dvb_s2_udp",
-    "-o",
-    "dvb-s2_modeadapt.decode_df:TRUE",
-    "-o",
-    "dvb-s2_modeadapt.full_decode:FALSE",
-    "-r",
+    *"--enable-heuristic dvb_s2_udp -o dvb-s2_modeadapt.decode_df:TRUE".split(),
+    *"-o dvb-s2_modeadapt.full_decode:FALSE -r".split(),
 ]
 Fields = list[tuple[str, Any]]
 """An object of JSON as its pairs: tshark repeats keys."""

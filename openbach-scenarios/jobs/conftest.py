@@ -22,7 +22,7 @@ from satlab.common import paths
 from tests import job_programs
 
 JOBS = Path(__file__).parent
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 def program(job: str) -> Path:
@@ -61,7 +61,7 @@ class Trial:
     ) -> tuple[int, str]:
         """Run the job to its end; return status and output."""
         process = self.start(*arguments, within=within, **environment)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
         return process.returncode, output
 
     def ready(self) -> None:
@@ -115,7 +115,7 @@ class Node:
     def run(self, *argv: str) -> str:
         """Run a short command there; return its output."""
         return subprocess.run(
-            [*self.within, *argv], check=True, capture_output=True, text=True, timeout=20
+            [*self.within, *argv], check=True, capture_output=True, text=True, timeout=120
         ).stdout
 
 

@@ -30,7 +30,7 @@ def test_a_stopped_receiver_without_a_packet_has_failed(
     receiver = test.start("-p", udp_port, "receive", "-b", "127.0.0.1")
     test.ready()
     receiver.terminate()
-    output, _ = receiver.communicate(timeout=20)
+    output, _ = receiver.communicate(timeout=120)
     assert (receiver.returncode, "no packet" in output) == (1, True)
 
 
@@ -55,7 +55,7 @@ def test_a_second_stop_does_not_take_the_record(
         while not is_end(listener.recv(2048)):
             pass
         sender.terminate()
-        output, _ = sender.communicate(timeout=20)
+        output, _ = sender.communicate(timeout=120)
     assert sender.returncode == 0, output
     made = json.loads((tmp_path / f"files/{name}-1/stream_json.json").read_text())
     assert made["sent"] >= 1

@@ -27,6 +27,7 @@ from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
 from satlab.run.page_import import writing
+from tests import job_programs
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -73,24 +74,14 @@ class Pair:
         raw.mkdir()
         home = self.folder / f"home-{self.instances}"
         home.mkdir()
-        variables = {
-            "PATH": os.environ["PATH"],
+        own = {
             "HOME": str(home),
             "TMPDIR": str(home),
-            "PYTHONPATH": str(SHIM),
-            "SATLAB_RAW": str(raw),
-            "SATLAB_AGENT": node,
             "SATLAB_WWW": str(self.folder / "www"),
             "SATLAB_PKI": str(self.folder / "pki"),
-            "JOB_NAME": name,
-            "JOB_INSTANCE_ID": "1",
-            "SCENARIO_INSTANCE_ID": "1",
-            "OWNER_SCENARIO_INSTANCE_ID": "1",
         } | environment
-        script = JOBS / name / "files" / f"{name}.py"
-        settings = [f"{key}={value}" for key, value in variables.items()]
         return Job(
-            self.start(node, "env", "-i", *settings, sys.executable, str(script), *argv), raw, home
+            self.start(node, *job_programs.command(name, node, raw, *argv, **own)), raw, home
         )
 
 
@@ -144,19 +135,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     ip("netns", "add", server)
     # As in the lab: a link-local address that comes late would make Chromium drop its requests.
     for node in (client, server):
-        subprocess.run(
-            [
-                "ip",
-                "netns",
-                "exec",
-                node,
-                "sysctl",
-                "-qw",
-                "net.ipv6.conf.all.disable_ipv6=1",
-                "net.ipv6.conf.default.disable_ipv6=1",
-            ],
-            check=True,
-        )
+        off = (f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default"))
+        ip("netns", "exec", node, "sysctl", "-qw", *off)
     try:
         ip(
             "link",
@@ -164,12 +144,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             "lan0",
             "netns",
             client,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "lan0",
-            "netns",
+            *"type veth peer name lan0 netns".split(),
             server,
         )
         for node, address in ((client, CLIENT), (server, SERVER)):
@@ -355,12 +330,7 @@ def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
             "-r",
             str(packets),
             *options,
-            "-Y",
-            "http3",
-            "-T",
-            "fields",
-            "-e",
-            "quic.stream.stream_id",
+            *"-Y http3 -T fields -e quic.stream.stream_id".split(),
         ]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 

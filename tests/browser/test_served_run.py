@@ -39,16 +39,7 @@ def served() -> Iterator[tuple[str, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     state = Path(tempfile.mkdtemp(prefix="serve-")) / "state"
-    argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "serve",
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--state",
-        str(state),
-    ]
+    argv = f"{sys.executable} -m satlab serve --listen 127.0.0.1:{port} --state {state}".split()
     token_file = state.with_name("token")
     token_file.touch(0o600)
     token_file.write_text(TOKEN)

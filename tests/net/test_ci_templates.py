@@ -36,15 +36,7 @@ os.environ["PYTHONPATH"] = "{path}"
 os.execv("{python}", ["{python}", "-m", "satlab", *words])
 """
 """Stands in for ./satlab, which would install packages; its suite ci has one short case."""
-GIT = (
-    "git",
-    "-c",
-    "user.name=test",
-    "-c",
-    "user.email=test@example.org",
-    "-c",
-    "init.defaultBranch=main",
-)
+GIT = "git -c user.name=test -c user.email=test@example.org -c init.defaultBranch=main".split()
 
 
 def repository(tmp_path: Path, fault: str, template: Template) -> Path:

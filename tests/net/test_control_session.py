@@ -62,16 +62,7 @@ def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
             return
     ends = (("client", NEAR), ("server", FAR))
     link = (
-        "ip",
-        "link",
-        "add",
-        "ctl0",
-        "type",
-        "veth",
-        "peer",
-        "name",
-        "ctl0",
-        "netns",
+        *"ip link add ctl0 type veth peer name ctl0 netns".split(),
         netns_names.name(lab, "server"),
     )
     subprocess.run(within(lab, "client", *link), check=True)

@@ -17,19 +17,7 @@ pytestmark = [pytest.mark.net, pytest.mark.browser]
 
 
 def demo(runs: Path) -> list[dict[str, Any]]:
-    argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "demo",
-        "--profile",
-        "leo",
-        "--duration",
-        "5",
-        "--loads",
-        "1",
-        "--json",
-    ]
+    argv = f"{sys.executable} -m satlab demo --profile leo --duration 5 --loads 1 --json".split()
     done = subprocess.run(
         [*argv, "--runs", str(runs)],
         env=os.environ | {"PYTHONPATH": paths.PYTHONPATH},

@@ -12,8 +12,7 @@ import pytest
 from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
-from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, measured_run
 from tests.net.test_observing_jobs import Function, job
 from tests.net.test_services import Figures, measure
 
@@ -26,17 +25,7 @@ def figures_of(as_planned: AsPlanned, folder: Path, functions: list[Function]) -
     scenario = folder / "tried.json"
     scenario.write_text(json.dumps({"name": "tried", "openbach_functions": functions}))
 
-    def attempt(runs: Path) -> RunResult:
-        request = scenario_run.RunRequest(
-            scenario, LinkOptions(profile="leo"), runs=runs, report=False
-        )
-        return scenario_run.execute(
-            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
-        )
-
-    outcome = as_planned(attempt)
-    assert outcome.status in (0, 4), outcome.reason
-    return Figures(outcome)
+    return Figures(measured_run(as_planned, scenario, LinkOptions(profile="leo")))
 
 
 def records(found: Figures) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from satlab.lab import lab, netns
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.run.metrics_file import MetricsFile
+from tests.net import killed_up
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -38,40 +39,6 @@ UDP_SEGMENT = 103  # linux/udp.h; not in Python
 UP_LIMIT_S, DOWN_LIMIT_S = 15.0, 10.0
 BUSY_HOST_MS = 10.0
 NOBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
-
-UP = """
-import os, sys
-from pathlib import Path
-from satlab.lab import lab, netns
-from satlab.link.config import LinkRequest
-from satlab.common.topology import load
-
-def kill_at(module, name, call):
-    real, calls = getattr(module, name), []
-    def counted(*args, **kwargs):
-        calls.append(name)
-        if len(calls) == call:
-            os.kill(os.getpid(), 9)
-        return real(*args, **kwargs)
-    setattr(module, name, counted)
-
-lab_id, satlink, module, name, call = sys.argv[1:]
-if name:
-    kill_at({"lab": lab, "netns": netns}[module], name, int(call))
-print("begun", flush=True)
-try:
-    lab.Lab.up(lab_id, load(), LinkRequest(profile=Path("PROFILE")), satlink=Path(satlink))
-except KeyboardInterrupt:
-    sys.exit(130)
-""".replace("PROFILE", str(REQUEST.profile))
-
-
-def up_in_a_process(
-    lab_id: str, satlink: Path, kill: tuple[str, str, int] = ("", "", 0)
-) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", UP, lab_id, str(satlink), *map(str, kill)]
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
-    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
 
 
 def output(the_lab: Lab, node: str, *argv: str) -> str:
@@ -144,7 +111,7 @@ def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
 
 
 def test_two_ups_at_once_build_one_lab(lab_id: str, standin: Path) -> None:
-    both = [up_in_a_process(lab_id, standin) for _ in range(2)]
+    both = [killed_up.start(lab_id, standin, REQUEST.profile) for _ in range(2)]
     assert [child.wait(20) for child in both] == [0, 0]
     assert Lab.attach(lab_id).status().phase == "up"
     lab.down(lab_id)
@@ -197,7 +164,7 @@ def test_satlink_killed(lab_id: str, standin: Path) -> None:
 def test_up_killed_in_the_middle(
     lab_id: str, standin: Path, module: str, name: str, call: int, then: str
 ) -> None:
-    child = up_in_a_process(lab_id, standin, (module, name, call))
+    child = killed_up.start(lab_id, standin, REQUEST.profile, module, name, call)
     assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     if then == "up":
@@ -210,7 +177,7 @@ def test_up_interrupted(
     lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv("STANDIN_MODE", "mute")
-    child = up_in_a_process(lab_id, standin)
+    child = killed_up.start(lab_id, standin, REQUEST.profile)
     until(lambda: lab.status(lab_id).satlink_pid is not None)
     child.send_signal(number)
     assert child.wait(30) == 130

@@ -48,18 +48,9 @@ def lab_id() -> Iterator[str]:
             subprocess.run(["ip", "netns", "add", name], check=True)
         subprocess.run(
             [
-                "ip",
-                "link",
-                "add",
-                "lan0",
-                "netns",
+                *"ip link add lan0 netns".split(),
                 names[0],
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "lan0",
-                "netns",
+                *"type veth peer name lan0 netns".split(),
                 names[1],
             ],
             check=True,
@@ -144,12 +135,7 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
 
     def call(port: int, stack: str) -> None:
         place = (
-            "--connect",
-            f"{SERVER}:{port}",
-            "--server-name",
-            "kepler.satlab.test",
-            "--ca",
-            str(made.ca_cert),
+            *f"--connect {SERVER}:{port} --server-name kepler.satlab.test --ca {made.ca_cert}".split(),
         )
         amount = ("--duration", "600", "--source-mbps", "2", "--output", "satperf.jsonl")
         start("client", f"client-{stack}", "satperf", "client", *place, "--stack", stack, *amount)
@@ -169,13 +155,7 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
         serve(4433, "quinn")
         serve(4434, "quiche")
         proxy = (
-            "quic",
-            "--listen",
-            f"{SERVER}:4435",
-            "--next-hop",
-            f"{SERVER}:4434",
-            "--ca",
-            str(made.ca_cert),
+            *f"quic --listen {SERVER}:4435 --next-hop {SERVER}:4434 --ca {made.ca_cert}".split(),
         )
         start("server", "proxy", "satpep", *proxy, *trust, "--metrics", "satpep.jsonl")
         listening = (

@@ -21,19 +21,7 @@ PROXY, SERVER = "198.18.1.1", "198.18.4.2"
 
 
 def replies(the_lab: Lab, address: str, count: int) -> int:
-    argv = [
-        *the_lab.enter_argv("client"),
-        "ping",
-        "-n",
-        "-q",
-        "-c",
-        str(count),
-        "-i",
-        "0.01",
-        "-W",
-        "3",
-        address,
-    ]
+    argv = [*the_lab.enter_argv("client"), *f"ping -n -q -c {count} -i 0.01 -W 3 {address}".split()]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return int(done.stdout.split(" received")[0].rsplit(" ", 1)[1])
 

@@ -205,21 +205,8 @@ def home() -> Iterator[Path]:
 
 def as_user(home: Path, server: str, **limits: str) -> subprocess.CompletedProcess[str]:
     argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "check",
-        "--suite",
-        "brief.yml",
-        "--cases",
-        "down",
-        "--runs",
-        "1",
-        "--json",
-        "--virtual-client",
-        PLANTED,
-        "--virtual-server",
-        server,
+        *f"{sys.executable} -m satlab check --suite brief.yml --cases down --runs 1 --json".split(),
+        *("--virtual-client", PLANTED, "--virtual-server", server),
     ]
     kept = {name: os.environ[name] for name in (paths.PROGRAMS_VARIABLE,) if name in os.environ}
     environment = (

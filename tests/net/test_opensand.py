@@ -28,6 +28,7 @@ from satlab.link import opensand
 from satlab.link.config import LinkRequest
 from satlab.run import profile_import, scenario_run
 from tests import opensand_layouts
+from tests.net import killed_up
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net
@@ -305,44 +306,11 @@ def entity_pids(lab_id: str, role: Role) -> list[int]:
     return found
 
 
-UP = """
-import os, sys
-from dataclasses import replace
-from pathlib import Path
-from satlab.common import topology
-from satlab.lab import lab
-from satlab.link.config import LinkRequest
-
-def kill_at(name, call):
-    real, calls = getattr(lab, name), []
-    def counted(*args, **kwargs):
-        calls.append(name)
-        if len(calls) == call:
-            os.kill(os.getpid(), 9)
-        return real(*args, **kwargs)
-    setattr(lab, name, counted)
-
-lab_id, profile, satlink, name, call = sys.argv[1:]
-if name:
-    kill_at(name, int(call))
-request = LinkRequest(profile=Path(profile), emulator="opensand")
-lab.Lab.up(lab_id, topology.load(), request, satlink=Path(satlink))
-"""
-
-
-def up_in_a_process(
-    lab_id: str, satlink: Path, name: str = "", call: int = 0
-) -> "subprocess.Popen[bytes]":
-    argv = [sys.executable, "-c", UP, lab_id, str(PROFILE), str(satlink), name, str(call)]
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
-    return subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
-
-
 def test_interrupted_while_it_waits(
     lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENSAND_MODE", "idle")
-    with up_in_a_process(lab_id, satlink) as child:
+    with killed_up.start(lab_id, satlink, PROFILE, emulator="opensand") as child:
         assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
         child.send_signal(signal.SIGINT)
         assert child.wait(30) != 0
@@ -353,7 +321,8 @@ def test_interrupted_while_it_waits(
     ("name", "call"), [("_start", 2), ("_start", 4), ("_await_opensand", 1), ("_await_ready", 1)]
 )
 def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) -> None:
-    with up_in_a_process(lab_id, satlink, name, call) as child:
+    kill = ("lab", name, call)
+    with killed_up.start(lab_id, satlink, PROFILE, *kill, emulator="opensand") as child:
         assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True

@@ -50,11 +50,7 @@ def caller(row: Chain, port: int, *argv: str, name: str = NAME) -> Satpep:
     ticket.
     """
     request = (
-        "--mode=warm",
-        f"--prime={name}",
-        "--prime-alpn=test",
-        f"--next-hop={SERVER}:{port}",
-        "--drain-ms=0",
+        *f"--mode=warm --prime={name} --prime-alpn=test --next-hop={SERVER}:{port} --drain-ms=0".split(),
     )
     return row.satpep("client", *request, *argv, listen=("127.0.0.1:0",))
 
@@ -173,15 +169,7 @@ def test_what_keeps_it_from_starting_is_one_line_and_a_status(row: Chain, tmp_pa
 def test_t08_it_refuses_to_run_outside_a_lab() -> None:
     if not paths.SATPEP.exists():
         pytest.skip(f"{paths.SATPEP} is not built")
-    argv = [
-        str(paths.SATPEP),
-        "quic",
-        "--listen=127.0.0.1:0",
-        f"--next-hop={NOWHERE}",
-        "--cert=c",
-        "--key=k",
-        "--ca=a",
-    ]
+    argv = f"{paths.SATPEP} quic --listen=127.0.0.1:0 --next-hop={NOWHERE} --cert=c --key=k --ca=a".split()
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: this is not a network namespace of a lab")

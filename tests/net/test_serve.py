@@ -65,7 +65,7 @@ RUNS_UPLOADED = {
     "name": "uploaded",
     "arguments": {"count": "What it is called with"},
     "openbach_functions": [
-        {"id": 1, "start_job_instance": {"entity_name": "sender", "extra": {"word": "$count"}}},
+        {"id": 1, "start_job_instance": {"entity_name": "sender", "extra": {"word": "$count"}}}
     ],
 }
 
@@ -209,11 +209,7 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
     tls.server_key.chmod(0o644)
     state = str(tmp_path / "state")
     argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "serve",
-        "--state",
+        *f"{sys.executable} -m satlab serve --state".split(),
         state,
         "--listen",
         f"127.0.0.1:{free_port()}",

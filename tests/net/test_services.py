@@ -4,20 +4,15 @@ of geo-dama.
 """
 
 import shutil
-import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import collect
-from satlab.common import paths
-from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
 from satlab.report import measurements
-from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, measured_run
 
 pytestmark = [pytest.mark.net, pytest.mark.long, pytest.mark.usefixtures("satlink")]
 GEO_RTT_MS = 580
@@ -48,16 +43,8 @@ class Figures:
 
 
 def measure(as_planned: AsPlanned, scenario: str, profile: str = "geo", **settings: str) -> Figures:
-    def attempt(runs: Path) -> RunResult:
-        request = scenario_run.RunRequest(
-            paths.SCENARIOS / f"{scenario}.json", LinkOptions(profile=profile), settings, runs=runs
-        )
-        return scenario_run.execute(
-            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
-        )
-
-    outcome = as_planned(attempt)
-    assert outcome.status in (0, 4), outcome.reason
+    link = LinkOptions(profile=profile)
+    outcome = measured_run(as_planned, scenario, link, report=True, **settings)
     assert (outcome.folder / "report" / "index.html").exists()
     return Figures(outcome)
 

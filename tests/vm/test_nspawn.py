@@ -175,13 +175,7 @@ def test_a_missing_repository_is_reported_and_the_next_run_recovers(
     away = ["-e", "base_apt_proxy=http://198.19.0.1:9"]
     with pytest.raises(RunError, match="proxy-st: "):
         provisioned.play(
-            "site.yml",
-            "--limit",
-            "proxy-st",
-            "--tags",
-            "always,base,pep",
-            "-e",
-            "base_apt_cache_valid_s=0",
+            *"site.yml --limit proxy-st --tags always,base,pep -e base_apt_cache_valid_s=0".split(),
             *away,
         )
     recap = provisioned.play("site.yml", "--limit", "proxy-st", "--tags", "always,base,pep")

@@ -44,7 +44,7 @@ def test_a_job_announces_itself_until_it_is_stopped(trial: Callable[[str], Any])
         assert trial("satlab_await").run("satlab_pep", "-d", "20")[0] == 0
     finally:
         pep.terminate()
-        pep.communicate(timeout=20)
+        pep.communicate(timeout=120)
     assert pep.returncode == 0
     assert trial("satlab_await").run("satlab_pep", "-d", "0.1")[0] == 1
 

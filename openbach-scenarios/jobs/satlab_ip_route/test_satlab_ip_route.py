@@ -33,7 +33,7 @@ def test_routes_are_as_before_when_the_job_ends(
     assert ("initcwnd 33" in during) == (operation != "delete")
     assert "initcwnd 7" not in during
     process.terminate()
-    assert process.wait(10) == 0, process.communicate()
+    assert process.wait(120) == 0, process.communicate()
     assert node.run("ip", "route") == before
 
 

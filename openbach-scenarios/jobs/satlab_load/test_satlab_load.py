@@ -142,7 +142,7 @@ def test_a_load_from_one_process_to_another(
         "5",
     ]
     assert test.run("-p", used, *words, JOB_INSTANCE_ID="2")[0] == 0
-    output, _ = receiver.communicate(timeout=20)
+    output, _ = receiver.communicate(timeout=120)
     assert receiver.returncode == 0, output
     received, sent = (
         json.loads((tmp_path / f"files/satlab_load-{n}/stream_json.json").read_text())

@@ -30,11 +30,11 @@ def fake(folder: Path, *lines: str, then: str = RUN_ON) -> str:
 
 def stopped_when(job: Any, statistic: str, *arguments: str) -> tuple[int, str]:
     process = job.start(*arguments)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not any(statistic in record for record in job.records()) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.terminate()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=120)
     return process.returncode, output
 
 

@@ -26,12 +26,12 @@ def test_selected_packets_are_counted(trial: Callable[[str], Any], node: Any) ->
     process = job.start("0.3", "OUTPUT", "-o", "lan0", "udp", "--dport", "5004", within=node.within)
     job.ready()
     node.run("python3", "-c", SEND)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not any(record.get("rate", 0) > 0 for record in job.records()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.terminate()
-    assert process.wait(10) == 0, process.communicate()
+    assert process.wait(120) == 0, process.communicate()
     rates = [
         (record["rate"], record["packet_rate"]) for record in job.records() if record.get("rate")
     ]

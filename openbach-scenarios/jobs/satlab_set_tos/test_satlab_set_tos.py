@@ -43,7 +43,7 @@ def test_selected_packets_are_marked_until_the_job_ends(
     rules = node.run("nft", "list", "ruleset")
     assert "dscp set ef" in rules
     process.terminate()
-    assert process.wait(10) == 0, process.communicate()
+    assert process.wait(120) == 0, process.communicate()
     last = [record for record in job.records() if "marked_packets" in record][-1]
     assert (last["marked_packets"], last["marked_bytes"]) == (2, 2 * 128)
     assert node.run("nft", "list", "ruleset") == ""

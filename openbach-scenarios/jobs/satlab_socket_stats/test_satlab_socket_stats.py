@@ -39,12 +39,12 @@ def test_a_real_connection_is_sampled_until_the_stop(trial: Callable[[str], Any]
         with socket.create_connection(("127.0.0.1", port)), listener.accept()[0]:
             job = trial("satlab_socket_stats")
             process = job.start("-i", "0.1", "-p", str(port), "-a", "127.0.0.1")
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 120
             while len([each for each in job.records() if each.get("connections") == 2]) < 3:
                 assert time.monotonic() < deadline, job.records()
                 time.sleep(0.02)
             process.terminate()
-            output, _ = process.communicate(timeout=10)
+            output, _ = process.communicate(timeout=120)
     assert (process.returncode, "samples with a connection" in output) == (0, True)
     suffixes = {record["_metadata"]["suffix"] for record in job.records() if "cwnd_bytes" in record}
     assert len(suffixes) == 2  # both ends are here

@@ -42,7 +42,7 @@ def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], n
     finally:
         for process in (here, there):
             process.terminate()
-        print(*(process.communicate(timeout=10)[0] for process in (here, there)))
+        print(*(process.communicate(timeout=120)[0] for process in (here, there)))
     assert [process.returncode for process in (here, there)] == [0, 0]
     assert "wg1" not in node.run("ip", "link")
     assert {record["in_kernel"] for record in near.records() if "in_kernel" in record} <= {0, 1}

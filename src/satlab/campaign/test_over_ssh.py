@@ -159,7 +159,7 @@ def test_p263_a_stop_ends_the_command_elsewhere(bench: Bench) -> None:
     while not (bench.folder / "began").exists():
         stop.wait(0.05)
     stop.set()
-    thread.join(30)
+    thread.join(120)
     assert done == [ExitStatus.INTERRUPTED]
     # Its slot is free again: nothing of it runs.
     with locked(bench.folder / "state" / "satlab" / "attempts" / "slot-0.lock", 20):

@@ -170,7 +170,7 @@ def test_p207_a_second_worker_waits_for_the_first_and_runs_nothing(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert len(where.attempts(plan.tasks[0])) == 1
     assert where.is_done(plan.tasks[0])
 
@@ -192,11 +192,11 @@ def test_p207_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": paths.PYTHONPATH, "PATH": "/usr/bin:/bin"}
     )
     file = where.of(plan.tasks[0]) / "attempt-1" / "pid"
-    assert processes.wait(lambda: file.is_file() and file.read_text() != "", 20)
+    assert processes.wait(lambda: file.is_file() and file.read_text() != "", 120)
     pid = int(file.read_text())
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert processes.wait(lambda: processes.start_ticks(pid) is None, 10)
+    assert processes.wait(lambda: processes.start_ticks(pid) is None, 120)
     assert not where.is_done(plan.tasks[0])
 
 

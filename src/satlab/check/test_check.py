@@ -114,19 +114,7 @@ def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
 def test_a_sample_faster_than_its_link_has_failed(
     changes: dict[str, Any], case_changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "t",
-        "source": "x",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-    }
-    one = {
-        "id": "a",
-        "forward_mbps": 10,
-        "return_mbps": 2,
-        "targets_s": [None, None],
-    } | case_changes
-    plan = Suite.model_validate(document | {"marks_mb": [0.1, 10], "cases": [one]})
+    plan = small({"targets_s": [None, None]} | case_changes, marks_mb=[0.1, 10])
     link = case_link.build(plan, plan.cases[0], tmp_path)
     sample = replace(Sample("a", 1, "ok", "", (1.5, 9.5), 660.0, 1310.0), **changes)
     found = physics.possible(sample, plan.cases[0], (100_000, 10_000_000), link)
@@ -530,25 +518,8 @@ def test_the_status_of_a_matrix_is_its_worst(found: list[ExitStatus], expected: 
         ["--virtual-client", "cat", "--virtual-server", "cat", "--stack", "quinn"],
         ["--stack", "quiche"],
         ["--search", "--stack", "ngtcp2"],
-        [
-            "--virtual-client",
-            "cat",
-            "--virtual-server",
-            "cat",
-            "--client-cmd",
-            "cat",
-            "--server-cmd",
-            "cat",
-        ],
-        [
-            "--virtual-client",
-            "cat",
-            "--virtual-client",
-            "true",
-            "--virtual-server",
-            "cat",
-            "--json",
-        ],
+        "--virtual-client cat --virtual-server cat --client-cmd cat --server-cmd cat".split(),
+        "--virtual-client cat --virtual-client true --virtual-server cat --json".split(),
         ["--client-env", "A=1"],
         ["--virtual-client", "cat"],
     ],

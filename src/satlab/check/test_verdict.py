@@ -20,11 +20,8 @@ from satlab.run import calibrate, host_load
 
 
 def test_a_test_case_passes_when_all_its_samples_did() -> None:
-    document = {
-        "marks_mb": [],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}],
-    }
-    tests = small(**document)
+    case = {"id": "a", "forward_mbps": 10, "return_mbps": 2}
+    tests = small(marks_mb=[], cases=[case | {"files_bytes": [1024]}])
     for samples, result in (
         ([one("a", 2.0)] * 3, "pass"),
         ([one("a", 2.0), one("a", None, status="failed", reason="wrong file")], "fail"),
@@ -32,7 +29,7 @@ def test_a_test_case_passes_when_all_its_samples_did() -> None:
         [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
         assert (found.result, found.mark_mb, found.target_s) == (result, None, None)
     with pytest.raises(ValueError, match="lacking"):
-        small(marks_mb=[], cases=[{"id": "a", "forward_mbps": 10, "return_mbps": 2}])
+        small(marks_mb=[], cases=[case])
 
 
 @pytest.mark.parametrize(

@@ -90,17 +90,7 @@ def test_arguments_of_upstream_s_iperf3_become_its_command_line(jobs: Path) -> N
         "num_flows": 1,
         "client": {"server_ip": "10.77.0.2", "duration_time": 5, "tcp": {}},
     }
-    assert argv(iperf3, given) == (
-        "-p",
-        "5201",
-        "-n",
-        "1",
-        "client",
-        "10.77.0.2",
-        "-t",
-        "5.0",
-        "tcp",
-    )
+    assert argv(iperf3, given) == tuple("-p 5201 -n 1 client 10.77.0.2 -t 5.0 tcp".split())
     program = str(iperf3.files / "src" / "iperf3.py")
     assert iperf3.command() == ["/usr/bin/env", "python3", program]
     assert Path(program).is_file()

@@ -28,6 +28,35 @@ class Patience:
     retries: int = 0
 
 
+def cpu_pressure_s() -> float:
+    """Return the seconds in which any task waited for a core (the kernel's accounting/psi.rst).
+
+    Without this counter: those of all cores that were not idle, per core (proc(5), stat), which is
+    never less.
+    """
+    try:
+        found = re.search(r"some .*total=(\d+)", PRESSURE.read_text())
+        return int(found[1]) / 1e6 if found else 0.0
+    except OSError:
+        pass
+    lines = Path("/proc/stat").read_text().splitlines()
+    cores = sum(bool(re.match(r"cpu\d", line)) for line in lines)
+    ticks = [int(word) for word in lines[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / 100 / cores
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """Time and load of this host; tests step their own.
+
+    `pressure_s` is the time since the start of the host in which a task waited for a core, s.
+    """
+
+    now_s: Callable[[], float] = time.monotonic
+    pressure_s: Callable[[], float] = cpu_pressure_s
+    pause: Callable[[threading.Event, float], object] = threading.Event.wait
+
+
 def measured(
     take: Callable[[], T],
     is_off: Callable[[T], str],
@@ -52,23 +81,21 @@ def wait_until_quiet(
     seconds: float,
     log: ProgressLog,
     stop: threading.Event,
-    waited_s: Callable[[], float] | None = None,
+    host: HostClock | None = None,
 ) -> bool:
     """Wait up to `seconds` until the host is quiet for WINDOW_S; return whether it is. 0: do not
     look.
-
-    `waited_s` is the time since the start of the host in which a task waited for a core.
     """
-    waited_s = waited_s or cpu_pressure_s
-    end = time.monotonic() + seconds
+    host = host or HostClock()
+    end = host.now_s() + seconds
     share, is_reported = 1.0, False
     while seconds and not stop.is_set():
-        before, began = waited_s(), time.monotonic()
-        stop.wait(WINDOW_S)
-        share = (waited_s() - before) / max(time.monotonic() - began, 1e-9)
+        before, began = host.pressure_s(), host.now_s()
+        host.pause(stop, WINDOW_S)
+        share = (host.pressure_s() - before) / max(host.now_s() - began, 1e-9)
         if share < QUIET_SHARE:
             return True
-        if time.monotonic() >= end:
+        if host.now_s() >= end:
             log.line(
                 f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of"
                 " the time"
@@ -81,18 +108,3 @@ def wait_until_quiet(
             )
             is_reported = True
     return share < QUIET_SHARE
-
-
-def cpu_pressure_s() -> float:
-    """Return the seconds in which any task waited for a core (the kernel's accounting/psi.rst).
-    Without this counter return the busy time per core (proc(5), stat), which is never less.
-    """
-    try:
-        found = re.search(r"some .*total=(\d+)", PRESSURE.read_text())
-        return int(found[1]) / 1e6 if found else 0.0
-    except OSError:
-        pass
-    lines = Path("/proc/stat").read_text().splitlines()
-    cores = sum(bool(re.match(r"cpu\d", line)) for line in lines)
-    ticks = [int(word) for word in lines[0].split()[1:9]]
-    return (sum(ticks) - ticks[3] - ticks[4]) / 100 / cores

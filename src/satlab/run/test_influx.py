@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlab.common import paths
@@ -299,7 +299,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
 
 
 @pytest.mark.promise("P52")
@@ -346,9 +346,7 @@ def test_influxdb_returns_the_link(server: str, tmp_path: Path) -> None:
     }
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100)
 @given(suffix=TEXT | TRICKY, text=TEXT | TRICKY)
 def test_influxdb_reads_any_text_as_one_point(server: str, suffix: str, text: str) -> None:
     database = Database.of(server)

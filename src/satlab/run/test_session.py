@@ -87,7 +87,7 @@ def test_a_stop_reaches_the_body() -> None:
 
     def body(_: str, halt: threading.Event) -> bool:
         stop.set()
-        return halt.wait(5)
+        return halt.wait(60)
 
     assert run_session(FakeHost(), body, stop=stop).outcome is True
 
@@ -97,7 +97,7 @@ def test_a_lab_that_breaks_ends_the_body_and_says_why() -> None:
 
     def body(_: str, halt: threading.Event) -> bool:
         host.breaks.set()
-        return halt.wait(5)
+        return halt.wait(60)
 
     result = run_session(host, body)
     assert (result.outcome, result.broken) == (True, "satlink has ended")
@@ -113,7 +113,7 @@ def test_a_lab_that_cannot_be_looked_at_ends_the_body() -> None:
     ended: list[bool] = []
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="Too many"):
         patch.setattr(host, "broken", broken)
-        run_session(host, lambda _, halt: ended.append(halt.wait(5)))
+        run_session(host, lambda _, halt: ended.append(halt.wait(60)))
     assert ended == [True]
 
 

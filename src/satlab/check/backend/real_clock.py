@@ -7,7 +7,7 @@ Both programs run in sandboxes; packets are captured at the client's interface.
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, ip_address
@@ -35,7 +35,7 @@ from satlab.check.trace.pcap import CapturedTransfer, Packet
 from satlab.check.trace.symptoms import symptoms
 from satlab.common import scratch
 from satlab.common.errors import HostError
-from satlab.common.processes import wait
+from satlab.common.processes import POLL_S, wait
 from satlab.common.topology import Role
 from satlab.lab import netns, pki, privileges
 from satlab.lab.lab import Lab
@@ -307,16 +307,8 @@ class _Connections:
         """
         if SERVER not in self.ends.qlog_folders(self.request):
             return
-        earlier, since_s = -1, time.monotonic()
-
-        def has_settled() -> bool:
-            nonlocal earlier, since_s
-            size = qlog.total_bytes(self.ends.qlog_folders(self.request)[SERVER])
-            if size != earlier:
-                earlier, since_s = size, time.monotonic()
-            return server.poll() is not None or time.monotonic() - since_s > SETTLE_S
-
-        wait(has_settled, SERVER_END_S)
+        folder = self.ends.qlog_folders(self.request)[SERVER]
+        wait_until_settled(lambda: qlog.total_bytes(folder), lambda: server.poll() is not None)
 
     def _connection(
         self, server: SandboxedProcess, number: int
@@ -433,6 +425,25 @@ def _emptied(folder: Path) -> Path:
         scratch.remove(folder)
     folder.mkdir()
     return folder
+
+
+def wait_until_settled(
+    total_bytes: Callable[[], int],
+    has_ended: Callable[[], bool],
+    now_s: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Wait until a program has ended or its files have not grown for SETTLE_S; at most
+    SERVER_END_S.
+    """
+    size, since_s = -1, now_s()
+    end_s = since_s + SERVER_END_S
+    while not has_ended() and now_s() <= end_s:
+        if (now := total_bytes()) != size:
+            size, since_s = now, now_s()
+        if now_s() - since_s > SETTLE_S:
+            return
+        sleep(POLL_S)
 
 
 @contextlib.contextmanager

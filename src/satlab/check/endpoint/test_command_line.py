@@ -8,31 +8,21 @@ from typing import Any
 
 import pytest
 
+from satlab.check.conftest import transfer_request
 from satlab.check.endpoint import command_line
 from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
 from satlab.check.sandboxed import ExitReport
-from satlab.check.suite import Suite
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
 from satlab.common.errors import ConfigError
-from satlab.lab.pki import Pki
 
 DONE = ExitReport(0, "", 0.1, 1 << 20, "")
 
 
 def request(folder: Path, **case: Any) -> TransferRequest:
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "test",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [0.05, 0.1],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }
     for side in (SERVER, CLIENT):
         (folder / side).mkdir()
-    read = Suite.model_validate(document)
-    return TransferRequest(read, read.cases[0], 7, "198.18.4.2", Pki(Path("/pki"), ""), folder)
+    return transfer_request(folder, 0.05, 0.1, **case)
 
 
 def captured(size: int, lasted_s: float = 10.0) -> CapturedTransfer:

@@ -388,7 +388,7 @@ PLACES += [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(PLACES), JSON)
 def test_any_json_is_accepted_or_refused(place: tuple[str | int, ...], value: Any) -> None:
     document = changed(*place, to=value)

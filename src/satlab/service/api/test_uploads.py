@@ -77,11 +77,11 @@ def test_t04_hostile_archives_write_nothing(tmp_path: Path, content: bytes) -> N
 
 
 def test_t30_headers_of_an_archive_are_limited_before_they_are_read(tmp_path: Path) -> None:
-    before = time.monotonic()
+    before = time.process_time()
     for content in (pax(1, 20 << 20), pax(20_000, 10), pax(400, 60_000)):
         with pytest.raises(ConfigError, match=r"too many or too large headers|more than"):
             uploads.unpack(io.BytesIO(content), tmp_path / "extra", lambda _: None)
-    assert time.monotonic() - before < 10
+    assert time.process_time() - before < 10
 
 
 def send(

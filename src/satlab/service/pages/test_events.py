@@ -42,7 +42,7 @@ def server(app: FastAPI, listeners: Listeners) -> Iterator[tuple[_Server, int, t
 
 
 def listen(port: int, path: str, cookie: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("GET", path, headers={"host": HOST, "cookie": cookie})
     answer = connection.getresponse()
     assert answer.status == 200
