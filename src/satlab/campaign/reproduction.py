@@ -160,7 +160,7 @@ def prepare(request: Request) -> Reproduction:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = CampaignFolder(request.resume or request.out / f"{about.name}-{stamp}")
     options = Options(
-        jobs=_jobs(request),
+        jobs=_jobs(request, about.clock),
         retries=request.patience.retries,
         wait_quiet_s=request.patience.wait_quiet_s,
         rate_once=request.rate_once,
@@ -238,11 +238,11 @@ def _check_scenarios(cells: Sequence[Cell]) -> None:
             run.prepare(run.RunRequest(file, link, cell.run.values, Path(), report=False))
 
 
-def _jobs(request: Request) -> int | None:
+def _jobs(request: Request, clock: Clock) -> int | None:
     """Return how many runs are made at once: None for as many as this host bears."""
     text = request.parallel
     if text == "auto":
-        return 1 if request.patience.wait_quiet_s else None
+        return 1 if request.patience.wait_quiet_s and clock == "real" else None
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise ConfigError(f"--parallel {text}: invalid number of labs", hint="auto, or 1 to 64")
     return int(text)
