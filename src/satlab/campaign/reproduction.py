@@ -176,8 +176,9 @@ def _plan_of(folder: Path, name: str) -> Plan:
             hint="its report stays; begin anew without --resume",
         )
     plan = plans.load(folder / plans.FILE)
-    if not is_of_paper(plan):
-        raise ConfigError(f"{folder} is no campaign of a paper", hint="satlab campaign run FILE")
+    if not is_of_paper(plan) or any(task.seed != task.number for task in plan.tasks):
+        what = f"{folder} is no reproduction: no cells of a paper, or seeds of a campaign's file"
+        raise ConfigError(what, hint="satlab campaign run FILE")
     found = next(iter(plan.cells.values()))["paper"]
     if found != name:
         hint = f"satlab reproduce {found} --resume ..."
@@ -207,8 +208,8 @@ def _counts(plan: Plan) -> Counter[str]:
 
 
 def _numbers(about: Paper, request: Request, before: Plan | None) -> dict[str, int]:
-    """Return the ids of cells to run and how many runs of each: those asked for, else those of the folder
-    that is resumed, else those of the paper.
+    """Return the ids of cells to run and how many runs of each: those asked for, else those of the
+    folder that is resumed, else those of the paper.
     """
     runs = request.runs or (QUICK_RUNS if request.quick and before is None else None)
     chosen = about.select(request.cells, quick=request.quick)
