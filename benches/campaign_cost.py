@@ -35,10 +35,10 @@ from satlab.common.errors import ExitStatus, HostError
 
 SCHEMA = "satlab/bench-campaign/2"
 PROBE_S = 60.0
-"""Simulated time of the run that finds out how many simulated seconds a task has."""
+"""Simulated time of the run that determines how many simulated seconds a task needs."""
 ADDED_RATIO, ADDED_S, PLANNED_S = 0.05, 1.0, 20.0
-"""Promised at the most, with tasks of 4 s: the engine's time over the loop's, what it adds to a
-task, s; and the planning of 10,000 cells, s.
+"""Promised limits with tasks of 4 s: the engine's time over the loop's, the time it adds to a task,
+s, and the planning of 10,000 cells, s.
 """
 DEADLINE_S = 3600.0
 MATRIX = """\
@@ -98,7 +98,7 @@ def measure(
 def figures(
     looped: Spent, engine_s: float, began_unix_s: float, attempts: Sequence[Attempt], at_once: int
 ) -> dict[str, Any]:
-    """Return what was measured. `attempts`: those of the engine, by their begin.
+    """Return the figures. `attempts`: those of the engine, by their begin.
 
     `added_ratio`, `added_s_per_task`: by the time beyond the tasks' CPU time. `wall_ratio`: by the
     clock alone. `gap_s`: median from the end of a task to the begin of the next one in its slot,

@@ -34,8 +34,8 @@ from satlab.link.options import LinkOptions
 from satlab.report import html
 from satlab.report.page import Axis, Mark, Page, Plot, Section, Series, Table, all_but
 from satlab.run import host_load as limits
-from satlab.run import run
-from satlab.run.run import RunRequest
+from satlab.run import scenario_run
+from satlab.run.scenario_run import RunRequest
 from satlab.run.session import NetnsHost, new_lab_id, run_session
 
 Kind = Literal["h1", "h2", "h3", "quic"]
@@ -139,7 +139,9 @@ def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
     request = RunRequest(
         page, link, settings, runs, deadline_s=LONGEST_LOAD_S * count, report=False
     )
-    result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    result = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     host_is_busy = any(f"{name} " in result.reason for name in limits.WHOLE_HOST)
     return [
         _of_load(one.load, host_is_busy)
@@ -171,7 +173,7 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
         cases=(case,),
     )
     clock = RealClock(SatperfPair("quinn"))
-    prepared = run.prepare(
+    prepared = scenario_run.prepare(
         RunRequest(
             SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, runs, report=False
         )
@@ -182,7 +184,7 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
         session = run_session(
             host,
             lambda up, halt: [
-                clock.sample_in(up, (suite, case, n), folder / "sample", halt) for n in range(count)
+                clock.sample_in(up, suite, case, n, folder / "sample", halt) for n in range(count)
             ],
         )
     host_is_busy = any(one.name in limits.WHOLE_HOST and not one.ok for one in session.checks)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The appliance as one Debian package, and as an OCI image with it:
-
-`make release` writes both into dist/.
+"""The appliance as one Debian package, and as an OCI image with it: `make release` writes both into
+dist/.
 
 The package has the tracked files that run, Python's packages as uv.lock pins them, and
 the programs. It needs the Python version that it was made with. The same commit results in the same

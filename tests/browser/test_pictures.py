@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 import collect
 from collect.fixtures import example_run
 from satlab.common import paths
-from satlab.report import html
+from satlab.report.run_report import build
 from tests.browser import replayed_site
 from tests.browser.chromium import browser, text, until
 from tests.browser.replayed_site import Site, launch, log_in
@@ -83,7 +83,7 @@ def test_pictures_show_the_pages_of_now(own_site: Site, tmp_path: Path) -> None:
         example = example_run.Example(loads={"h1": 3, "h3": 3}, duration_s=15.0)
         run = example_run.write(tmp_path, example)
         collected = collect.Collected(collect.gather(run), collect.stored(run))
-        report = html.build({run: collected}, tmp_path / "report.html", "page_load over geo")
+        report = build({run: collected}, tmp_path / "report.html", "page_load over geo")
         places["report"] = report.as_uri()
         for name, url in places.items():
             if name != "run-live":

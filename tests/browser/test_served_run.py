@@ -21,7 +21,7 @@ from selenium.webdriver.support.ui import Select
 
 from satlab.common import paths
 from satlab.lab import lab
-from satlab.run import run
+from satlab.run import scenario_run
 from tests.browser.chromium import browser, text, until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -65,7 +65,7 @@ def served() -> Iterator[tuple[str, str]]:
     finally:
         process.terminate()
         process.wait(60)
-        own = {run.lab_id(folder.name) for folder in (state / "runs").glob("*")}
+        own = {scenario_run.lab_id(folder.name) for folder in (state / "runs").glob("*")}
         shutil.rmtree(state.parent)
     assert not own & {each.lab_id for each in lab.list_labs()}, "labs are left"
 

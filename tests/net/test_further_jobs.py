@@ -11,7 +11,7 @@ import pytest
 
 from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 from tests.net.test_observing_jobs import Function, job
@@ -27,8 +27,12 @@ def figures_of(as_planned: AsPlanned, folder: Path, functions: list[Function]) -
     scenario.write_text(json.dumps({"name": "tried", "openbach_functions": functions}))
 
     def attempt(runs: Path) -> RunResult:
-        request = run.RunRequest(scenario, LinkOptions(profile="leo"), runs=runs, report=False)
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+        request = scenario_run.RunRequest(
+            scenario, LinkOptions(profile="leo"), runs=runs, report=False
+        )
+        return scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
 
     outcome = as_planned(attempt)
     assert outcome.status in (0, 4), outcome.reason
@@ -130,10 +134,12 @@ def test_selected_packets_of_a_load_are_counted_and_others_dropped(
     ]
     scenario = tmp_path / "tried.json"
     scenario.write_text(json.dumps({"name": "tried", "openbach_functions": functions}))
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         scenario, LinkOptions(profile="leo"), runs=tmp_path / "runs", report=False
     )
-    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    outcome = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     found = Figures(outcome)
     selected: dict[str, int] = {}
     for record in records(found):

@@ -19,7 +19,7 @@ from satlab.common.topology import Role
 from satlab.lab import lab, pki
 from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 
@@ -73,10 +73,12 @@ def test_p200_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(bo
 def test_p201_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
-        request = run.RunRequest(
+        request = scenario_run.RunRequest(
             paths.SCENARIOS / "bulk_udp.json", link, {"duration": "4"}, runs=runs, report=False
         )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+        return scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
 
     result = as_planned(attempt)
     assert result.status in (0, 4), result.reason
@@ -91,10 +93,12 @@ def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         settings = {"pep": "none", "duration": "4"}
-        request = run.RunRequest(
+        request = scenario_run.RunRequest(
             paths.SCENARIOS / "quic.json", link, settings, runs=runs, report=False
         )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+        return scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
 
     result = as_planned(attempt)
     assert result.status in (0, 4), result.reason

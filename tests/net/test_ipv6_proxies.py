@@ -24,7 +24,7 @@ from satlab.common.topology import Role
 from satlab.lab import lab, pki
 from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 from tests.polling import until
@@ -60,10 +60,12 @@ def test_p304_connections_over_ipv6_are_split_in_a_run(
     def attempt(runs: Path) -> RunResult:
         link = LinkOptions(profile="leo", ip="6")
         settings = {"pep": "haproxy", **more}
-        request = run.RunRequest(
+        request = scenario_run.RunRequest(
             paths.SCENARIOS / f"{scenario}.json", link, settings, runs=runs, report=False
         )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+        return scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
 
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("haproxy is not installed")

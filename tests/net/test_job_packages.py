@@ -29,7 +29,7 @@ from satlab.openbach import descriptor, runner
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import write_job
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
-from satlab.run import job_layers, run
+from satlab.run import job_layers, scenario_run
 
 pytestmark = pytest.mark.net
 QUIET = ProgressLog(quiet=True)
@@ -222,11 +222,11 @@ def test_t41_without_consent_nothing_is_fetched(
         json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
     )
     jobs = (bench.folder / "jobs",)
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         scenario, LinkOptions(profile="leo"), runs=bench.folder / "runs", jobs=jobs
     )
-    assert run.prepare(request).with_layers == []
-    consented = run.prepare(replace(request, job_packages=True))
+    assert scenario_run.prepare(request).with_layers == []
+    consented = scenario_run.prepare(replace(request, job_packages=True))
     assert [job.name for job in consented.with_layers] == ["fping"]
     with (
         pytest.raises(AssertionError, match="apt-get was called"),
@@ -245,14 +245,14 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
     scenario.write_text(
         json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
     )
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         *(scenario, LinkOptions(profile="leo")),
         runs=bench.folder / "runs",
         report=False,
         jobs=(bench.folder / "jobs",),
         job_packages=True,
     )
-    outcome = run.execute(run.prepare(request), QUIET, threading.Event())
+    outcome = scenario_run.execute(scenario_run.prepare(request), QUIET, threading.Event())
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
     (seen,) = map(json.loads, (outcome.folder / "raw/stats.jsonl").read_text().splitlines())
     assert seen["said"] == "stand-in"

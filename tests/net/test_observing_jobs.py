@@ -13,7 +13,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 
@@ -27,10 +27,12 @@ def job(number: int, entity: str, name: str, arguments: Function, **wait: Any) -
     return {"id": number, "label": f"{name} {number}", "start_job_instance": call, "wait": wait}
 
 
-def execute(as_planned: AsPlanned, request: run.RunRequest) -> RunResult:
+def execute(as_planned: AsPlanned, request: scenario_run.RunRequest) -> RunResult:
     def attempt(runs: Path) -> RunResult:
-        return run.execute(
-            run.prepare(replace(request, runs=runs)), ProgressLog(quiet=True), threading.Event()
+        return scenario_run.execute(
+            scenario_run.prepare(replace(request, runs=runs)),
+            ProgressLog(quiet=True),
+            threading.Event(),
         )
 
     outcome = as_planned(attempt)
@@ -65,7 +67,7 @@ def test_the_link_is_changed_captured_and_the_host_watched(
     scenario = tmp_path / "watched.json"
     scenario.write_text(json.dumps({"name": "watched", "openbach_functions": functions}))
     outcome = execute(
-        as_planned, run.RunRequest(scenario, LinkOptions(profile="leo"), report=False)
+        as_planned, scenario_run.RunRequest(scenario, LinkOptions(profile="leo"), report=False)
     )
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
@@ -107,7 +109,8 @@ def test_a_fade_is_followed_by_the_modcod(as_planned: AsPlanned) -> None:
     settings = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
     link = LinkOptions(profile="geo-acm")
     outcome = execute(
-        as_planned, run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, report=False)
+        as_planned,
+        scenario_run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, report=False),
     )
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]

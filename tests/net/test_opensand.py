@@ -26,7 +26,7 @@ from satlab.lab import lab, netns
 from satlab.lab.lab import Lab
 from satlab.link import opensand
 from satlab.link.config import LinkRequest
-from satlab.run import profile_import, run
+from satlab.run import profile_import, scenario_run
 from tests import opensand_layouts
 from tests.net.conftest import AsPlanned
 
@@ -429,7 +429,7 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
         "terrestrial_down",
         "terrestrial_up",
     }
-    assert lab.status(run.lab_id(folder.name)).phase == "absent"
+    assert lab.status(scenario_run.lab_id(folder.name)).phase == "absent"
 
 
 @pytest.mark.promise("P55")

@@ -22,7 +22,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.lab import lab, ownership
 from satlab.link.options import LinkOptions
-from satlab.run import link_probe, run
+from satlab.run import link_probe, scenario_run
 from tests.net.conftest import AsPlanned
 from tests.polling import until
 
@@ -84,7 +84,7 @@ def test_bulk_tcp_makes_records_and_a_run_folder(tmp_path: Path, as_planned: AsP
     manifest = json.loads((folder / "manifest.json").read_text())
     jsonschema.validate(manifest, json.loads((paths.SCHEMAS / "manifest.schema.json").read_text()))
     assert manifest["files"]
-    assert lab.status(run.lab_id(folder.name)).phase == "absent"
+    assert lab.status(scenario_run.lab_id(folder.name)).phase == "absent"
 
 
 def test_leo_and_loss_and_constant_are_taken_over(as_planned: AsPlanned) -> None:
@@ -125,13 +125,13 @@ def test_a_link_at_half_its_rate_passes_no_test(
     `as_planned` must not excuse that.
     """
     monkeypatch.setattr(link_probe, "PROBE_OVERLOAD", 0.5)
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         paths.SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, report=False
     )
 
     def attempt(runs: Path) -> ExitStatus:
-        prepared = run.prepare(dataclasses.replace(request, runs=runs))
-        return run.execute(prepared, ProgressLog(quiet=True), threading.Event()).status
+        prepared = scenario_run.prepare(dataclasses.replace(request, runs=runs))
+        return scenario_run.execute(prepared, ProgressLog(quiet=True), threading.Event()).status
 
     with pytest.raises(AssertionError, match="forward_udp_goodput_bps") as caught:
         as_planned(attempt)
@@ -150,7 +150,7 @@ def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> 
     assert manifest["status"] == "interrupted"
     assert "raw/link.jsonl" in manifest["files"]
     assert set(manifest["enforced_by"]) == {"memory", "processes", "disk", "capabilities"}
-    assert lab.status(run.lab_id(manifest["run_id"])).phase == "absent"
+    assert lab.status(scenario_run.lab_id(manifest["run_id"])).phase == "absent"
 
 
 @pytest.mark.promise("P27")
@@ -158,7 +158,7 @@ def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=300")
     until(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-2.log")), seconds=60)
     folder = next(tmp_path.iterdir())
-    pid = lab.status(run.lab_id(folder.name)).satlink_pid
+    pid = lab.status(scenario_run.lab_id(folder.name)).satlink_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     _, err = process.communicate(timeout=40)
@@ -166,7 +166,7 @@ def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "failed"
     assert "satlink" in manifest["reason"]
-    assert lab.status(run.lab_id(folder.name)).phase == "absent"
+    assert lab.status(scenario_run.lab_id(folder.name)).phase == "absent"
 
 
 @pytest.mark.promise("P25")
@@ -176,7 +176,7 @@ def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     process.kill()
     process.communicate(timeout=10)
     folder = next(tmp_path.glob("killed/*"))
-    left = run.lab_id(folder.name)
+    left = scenario_run.lab_id(folder.name)
     assert lab.status(left).phase != "absent"
     assert left in ownership.sweep()
     assert lab.status(left).phase == "absent"

@@ -22,7 +22,7 @@ import pytest
 
 from satlab.common.errors import ExitStatus
 from satlab.lab import lab, pki, privileges
-from satlab.service.api.supervisor import helper_socket
+from satlab.service.supervisor import helper_socket
 from tests.archives import descriptor
 from tests.polling import until
 from tests.serving import (

@@ -15,7 +15,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
 from satlab.report import measurements
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 
@@ -49,10 +49,12 @@ class Figures:
 
 def measure(as_planned: AsPlanned, scenario: str, profile: str = "geo", **settings: str) -> Figures:
     def attempt(runs: Path) -> RunResult:
-        request = run.RunRequest(
+        request = scenario_run.RunRequest(
             paths.SCENARIOS / f"{scenario}.json", LinkOptions(profile=profile), settings, runs=runs
         )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+        return scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
 
     outcome = as_planned(attempt)
     assert outcome.status in (0, 4), outcome.reason

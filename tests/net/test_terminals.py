@@ -28,7 +28,7 @@ from satlab.lab.lab import Lab
 from satlab.link import control, prometheus
 from satlab.link.config import LinkRequest, LinkSet
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.metrics_file import MetricsFile
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
@@ -250,14 +250,16 @@ def test_p193_fairness_has_an_index_and_the_figures_of_each_terminal(
     tmp_path: Path, as_planned: AsPlanned
 ) -> None:
     def attempt(runs: Path) -> RunResult:
-        request = run.RunRequest(
+        request = scenario_run.RunRequest(
             paths.SCENARIOS / "fairness_udp.json",
             LinkOptions(profile="leo", terminals=3),
             {"duration": "4"},
             runs=runs,
             report=False,
         )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+        return scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
 
     result = as_planned(attempt)
     rows = list(summaries(result.records))

@@ -17,8 +17,8 @@ from satlab.common.topology import load
 from satlab.link.options import LinkOptions
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
-from satlab.run.run import RunRequest, entities_of, execute, prepare
 from satlab.run.run_folder import RunResult
+from satlab.run.scenario_run import RunRequest, entities_of, execute, prepare
 
 pytestmark = pytest.mark.net
 

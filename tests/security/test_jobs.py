@@ -18,7 +18,7 @@ from satlab.lab.sandbox import Place
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.service.helper.daemon import Helper
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -185,8 +185,8 @@ def test_t19_a_job_of_a_shipped_name_does_not_take_its_capabilities(tmp_path: Pa
         '{"name": "ping", "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name":'
         ' "client", "satlab_ping": {"destination_ip": "198.18.4.2", "count": 1}}}]}'
     )
-    prepared = run.prepare(
-        run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",))
+    prepared = scenario_run.prepare(
+        scenario_run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",))
     )
     (function,) = prepared.scenario.functions
     assert isinstance(function.action, StartJob)

@@ -20,7 +20,7 @@ from satlab.link.options import LinkOptions, shipped_profiles
 from satlab.link.testbed import Testbed
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario, Scenario
-from satlab.run import run, shipped
+from satlab.run import scenario_run, shipped
 
 OPTIONS = {
     option.flag.removeprefix("--"): option.name
@@ -121,11 +121,11 @@ class Matrix:
             )
         bound = self._bound.get(key)
         if bound is not None and whole and (file, bed.link.profile) not in self._prepared:
-            whole_run = run.RunRequest(
+            whole_run = scenario_run.RunRequest(
                 file, bed.link, bed.settings, self.folder, at_start=bed.at_start
             )
             self._prepared[file, bed.link.profile] = (
-                self._noted(lambda: run.prepare(whole_run)) is not None
+                self._noted(lambda: scenario_run.prepare(whole_run)) is not None
             )
         return bound
 

@@ -17,6 +17,7 @@ from satlab.campaign.engine import duration
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan import Plan
+from satlab.papers import tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
@@ -79,11 +80,7 @@ def page(
     tasks = collected.frame.filter(pl.col("metric") == TASK_METRIC)
     sections = []
     if conclusions:
-        judged = [
-            (one.conclusion.text, one.verdict, "; ".join(one.evidence)) for one in conclusions
-        ]
-        table = Table(("Conclusion", "Verdict", "Evidence"), judged)
-        sections.append(Section("Conclusions of the paper", [table]))
+        sections.append(Section.of(tables.conclusions(conclusions)))
     sections += [
         Section(
             "Plots",

@@ -32,7 +32,7 @@ from satlab.papers.outcome import Run
 from satlab.papers.paper import Cell, Clock, Paper
 from satlab.papers.results import PaperResults
 from satlab.papers.scenario_figures import Records
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.quiet_host import Patience
 
 QUICK_RUNS = 1
@@ -236,7 +236,7 @@ def _check_scenarios(cells: Sequence[Cell]) -> None:
             checked.add(key)
             link = LinkOptions.of(profile=cell.run.profile, **cell.run.options)
             file = paths.SCENARIOS / f"{cell.run.scenario}.json"
-            run.prepare(run.RunRequest(file, link, cell.run.values, Path(), report=False))
+            scenario_run.prepare(scenario_run.RunRequest(file, link, cell.run.values, Path(), report=False))
 
 
 def _jobs(request: Request, clock: Clock) -> int | None:

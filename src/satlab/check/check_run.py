@@ -123,7 +123,7 @@ def run_each(
 ) -> list[CheckResult]:
     """Run the check with each pair, one after the other; once, without programs, for no pair.
 
-    Several have a folder each, by their numbers.
+    Each of several pairs has a folder with its number.
 
     Raises:
         ConfigError: as `run`, or a program or endpoint is invalid.
@@ -197,8 +197,8 @@ class _Check:
                 self._links[case.id] = case_link.build(self._plan, case, self._raw / "profiles")
 
     def take_samples(self, cases: Sequence[Case]) -> None:
-        """Take samples until the verdicts are final; the same number of them for the same input,
-        however fast.
+        """Take samples until the verdicts are final. Equal input leads to equal numbers of samples
+        on any host.
 
         The backend decides whether those of several cases are taken at once.
         """
@@ -233,13 +233,12 @@ class _Check:
         elif len(samples) < min_runs:
             count = min(min_runs - len(samples), MAX_RUNS)
         else:
+            verdicts = verdict.against_targets(self._plan, [case], self.samples)
+            is_open = any(one.is_open for one in verdicts)
             is_done = self._request.runs is not None or len(samples) >= MAX_RUNS
-            count = 0 if is_done or not self._is_open(case) else MIN_RUNS
+            count = MIN_RUNS if is_open and not is_done else 0
         first = self._seed + len(samples)
         return range(first, first + count)
-
-    def _is_open(self, case: Case) -> bool:
-        return any(one.is_open for one in verdict.against_targets(self._plan, [case], self.samples))
 
     def _keep(self, case: Case, found: Sequence[Sample]) -> None:
         self.samples[case.id] += found
@@ -250,7 +249,7 @@ class _Check:
         self._log.line(f"  {case.id}: {_outcome(self.samples[case.id])} (after {took_s:.1f} s)")
 
     def _take(self, case: Case, seed: int) -> Sample:
-        """Take a sample; on the real clock on a quiet host, and again while it is out of
+        """Take a sample. On the real clock wait for a quiet host, and repeat while it is out of
         calibration, as requested.
         """
         attempts = 0
@@ -263,11 +262,14 @@ class _Check:
         if self._backend.clock == "virtual":
             return take()
         request = self._request
-        found = quiet_host.measured(take, self._why_off, request.patience, self._log, request.stop)
+        found = quiet_host.measured(
+            take,
+            lambda sample: verdict.spoilt_by(sample, is_test=not self._plan.marks_mb),
+            request.patience,
+            self._log,
+            request.stop,
+        )
         return replace(found, attempts=attempts)
-
-    def _why_off(self, found: Sample) -> str:
-        return verdict.spoilt_by(found, is_test=not self._plan.marks_mb)
 
     def save(self) -> CheckResult:
         """Write check.json and return its contents."""
@@ -317,7 +319,6 @@ def _outcome(samples: Sequence[Sample]) -> str:
     """One line for the progress log: number of samples, and the reason of the first failed one."""
     reason = next((one.reason for one in samples if one.status != "ok"), "")
     off = sum(bool(one.calibration) for one in samples)
-    return (
-        f"{len(samples)}"
-        f" samples{f', {off} out of calibration' if off else ''}{f'; {reason}' if reason else ''}"
-    )
+    text = f"{len(samples)} samples"
+    text += f", {off} out of calibration" if off else ""
+    return f"{text}; {reason}" if reason else text

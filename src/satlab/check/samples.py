@@ -88,10 +88,8 @@ class UnusedSource:
 
 
 def within_limit(sample: Sample, case: Case, *, has_marks: bool) -> Sample:
-    """Return the sample as it counts by the time limit of its case: marks after it were not reached
-    in time.
-
-    A test case that took longer has failed.
+    """Apply the time limit of the case: later marks count as not reached, and a slower test case as
+    failed.
     """
     last_s = sample.times_s[-1]
     if sample.status != "ok" or last_s is None or last_s <= case.timeout_s:

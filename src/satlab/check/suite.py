@@ -15,9 +15,9 @@ from satlab.link.config import LossProcess
 MB = 1_000_000
 MOST_MARKS, MOST_CASES, MOST_MODES = 20, 1000, 100
 MOST_FILES_BYTES = 1 << 30
-"""Of all files of a case together."""
+"""Largest size of all files of a case, bytes."""
 Mark = Annotated[float, Field(ge=0.001, le=1000)]
-"""10^6 bytes of payload: from 1 kB to 1 GB, which a sandbox has room for."""
+"""Payload in 10^6 bytes, from 1 kB to 1 GB, so that it fits in a sandbox."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 
 
@@ -114,7 +114,7 @@ class Case(_Model):
 
     @property
     def is_for_satperf(self) -> bool:
-        """Whether it sets what only satperf has: options, or the rate of the source."""
+        """Whether it sets options or a source rate, which only satperf has."""
         return bool(self.client or self.server or self.source_mbps is not None)
 
 

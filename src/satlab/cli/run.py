@@ -105,13 +105,12 @@ def run(
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.link import testbed
-    from satlab.run import run as running
-    from satlab.run import shipped
+    from satlab.run import scenario_run, shipped
     from satlab.run.quiet_host import Patience
 
     needs.ensure("link" if dry_run else "lab")
     bed = testbed.choose(settings_of(settings or ()), link)
-    request = running.RunRequest(
+    request = scenario_run.RunRequest(
         scenario=shipped.scenario_file(scenario),
         link=bed.link,
         settings=bed.settings,
@@ -123,9 +122,11 @@ def run(
         jobs=(jobs,) if jobs else (),
         privileges=privileges,
         job_packages=job_packages,
-        entities=running.entities_of(settings_of(entity), bed.link.topology()) if entity else None,
+        entities=scenario_run.entities_of(settings_of(entity), bed.link.topology())
+        if entity
+        else None,
     )
-    prepared = running.prepare(request)
+    prepared = scenario_run.prepare(request)
     for warning in prepared.warnings:
         ProgressLog(quiet).line(f"warning: {warning}")
     if dry_run:
@@ -136,7 +137,7 @@ def run(
     if prepared.needs_fec:
         needs.ensure("fec")
     needs.root(NETNS)
-    outcome = running.calibrated(
+    outcome = scenario_run.calibrated(
         prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal()
     )
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)

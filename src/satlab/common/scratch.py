@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Temporary folders that jobs and programs under test write below: root's own, removed whatever
-they hold.
+"""Temporary folders of root, below which jobs and programs under test write. They are removed
+whatever they contain.
 
-What a sandboxed program may write is a file system in memory with a size (`sized`), mounted in such
-a folder: the kernel then bounds its bytes and files, however the program holds them.
+A sandboxed program writes to a file system in memory with a size (`sized`), mounted in such a
+folder: so the kernel bounds its bytes and files, however the program holds them.
 """
 
 import errno
@@ -20,7 +20,7 @@ from pathlib import Path
 from satlab.common.errors import HostError
 
 REMOVE_S = 20.0
-"""How long a removal may take, s; less than the API waits for its root helper."""
+"""Longest removal, s: less than the API's wait for its root helper."""
 PREFIX = "satlab-scratch-"
 MOUNT_S = 20.0
 _LOG = logging.getLogger("satlab.scratch")
@@ -38,13 +38,8 @@ def remove(path: Path, within_s: float = REMOVE_S) -> None:
     """
     for mounted in _mounted_below(path):
         _mount("umount", "--lazy", "--", str(mounted))
-    argv = [
-        "rm",
-        "-rf",
-        "--one-file-system",
-        "--",
-        str(path),
-    ]  # shutil.rmtree is recursive: 1000 folders deep it fails
+    # shutil.rmtree is recursive: 1000 folders deep it fails
+    argv = ["rm", "-rf", "--one-file-system", "--", str(path)]
     hint = f"look at what is in it, then: rm -rf {path}"
     try:
         done = subprocess.run(
@@ -74,22 +69,15 @@ def sized(folder: Path, size_bytes: int, files: int) -> None:
 
 
 def copy_out(folder: Path, target: Path) -> None:
-    """Copy what programs that have ended left in a folder, as it is: links stay links, holes holes.
-
-    What cannot be copied, such as folders nested too deeply, is left out and logged.
+    """Copy the files that programs have left in a folder, after they ended. Links stay links, holes
+    stay holes. Anything that cannot be copied, such as folders nested too deeply, is left out and
+    logged.
 
     Raises:
         OSError: the disk is full.
     """
-    argv = [
-        "cp",
-        "--archive",
-        "--sparse=always",
-        "--no-target-directory",
-        "--",
-        str(folder),
-        str(target),
-    ]
+    options = ["--archive", "--sparse=always", "--no-target-directory"]
+    argv = ["cp", *options, "--", str(folder), str(target)]
     variables = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, env=variables, check=False
@@ -123,7 +111,7 @@ def _mounted_below(path: Path) -> list[Path]:
 
 
 def try_remove(path: Path) -> None:
-    """Remove as `remove` does; what cannot be removed stays and is logged."""
+    """Remove as `remove` does; log what cannot be removed."""
     try:
         remove(path)
     except HostError as error:
@@ -132,10 +120,7 @@ def try_remove(path: Path) -> None:
 
 @contextmanager
 def folder(purpose: str, mode: int = 0o700) -> Iterator[Path]:
-    """Make a temporary folder of root's own for as long as the block lasts.
-
-    A lock shows `sweep` that it is in use.
-    """
+    """Make a temporary folder of root during the block. A lock shows `sweep` that it is in use."""
     path, lock = _locked(purpose)
     try:
         path.chmod(mode)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What links of earlier labs of a campaign carried: an equal link need not be saturated before each
-run.
+"""Rates that links of earlier labs of a campaign carried, so that an equal link is not saturated
+before each run.
 
 The forward rate of a lab takes longer to measure than all the rest of its calibration. A wire is
 computed, not tuned: labs of equal wires differ by the host alone, which each run's own checks

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a
+"""The environment of jobs on the nodes of the embedded lab: a user for this run, pages, a
 certificate authority.
 """
 
@@ -43,13 +43,13 @@ What all jobs of a run write counts together, and lies in memory until the run h
 
 
 BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
-"""Jobs that judge their browser's waits themselves: a sample of its 200 threads takes CPU time from
-it.
+"""Jobs that judge the waits of their browser themselves, as a sample of its 200 threads costs CPU
+time.
 """
 
 
 class LabHost:
-    """Runs jobs inside a lab's namespaces, each in a sandbox of its own.
+    """Runs jobs inside a lab's namespaces, each in its own sandbox.
 
     `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made
     from. `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: folders
@@ -133,9 +133,8 @@ class LabHost:
         return Entrance(tuple(layers.argv(argv) if layers else argv), sandbox.ENVIRONMENT)
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
-        """Return what a job that has ended used; `argv` begins with what `enter` returned for it.
-
-        None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
+        """Return the usage of a job that has ended; `argv` begins with the words of `enter`. None:
+        it ran without a sandbox (`benches confinement`), or its sandbox left no report.
         """
         satbox = str(paths.SATBOX)
         return (
@@ -145,8 +144,8 @@ class LabHost:
         )
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
-        """Return what a job that makes tunnels has more: the TUN device, and a folder for
-        wireguard-go's sockets.
+        """Return the further mounts of a job that makes tunnels: the TUN device, and a folder for
+        the sockets of wireguard-go.
         """
         if job not in privileges.TUNNELS:
             return []
@@ -159,8 +158,8 @@ class LabHost:
         ]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Return the places of pages, certificates, our programs and the control socket, the home,
-        and the agent.
+        """Return variables with the places of pages, certificates, programs, control socket, home
+        and agent.
         """
         control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
         return {

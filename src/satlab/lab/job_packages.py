@@ -39,16 +39,11 @@ _UNKNOWN = re.compile(
     r"Unable to locate package (\S+)|Package '?(\S+?)'? has no installation candidate"
 )
 _OPTIONS = (
-    *(
-        "-q",
-        "-o",
-        "Acquire::http::Timeout=20",
-        "-o",
-        "Acquire::https::Timeout=20",
-        "-o",
-        "Acquire::Retries=1",
-    ),
-    *("-o", "APT::Get::AllowUnauthenticated=no"),
+    "-q",
+    "-oAcquire::http::Timeout=20",
+    "-oAcquire::https::Timeout=20",
+    "-oAcquire::Retries=1",
+    "-oAPT::Get::AllowUnauthenticated=no",
 )
 _USR_MERGED = ("bin", "sbin", "lib", "lib64")
 """Links of the root to folders of /usr; an older package may still hold folders of these names."""
@@ -96,16 +91,8 @@ class Apt:
                 raise HostError(f"{name!r} is not the name of a package")
         if not names:
             return {}
-        words = (
-            "--simulate",
-            "--no-install-recommends",
-            "--no-upgrade",
-            "--no-remove",
-            "install",
-            "--",
-            *names,
-        )
-        done = self.run(*words)
+        options = ("--simulate", "--no-install-recommends", "--no-upgrade", "--no-remove")
+        done = self.run(*options, "install", "--", *names)
         if done.returncode:
             raise HostError(f"apt-get cannot install {' '.join(names)}: {_reason(done)}", _HINT)
         return dict(_INSTALLS.findall(done.stdout))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The job satlab_pep outside a scenario: a proxy on one node for as long as a block lasts."""
+"""The job satlab_pep outside a scenario: a proxy on one node during a block."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from satlab.lab.sandbox import Mount, Sandbox
 JOB = "satlab_pep"
 READY_S = 20.0
 MOST_BYTES, MOST_FOLDERS = 1 << 20, 100
-"""What is read of a file that the job writes, and looked at of its folders."""
+"""Limits of files and folders that the job writes: bytes read, entries looked at."""
 END_S = 10.0
 _PROGRAM = paths.JOBS / JOB / "files" / f"{JOB}.py"
 _NUMBERS = ("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID")
@@ -41,7 +41,8 @@ def proxy(
     engine: str,
     readable: Sequence[Path] = (),
 ) -> Iterator[None]:
-    """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
+    """Run the job on a node during the block, as a separate user; it is ready when the block
+    starts.
 
     `folder` gets its records, `words` are further options, `readable` are new folders that this
     user shall own.
@@ -96,7 +97,7 @@ def connections(folder: Path) -> int:
 
 
 def _environment(node: str, folder: Path) -> dict[str, str]:
-    """Return what a job finds in its environment; its records go to the folder."""
+    """Return the variables of a job; its records go to the folder."""
     return {
         "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
         "PYTHONPATH": str(paths.SHIM),

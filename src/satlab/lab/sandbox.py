@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sandboxes of jobs and programs under test: what they see, may do and may use; satbox builds them
+"""Sandboxes of jobs and programs under test: their files, rights and limits. satbox builds them
 (crates/confine).
 """
 
@@ -18,9 +18,7 @@ from satlab.lab import privileges
 HOME = "/tmp"  # noqa: S108 - the sandbox's own
 """The folder in memory that is a program's working directory, and ends with it."""
 ENVIRONMENT = {"PATH": paths.STANDARD_PATH, "HOME": HOME, "LANG": "C.UTF-8"}
-"""All variables that satbox itself ever has, and what a program has where its own variables do not
-say otherwise.
-"""
+"""All variables of satbox itself, and the defaults of a program's variables."""
 CAPABILITY_NUMBERS = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
 """Capabilities that may be granted (capabilities(7)).
 
@@ -65,7 +63,7 @@ class Mount:
         return cls(source.resolve(), str(source.absolute()), writable)
 
     def spec(self) -> dict[str, Any]:
-        """Return it as satbox takes it."""
+        """Return it in satbox's form."""
         source = str(plain_files.named(self.source))
         return {"source": source, "target": self.target or source, "writable": self.writable}
 
@@ -174,8 +172,8 @@ def variables_fault(variables: Mapping[str, str]) -> str:
 
 
 MOST_VARIABLES, MOST_VARIABLE_BYTES, LONGEST_VARIABLE = 900, 1000 << 10, 120 << 10
-"""Of what others say; with those of satlab they are below satbox's bounds, and Linux's of one word
-(128 KiB).
+"""Limits of variables of others. With satlab's they are below satbox's limits, and Linux's for one
+word (128 KiB).
 """
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}")
 
@@ -260,23 +258,17 @@ def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
 
 
 def programs() -> tuple[Mount, ...]:
-    """Return what our programs need in addition to those of the system; caches of the system that
-    exist.
-    """
+    """Return the mounts that our programs need besides the system's, and the system's caches."""
     known = [*privileges.code_paths(), paths.PROGRAMS, *_CACHES]
     return tuple(
         Mount(path.resolve())
         for path in dict.fromkeys(known)
-        if path.exists() and not _is_system(path)
+        if path.exists() and not path.resolve().is_relative_to("/usr")
     )
 
 
 _CACHES = (Path("/var/cache/fontconfig"), Path("/var/lib/dpkg"))
 """A browser would read every font again; the versions of installed packages are in results."""
-
-
-def _is_system(path: Path) -> bool:
-    return path.resolve().is_relative_to("/usr")
 
 
 def _text(path: Path | None) -> str | None:

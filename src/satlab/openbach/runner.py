@@ -58,7 +58,7 @@ def nobody_watches(_: ScenarioInstance) -> None:
 
 
 class JobUsage(Protocol):
-    """What a job used; `waited_s`: a thread of it could run and had no core."""
+    """Usage of a job. `waited_s`: time in which a thread could run and had no core."""
 
     @property
     def cpu_s(self) -> float: ...
@@ -81,7 +81,7 @@ class JobHost(Protocol):
         """
 
     def usage(self, argv: Sequence[str]) -> JobUsage | None:
-        """Return what a job that has ended used, by its argv; None if that is unknown."""
+        """Return the usage of a job that has ended, by its argv; None if unknown."""
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's
@@ -97,9 +97,7 @@ class JobHost(Protocol):
         """
 
     def keep(self) -> None:
-        """Bring what jobs, which have all ended, wrote to granted folders there, if it is not there
-        yet.
-        """
+        """Bring the files of ended jobs to the granted folders, if they are not there yet."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def run(
     first_ids: FirstIds = FROM_ONE,
     watch: Watch = nobody_watches,
 ) -> ScenarioResult:
-    """Run a scenario to its end; nothing that it started is left running, however it ends.
+    """Run a scenario to its end. Nothing that it started is left running.
 
     `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to
     `raw_dir`. `watch` is called with the whole instance at every step.
@@ -315,7 +313,8 @@ class _Run:
             if process.stopping:
                 status = JobStatus.STOPPED
             log = self._record(job, process.argv, start_unix_s, code, status)
-            reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_error(self._raw / log)}"
+            how = f"exit status {code}" if code > 0 else f"killed by signal {-code}"
+            reason = "" if code == 0 else f"{how}, see {log}{_last_error(self._raw / log)}"
             self._report(job, status, reason)
             events.append(JobEnded(job.id, code == 0, reason))
         return events
@@ -365,10 +364,6 @@ def append_line(path: Path, record: Mapping[str, object]) -> None:
         os.write(handle, (json.dumps(record) + "\n").encode())
     finally:
         os.close(handle)
-
-
-def _how(code: int) -> str:
-    return f"exit status {code}" if code > 0 else f"killed by signal {-code}"
 
 
 def _last_error(log: Path) -> str:

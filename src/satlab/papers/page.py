@@ -23,7 +23,7 @@ def write(folder: Path, results: PaperResults, path: Path) -> Path:
 def page(folder: Path, results: PaperResults) -> Page:
     """Return the page of a paper, of the runs in a campaign's folder."""
     paper = results.paper
-    sections = [Section.of(tables.conclusions(results))]
+    sections = [Section.of(tables.conclusions(results.judgements))]
     if results.agreements:
         sections.append(Section.of(tables.agreements(results)))
     sections += [Section.of(grid) for grid in results.grids]

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The tables of a paper's results, for its page and for a terminal."""
 
+from collections.abc import Sequence
+
 from satlab.common import console
+from satlab.papers.judgement import Judgement
 from satlab.papers.results import AGREEMENT_COLUMNS, COLUMNS, NOTHING, PaperResults
 from satlab.report import text_tables
 from satlab.report.page import Cell, Row, State, Table
@@ -37,11 +40,10 @@ def agreements(results: PaperResults) -> Table:
     return Table(AGREEMENT_COLUMNS, rows, verdict="Verdict", title=title)
 
 
-def conclusions(results: PaperResults) -> Table:
-    """Return the paper's conclusions, judged; a line of evidence each."""
+def conclusions(judgements: Sequence[Judgement]) -> Table:
+    """Return a paper's conclusions, judged; a line for each evidence."""
     rows = [
-        (one.conclusion.text, _verdict(one.verdict), "\n".join(one.evidence))
-        for one in results.judgements
+        (one.conclusion.text, _verdict(one.verdict), "\n".join(one.evidence)) for one in judgements
     ]
     head = ("Conclusion", "Verdict", "Evidence")
     return Table(head, rows, verdict="Verdict", title="Conclusions of the paper")
@@ -59,4 +61,4 @@ def show(results: PaperResults) -> None:
         out.print(text_tables.terminal(grid))
     if results.agreements:
         out.print(text_tables.terminal(agreements(results)))
-    out.print(text_tables.terminal(conclusions(results)))
+    out.print(text_tables.terminal(conclusions(results.judgements)))

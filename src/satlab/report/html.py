@@ -42,7 +42,7 @@ def render(page: Page) -> str:
     scripts, library, data = [script], "", ""
     if plots:
         library, unpacked = _library()
-        scripts.append(unpacked)
+        scripts = [unpacked, script]
         documents = json.dumps(plots, sort_keys=True, separators=(",", ":"), allow_nan=False)
         data = _packed(documents)
     return (

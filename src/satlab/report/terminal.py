@@ -153,4 +153,5 @@ def _deviation(row: SummaryRecord) -> str:
     measured, low, high = (
         run_tables.quantity(row.labels[key], unit) for key in ("measured", "low", "high")
     )
-    return f"{name}: {measured.amount} {measured.unit} ({low.amount} to {high.amount} allowed)"
+    value = f"{measured.amount} {measured.unit}".strip()
+    return f"{name}: {value} ({low.amount} to {high.amount} allowed)"

@@ -63,8 +63,8 @@ def check(
 def before(
     plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink", *, has_defects: bool = False
 ) -> list[CalibrationCheck]:
-    """Judge the probes that ran before the scenario; not the losses of OpenSAND's defects, which
-    come with load.
+    """Judge the probes before the scenario, without losses by OpenSAND's defects, which come with
+    load.
     """
     expected = expectation(plan, emulator)
     rtt = probe.rtt.mean_ms if probe.rtt else None
@@ -97,8 +97,8 @@ def before(
 
 
 def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[CalibrationCheck]:
-    """Note at the first check what the earlier probes found, each of which a pause of the host
-    spoilt.
+    """Add the results of earlier probes, which a pause of the host spoilt, to the note of the first
+    check.
     """
     if not spoilt:
         return list(checks)
@@ -177,11 +177,9 @@ def during(
 def opensand_losses(
     since: Mapping[str, int | None], until: Mapping[str, int | None]
 ) -> list[CalibrationCheck]:
-    """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full
-    queue marks the run.
-
-    `since` and `until` are counts by cause; what was lost before, while the link was probed at its
-    full rate, is noted.
+    """Judge the losses in OpenSAND's logs during the scenario: any loss except of a full queue
+    marks the run. `since` and `until` are counts by cause. Losses before, during the probe at full
+    rate, are noted.
     """
     return [
         _loss_of_opensand(loss, since.get(loss.cause), until[loss.cause])
@@ -216,7 +214,7 @@ def _measured(found: CalibrationCheck) -> str:
 
 
 def verdict(checks: Sequence[CalibrationCheck]) -> str:
-    """Return what is out of tolerance on one line; nothing if nothing is."""
+    """Return the checks that are out of tolerance on one line; empty if none is."""
     return f"OUT OF TOLERANCE: {', '.join(bad)}" if (bad := deviations(checks)) else ""
 
 

@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from pathlib import Path, PurePath
@@ -274,13 +274,12 @@ class Sampler:
         reported = self._reported.read(
             {key: (each.node, each.program) for key, each in running.items()}, unix_s
         )
-        return document(unix_s, programs, self._flows(set(nodes.values())) + reported)
-
-    def _flows(self, nodes: Collection[str]) -> list[tuple[str, Flow]]:
-        asked = sorted(nodes)[:MOST_NODES]
-        return [
-            (node, flow) for node in asked for flow in netns.inside(self._lab_id, node, read_flows)
+        flows = [
+            (node, flow)
+            for node in sorted(set(nodes.values()))[:MOST_NODES]
+            for flow in netns.inside(self._lab_id, node, read_flows)
         ]
+        return document(unix_s, programs, flows + reported)
 
 
 class Sampling:

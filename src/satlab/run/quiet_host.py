@@ -12,7 +12,7 @@ from typing import TypeVar
 from satlab.common.console import ProgressLog
 
 QUIET_SHARE = 0.1
-"""Of the time in which any task waits for a core; a host below it is quiet."""
+"""Share of the time in which any task waits for a core; below it a host is quiet."""
 WINDOW_S = 2.0
 PRESSURE = Path("/proc/pressure/cpu")
 T = TypeVar("T")
@@ -35,11 +35,8 @@ def measured(
     log: ProgressLog,
     stop: threading.Event,
 ) -> T:
-    """Take a measurement on a quiet host, and again while it is out of calibration (`is_off` says
-    why).
-
-    The last one is returned, whatever it is; each one before it, and why it is not used, is in the
-    log.
+    """Take a measurement on a quiet host, and repeat it while it is out of calibration (`is_off`
+    returns why). Return the last one; the log has the earlier ones with the reasons.
     """
     for attempt in range(patience.retries + 1):
         wait_until_quiet(patience.wait_quiet_s, log, stop)
@@ -88,9 +85,7 @@ def wait_until_quiet(
 
 def cpu_pressure_s() -> float:
     """Return the seconds in which any task waited for a core (the kernel's accounting/psi.rst).
-
-    Without this counter: those of all cores that were not idle, per core (proc(5), stat), which is
-    never less.
+    Without this counter return the busy time per core (proc(5), stat), which is never less.
     """
     try:
         found = re.search(r"some .*total=(\d+)", PRESSURE.read_text())

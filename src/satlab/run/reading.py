@@ -36,9 +36,9 @@ FILE_S, RUN_S = 600.0, 1800.0
 """Longest time for one file (that of a day's link samples), and for all: later files are left out.
 """
 MOST_LEFT_OUT = 5
-"""Files that ended their reader; then no file of a job is read."""
+"""Largest number of files that may end their reader; after that no file of a job is read."""
 TABLE_BYTES = 256 << 20
-"""Of the table of records, which is part of the memory of a reader in a sandbox."""
+"""Largest table of records, which is part of the memory of a reader in a sandbox."""
 END_S = 10.0
 LOG_END_BYTES = 4096
 THREADS = "2"
@@ -104,7 +104,7 @@ def _replace(out: Path, folder: Path) -> Path:
 
 @contextmanager
 def _read(folder: Path, *what: str) -> Iterator[Path]:
-    """Let readers read; yield the folder of what they wrote."""
+    """Let readers read; yield the folder with their output."""
     collect.manifest(folder)
     with scratch.folder("reading", 0o711) as place:
         left_out: dict[str, str] = {}
@@ -212,7 +212,7 @@ class _Reading:
         return ""
 
     def _why_not(self, name: str) -> str:
-        """Return why a file is left out; empty if it is not."""
+        """Return why a file is left out; empty if it is read."""
         if name in self.left_out:
             return self.left_out[name]
         if not name.startswith("raw/"):

@@ -2,7 +2,6 @@
 """Rebuilds records and report from raw files, and exports records."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import collect
@@ -83,13 +82,12 @@ def _export_har(folders: list[Path], out: Path) -> int:
 
 
 def _check(folders: list[Path]) -> None:
-    faults = [fault for folder in folders for fault in _unusable(folder)]
+    faults = []
+    for folder in folders:
+        try:
+            collect.manifest(folder)
+        except collect.RunFolderError as error:
+            remedy = "a run folder holds a readable manifest.json"
+            faults.append(Fault(str(folder), str(error), remedy))
     if faults:
         raise ConfigError("not all of these are runs", faults)
-
-
-def _unusable(folder: Path) -> Iterator[Fault]:
-    try:
-        collect.manifest(folder)
-    except collect.RunFolderError as error:
-        yield Fault(str(folder), str(error), "a run folder holds a readable manifest.json")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder of a run, which always has the run's result; and the steps of every run around its
+"""The folder of a run, which always gets a result; and the steps of a run before and after its
 scenario.
 """
 
@@ -36,7 +36,7 @@ RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], S
 class RunPlan:
     """The part of plan.json and manifest.json that is known before the run.
 
-    `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command
+    `file`: the scenario's. `lab`: `netns` or `vm`. `options`: those of the link, as on the command
     line. `enforced_by`: what enforces the limits of jobs on this host.
     """
 
@@ -203,7 +203,7 @@ class RunFolder:
         return ExitStatus.OK, ""
 
     def _finish(self, about: Manifest, status: ExitStatus, reason: str) -> None:
-        """Write how the run ended, the digest of every raw file."""
+        """Write the end of the run and the digest of every raw file."""
         about.ended_unix_s = time.time()
         about.files, _ = collect.digests(self.path)
         self._write_end(about, status, reason)

@@ -11,16 +11,18 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
-from satlab.run import kernel, run, shipped
+from satlab.run import kernel, scenario_run, shipped
 
 SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
 
 
 def faults(name: str, **values: str) -> str:
     """Return what is said against values of a shipped scenario."""
-    request = run.RunRequest(paths.SCENARIOS / f"{name}.json", LinkOptions(), values, Path("runs"))
+    request = scenario_run.RunRequest(
+        paths.SCENARIOS / f"{name}.json", LinkOptions(), values, Path("runs")
+    )
     with pytest.raises(ConfigError) as caught:
-        run.prepare(request)
+        scenario_run.prepare(request)
     return "; ".join(map(str, caught.value.faults))
 
 

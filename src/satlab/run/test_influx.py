@@ -25,7 +25,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.link import prometheus
 from satlab.link.options import LinkOptions
-from satlab.run import influx, run
+from satlab.run import influx, scenario_run
 from satlab.run.influx import Database, Feed, line
 
 TIME = 1_764_000_000_000
@@ -386,10 +386,12 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
         pytest.skip("needs root and satlink")
     link = LinkOptions(profile="leo")
     settings_ = {"count": "3"}
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         paths.SCENARIOS / "ping.json", link, settings_, tmp_path, report=False, influx=server
     )
-    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    outcome = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     (series,) = Database.of(server).query(
         f'SELECT rtt_ms FROM "satlab_ping" WHERE "@run_id" = \'{outcome.folder.name}\' AND rtt_ms > 0'  # noqa: S608
     )

@@ -31,13 +31,13 @@ from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
 SETTLE_S = 20.0
-"""For the status of jobs that were stopped, after the end of their instance; the agent is polled
-every 2 s.
+"""Longest time until the status of stopped jobs is known after the end of their instance, s. The
+agent is polled every 2 s.
 """
 STOP_DEADLINE_S = 60.0
-"""For the end of an instance after its stop was requested; then the run fails."""
+"""Longest time from a stop to the end of an instance, s; then the run fails."""
 LIMITS = Limits(total_bytes=4 << 30, files=100_000)
-"""Of the stored files of one job."""
+"""Limits of the stored files of one job."""
 LOST_S = 60.0
 """A controller that does not answer within this time is considered lost."""
 OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
@@ -166,8 +166,8 @@ def _watch(
 
 
 def _settled(controller: Controller, number: int, seen: "_Changes", instance: Instance) -> Instance:
-    """Poll an instance that is over until no job of it is `Unknown`: a job that was stopped is so
-    at first.
+    """Poll an instance that is over until none of its jobs is `Unknown`, the first status of a
+    stopped job.
     """
     end = time.monotonic() + SETTLE_S
     while _is_unsettled(instance) and time.monotonic() < end:
@@ -249,9 +249,8 @@ def _reason(instance: Instance) -> str:
 def _job_records(
     instance: Instance, scenario: BoundScenario, over_unix_s: float
 ) -> Iterator[JobRecord]:
-    """Yield the record of each job; one without an end date has ended with the scenario.
-
-    `argv` are the arguments alone: OpenBACH does not report the command.
+    """Yield the record of each job; one without an end date has ended with the scenario. `argv` has
+    only the arguments, as OpenBACH does not report the command.
     """
     for current, function, words in _with_words(instance, scenario):
         job = function.get("job")

@@ -121,17 +121,8 @@ class VmHost:
             self.lab.output(node, "systemctl", "restart", self.emulator)
         path = self._path
         try:
-            self.lab.output(
-                path.client,
-                "ping",
-                "-n",
-                "-q",
-                "-c",
-                "1",
-                "-w",
-                f"{ECHO_DEADLINE_S:.0f}",
-                path.address,
-            )
+            ping = f"ping -n -q -c 1 -w {ECHO_DEADLINE_S:.0f} {path.address}"
+            self.lab.output(path.client, *ping.split())
         except HostError as error:
             raise HostError(
                 "no echo crosses the VM lab", "look at it: satlab vm status, satlab vm provision"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""lab.yml becomes inventory and machines: groups, addresses, faults;
-
-Vagrantfile and roles agree with it.
+"""lab.yml becomes inventory and machines: groups, addresses, faults; Vagrantfile and roles agree
+with it.
 """
 
 import copy

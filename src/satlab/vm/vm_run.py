@@ -48,7 +48,7 @@ class _Jobs:
 
     def enter(self, entity: str, job: str, variables: Mapping[str, str]) -> Entrance:
         """Return how a job's command runs there; its privileges follow from its name
-        (`netlab.privileges`).
+        (`lab.privileges`).
         """
         del job
         modules = os.pathsep.join([str(paths.ROOT / "src"), str(paths.ROOT)])

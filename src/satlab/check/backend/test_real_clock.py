@@ -90,13 +90,13 @@ def test_the_timeline_starts_with_the_first_of_two_transfers(
         "pcap": SimpleNamespace(read=lambda _: [], transfer_of=lambda *_: None),
     }.items():
         monkeypatch.setattr(real_clock, name, value)
-    sitting = real_clock._Sitting(
+    connections = real_clock._Connections(
         ends, threading.Event(), threading.Event(), up, REQUEST, {}, tmp_path
     )
-    monkeypatch.setattr(real_clock._Sitting, "_start", lambda *_: None)
-    monkeypatch.setattr(real_clock._Sitting, "_await", lambda *_: (None, ""))
+    monkeypatch.setattr(real_clock._Connections, "_start", lambda *_: None)
+    monkeypatch.setattr(real_clock._Connections, "_await", lambda *_: (None, ""))
     for number in (0, 1):
-        sitting._connection(sitting.up, number)  # type: ignore[arg-type]
+        connections._connection(connections.up, number)  # type: ignore[arg-type]
     assert calls == ["timeline", "client 0", "client 1"]
 
 
@@ -104,14 +104,6 @@ def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path
     folder = real_clock._emptied(tmp_path / "a-1")
     (folder / "link.jsonl").write_text("half")
     assert real_clock._emptied(folder) == folder and not list(folder.iterdir())
-
-
-def test_the_return_link_is_counted() -> None:
-    back = {"out_packets": 3, "out_bytes": 120}
-    assert real_clock._returned([{"return": back}, {"return": back}, {"return": None}]) == {
-        "return_packets": 6,
-        "return_bytes": 240,
-    }
 
 
 @pytest.mark.parametrize(
@@ -152,10 +144,10 @@ def test_a_server_has_time_to_write_its_qlog(
     ends: Any = SimpleNamespace(qlog_folders=lambda _: {"server": tmp_path})
     server: Any = SimpleNamespace(poll=lambda: None)
     nothing: Any = None
-    sitting = real_clock._Sitting(ends, ended, ended, nothing, nothing, {}, tmp_path)
+    connections = real_clock._Connections(ends, ended, ended, nothing, nothing, {}, tmp_path)
     writer, began = threading.Thread(target=write), time.monotonic()
     writer.start()
-    sitting._settle(server)
+    connections._settle(server)
     took_s = time.monotonic() - began
     ended.set()
     writer.join()

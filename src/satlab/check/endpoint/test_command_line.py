@@ -76,10 +76,8 @@ def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:
 
 
 def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_path: Path) -> None:
-    pair, transfer = (
-        CommandLinePair("x", ("c", "{state}"), ("s", "{state}")),
-        request(tmp_path, second_after_s=10),
-    )
+    pair = CommandLinePair("x", ("c", "{state}"), ("s", "{state}"))
+    transfer = request(tmp_path, second_after_s=10)
     server, *clients = (
         pair.server(transfer).argv,
         pair.client(transfer, 0).argv,
@@ -94,10 +92,8 @@ def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_pa
 
 
 def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
-    pair, transfer = (
-        CommandLinePair("x", ("c", "{out}"), ("s",)),
-        request(tmp_path, second_after_s=10),
-    )
+    pair = CommandLinePair("x", ("c", "{out}"), ("s",))
+    transfer = request(tmp_path, second_after_s=10)
     (tmp_path / "victim").mkdir()
     first = pair.client(transfer, 0).argv
     for name in ("out", "out-1", "state", "qlog"):

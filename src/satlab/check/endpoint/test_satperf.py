@@ -107,10 +107,8 @@ def test_a_client_without_a_summary_fails_with_its_reason(tmp_path: Path) -> Non
 
 def test_commands_have_options_and_request() -> None:
     pair = SatperfPair("quiche", ({"initial_window": 32}, {"congestion_control": "bbr"}))
-    client, server = (
-        pair.client(request(second_after_s=10, direction="upload"), 0).argv,
-        pair.server(request()).argv,
-    )
+    client = pair.client(request(second_after_s=10, direction="upload"), 0).argv
+    server = pair.server(request()).argv
     for flag, value in (
         ("--initial-window", "32"),
         ("--bytes", "2000000"),

@@ -51,7 +51,11 @@ def tables(check: CheckResult) -> list[Table]:
     """Return the tables in order; those without rows are left out."""
     found = [
         _verdicts(check),
-        _comparisons(check),
+        table(
+            "comparison with the baseline",
+            _COMPARISONS_HEAD,
+            [_comparison_row(one) for one in check.comparisons or ()],
+        ),
         _growth(check),
         _other_checks(check),
         _times_by_cause(check),
@@ -102,6 +106,9 @@ def _verdicts(check: CheckResult) -> Table:
 
 def _verdict_row(one: TargetVerdict, check: CheckResult) -> Row:
     link = check.links[one.case]
+    references = check.suite.case(one.case).reference_s
+    by_mark = dict(zip(check.suite.marks_mb, references, strict=False))
+    reference_s = None if one.mark_mb is None else by_mark.get(one.mark_mb)
     incomplete = f", {one.censored} incomplete" if one.censored else ""
     off = f", {one.off} out of calibration" if one.off else ""
     died = f": {'; '.join(one.died)}" if one.died else ""
@@ -111,7 +118,7 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> Row:
         _megabytes(one),
         "" if one.target_s is None else f"{one.target_s:g}",
         floor(one, check),
-        _reference(one, check),
+        "" if reference_s is None else f"{reference_s:g}",
         seconds(one.median_s),
         f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}",
         f"{one.n}{incomplete}{off}",
@@ -123,13 +130,6 @@ def floor(one: TargetVerdict, check: CheckResult) -> str:
     """Return the shortest possible time to a mark, s; empty if it is unknown."""
     floors_s = dict(zip(check.suite.marks_mb, check.samples[one.case][0].floors_s, strict=False))
     return "" if one.mark_mb not in floors_s else f"{floors_s[one.mark_mb]:.2f}"
-
-
-def _reference(one: TargetVerdict, check: CheckResult) -> str:
-    case = check.suite.case(one.case)
-    times = dict(zip(check.suite.marks_mb, case.reference_s, strict=False))
-    reference_s = None if one.mark_mb is None else times.get(one.mark_mb)
-    return "" if reference_s is None else f"{reference_s:g}"
 
 
 def _megabytes(one: TargetVerdict) -> str:
@@ -145,25 +145,16 @@ def seconds(value: float) -> str:
 _COMPARISONS_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
 
 
-def _comparisons(check: CheckResult) -> Table:
-    rows = [_comparison_row(one) for one in check.comparisons or ()]
-    return table("comparison with the baseline", _COMPARISONS_HEAD, rows)
-
-
 def _comparison_row(one: BaselineComparison) -> Row:
-    p, detectable = "", ""
-    if one.p is not None:
-        p, detectable = (
-            f"{one.p:.2g}",
-            "over 100 %" if one.detectable is None else f"{one.detectable:.0%}",
-        )
-    times = (seconds(one.baseline_s), seconds(one.median_s), f"{one.ratio:.3f}")
+    detectable = "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
     return (
         one.case,
         f"{one.mark_mb:g}",
-        *times,
-        p,
-        detectable,
+        seconds(one.baseline_s),
+        seconds(one.median_s),
+        f"{one.ratio:.3f}",
+        "" if one.p is None else f"{one.p:.2g}",
+        "" if one.p is None else detectable,
         verdict_cell(RESULT_WORDS.get(one.result, one.result)),
     )
 

@@ -444,9 +444,8 @@ def joined(
     sample: Sample = INCOMPLETE,
     sides: tuple[str, ...] = BOTH,
 ) -> Sample:
-    """Join qlog files of both endpoints (None: no file) with packets;
-
-    `sides` are those whose qlog is read.
+    """Join qlog files of both endpoints (None: no file) with packets; `sides` are those whose qlog
+    is read.
     """
     for side, data in ((SERVER, server), (CLIENT, client)):
         (folder / side).mkdir(parents=True)

@@ -13,11 +13,12 @@ from starlette.testclient import TestClient
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.link import prometheus
-from satlab.service.api import listen, request_guard
-from satlab.service.api.app import create_app
+from satlab.service import listen
+from satlab.service.api import request_guard
 from satlab.service.api.conftest import HOST, Clock, FakeHelper
 from satlab.service.api.context import Context
 from satlab.service.api.settings import Settings
+from satlab.service.app import create_app
 
 TOKEN = "0123456789abcdef" * 2
 DASHBOARD = paths.ROOT / "docs" / "dashboards" / "grafana-prometheus.json"

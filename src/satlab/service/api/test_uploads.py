@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
 from satlab.service.api import uploads
-from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, FakeHelper
 from satlab.service.api.context import Context
+from satlab.service.app import create_app
 from tests.archives import archive, descriptor
 
 DESCRIPTOR = descriptor(

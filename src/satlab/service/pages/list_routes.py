@@ -85,7 +85,7 @@ def listed(
 def pin(user: Runner, context: RequestContext, filled: Filled) -> Response:
     """Pin an instance to the top of the list."""
     try:
-        context.marks.pin(_instance_of(context, user, filled))
+        context.run_notes.pin(_instance_of(context, user, filled))
     except ConfigError as error:
         raise ApiError(HTTPStatus.CONFLICT, str(error)) from error
     return _back(filled)
@@ -94,7 +94,7 @@ def pin(user: Runner, context: RequestContext, filled: Filled) -> Response:
 @router.post("/runs/unpin")
 def unpin(user: Runner, context: RequestContext, filled: Filled) -> Response:
     """Unpin an instance."""
-    context.marks.unpin(_instance_of(context, user, filled))
+    context.run_notes.unpin(_instance_of(context, user, filled))
     return _back(filled)
 
 
@@ -116,7 +116,7 @@ def set_note(number: int, user: Runner, context: RequestContext, filled: Filled)
     """Set the note of an instance."""
     instance = access.scenario_instance(context, user, number)
     try:
-        context.marks.set_note(instance.id, filled.get("note", ""))
+        context.run_notes.set_note(instance.id, filled.get("note", ""))
     except ConfigError as error:
         raise ApiError(HTTPStatus.BAD_REQUEST, str(error)) from error
     return see(f"/runs/{instance.id}")
@@ -128,7 +128,7 @@ def ask_to_remove(request: Request, number: int, user: Runner, context: RequestC
     instance = access.scenario_instance(context, user, number)
     if not instance.ended:
         raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
-    return render(request, "remove.html", instance=instance, mark=context.marks.of(instance.id))
+    return render(request, "remove.html", instance=instance, note=context.run_notes.of(instance.id))
 
 
 @router.post("/runs/{number}/remove")
@@ -245,7 +245,9 @@ def _by_key(context: Context, user: User, key: str) -> Listed:
     if not (key.isascii() and key.isdecimal() and len(key) < 20):
         return _other(context, user, key)
     instance = access.scenario_instance(context, user, int(key))
-    return run_list.of_instance(context, instance, context.marks.of(instance.id), context.clock())
+    return run_list.of_instance(
+        context, instance, context.run_notes.of(instance.id), context.clock()
+    )
 
 
 @router.get("/compare")
@@ -293,7 +295,7 @@ def _curves(
     colours = {key: (group.number - 1) % 6 + 1 for group in groups for key in group.keys}
     found = []
     for run, folder in chosen:
-        curves = request.app.state.watcher.curves(folder)
+        curves = request.app.state.link_curves.curves(folder)
         start_s = live_view.scenario_start_s(curves, run.instance) if run.instance else None
         if start_s is None:
             start_s = jobs_start_s(run, folder, curves)

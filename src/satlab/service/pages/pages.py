@@ -50,12 +50,12 @@ class Page(APIRoute):
             try:
                 return await handler(request)
             except LoginNeededError:
-                return _to_login(request)
+                path = request.url.path
+                back = "" if path == f"{PAGES}/" else f"?{urlencode({'back': path})}"
+                return see(f"/login{back}")
             except ApiError as error:
                 message = error.body.get("error") or error.body.get("msg") or ""
-                if (
-                    error.status == HTTPStatus.NOT_FOUND
-                ):  # OpenBACH's words name tables of its database
+                if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables
                     message = (
                         "There is no such page, scenario, run or report. It may have been removed."
                     )
@@ -133,11 +133,6 @@ def viewer(request: Request) -> User:
     return user
 
 
-def _to_login(request: Request) -> Response:
-    back = "" if request.url.path == f"{PAGES}/" else "?" + urlencode({"back": request.url.path})
-    return see(f"/login{back}")
-
-
 def _when(unix_s: float | None) -> str:
     return (
         ""
@@ -155,13 +150,9 @@ def _span(seconds: float | None) -> str:
 
 def _amount(size: int) -> str:
     """Write a number of bytes with its unit."""
-    return (
-        f"{size} bytes"
-        if size < 1000
-        else f"{size / 1e3:.1f} kB"
-        if size < 1_000_000
-        else f"{size / 1e6:.1f} MB"
-    )
+    if size < 1000:
+        return f"{size} bytes"
+    return f"{size / 1e3:.1f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
 
 
 def _environment() -> jinja2.Environment:

@@ -22,11 +22,11 @@ from starlette.testclient import TestClient
 import collect
 from collect.fixtures import example_run
 from satlab.report.measurements import SummaryRecord
-from satlab.service.api import marks, queue
+from satlab.service.api import queue, run_notes
 from satlab.service.api.catalog import Project
 from satlab.service.api.conftest import FakeHelper
 from satlab.service.api.context import Context
-from satlab.service.api.marks import Mark
+from satlab.service.api.run_notes import RunNote
 from satlab.service.pages import comparison, run_list
 from satlab.service.pages.comparison import Compared
 from satlab.service.pages.run_list import KeyFigures, Listed
@@ -58,7 +58,7 @@ def listed(number: int, note: str = "", **arguments: str) -> Listed:
         1.0,
         None,
     )
-    return Listed(str(number), f"/runs/{number}", "ping", f"#{number}", *values, mark=Mark(note))
+    return Listed(str(number), f"/runs/{number}", "ping", f"#{number}", *values, note=RunNote(note))
 
 
 WORDS = st.lists(
@@ -120,7 +120,7 @@ def test_a_removed_run_is_gone_with_its_note(runner: TestClient, context: Contex
     assert context.queue.find(number) is not None, "to ask removes nothing"
     assert post(runner, f"/runs/{number}/remove").headers["location"] == "/ui/runs"
     assert runner.get(f"/ui/runs/{number}").status_code == 404
-    assert context.marks.all() == {}
+    assert context.run_notes.all() == {}
 
 
 def test_t01_marks_and_removal_need_the_role_and_the_own_page(
@@ -144,7 +144,7 @@ def test_t01_marks_and_removal_need_the_role_and_the_own_page(
     assert viewer.get(f"/ui/runs/{number}/remove").status_code == 403
     page = viewer.get("/ui/runs").text
     assert ">Pin<" not in page
-    assert context.marks.all() == {}
+    assert context.run_notes.all() == {}
     assert context.queue.find(number) is not None
 
 
@@ -158,7 +158,7 @@ def test_t15_notes_and_pins_are_bounded(
 ) -> None:
     numbers = [launch(runner) for _ in range(3)]
     assert post(runner, f"/runs/{numbers[0]}/note", note="x" * 501).status_code == 400
-    monkeypatch.setattr(marks, "MAX_PINNED", 2)
+    monkeypatch.setattr(run_notes, "MAX_PINNED", 2)
     codes = [
         post(runner, "/runs/pin", run=str(number)).status_code for number in (*numbers, numbers[0])
     ]
