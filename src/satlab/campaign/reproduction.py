@@ -236,7 +236,9 @@ def _check_scenarios(cells: Sequence[Cell]) -> None:
             checked.add(key)
             link = LinkOptions.of(profile=cell.run.profile, **cell.run.options)
             file = paths.SCENARIOS / f"{cell.run.scenario}.json"
-            scenario_run.prepare(scenario_run.RunRequest(file, link, cell.run.values, Path(), report=False))
+            scenario_run.prepare(
+                scenario_run.RunRequest(file, link, cell.run.values, Path(), report=False)
+            )
 
 
 def _jobs(request: Request, clock: Clock) -> int | None:
