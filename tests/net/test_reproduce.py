@@ -76,4 +76,5 @@ def kill_and_resume(out: Path) -> tuple[dict[str, Any], Path]:
     second = start("--resume", str(folder))
     answer, err = second.communicate(timeout=200)
     assert second.returncode in (0, 4), err
+    assert "its lock is removed" in err
     return json.loads(answer), folder

@@ -160,7 +160,7 @@ def prepare(request: Request) -> Reproduction:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = CampaignFolder(request.resume or request.out / f"{about.name}-{stamp}")
     options = Options(
-        jobs=_jobs(request),
+        jobs=_jobs(request, about.clock),
         retries=request.patience.retries,
         wait_quiet_s=request.patience.wait_quiet_s,
         rate_once=request.rate_once,
@@ -176,8 +176,9 @@ def _plan_of(folder: Path, name: str) -> Plan:
             hint="its report stays; begin anew without --resume",
         )
     plan = plans.load(folder / plans.FILE)
-    if not is_of_paper(plan):
-        raise ConfigError(f"{folder} is no campaign of a paper", hint="satlab campaign run FILE")
+    if not is_of_paper(plan) or any(task.seed != task.number for task in plan.tasks):
+        what = f"{folder} is no reproduction: no cells of a paper, or seeds of a campaign's file"
+        raise ConfigError(what, hint="satlab campaign run FILE")
     found = next(iter(plan.cells.values()))["paper"]
     if found != name:
         hint = f"satlab reproduce {found} --resume ..."
@@ -207,8 +208,8 @@ def _counts(plan: Plan) -> Counter[str]:
 
 
 def _numbers(about: Paper, request: Request, before: Plan | None) -> dict[str, int]:
-    """Return the ids of cells to run and how many runs of each: those asked for, else those of the folder
-    that is resumed, else those of the paper.
+    """Return the ids of cells to run and how many runs of each: those asked for, else those of the
+    folder that is resumed, else those of the paper.
     """
     runs = request.runs or (QUICK_RUNS if request.quick and before is None else None)
     chosen = about.select(request.cells, quick=request.quick)
@@ -240,11 +241,11 @@ def _check_scenarios(cells: Sequence[Cell]) -> None:
             )
 
 
-def _jobs(request: Request) -> int | None:
+def _jobs(request: Request, clock: Clock) -> int | None:
     """Return how many runs are made at once: None for as many as this host bears."""
     text = request.parallel
     if text == "auto":
-        return 1 if request.patience.wait_quiet_s else None
+        return 1 if request.patience.wait_quiet_s and clock == "real" else None
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise ConfigError(f"--parallel {text}: invalid number of labs", hint="auto, or 1 to 64")
     return int(text)

@@ -202,6 +202,10 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for text in ("0", "65", "-1", "many", ""):
         with pytest.raises(ConfigError, match="--parallel"):
             prepare("seed-003", parallel=text)
+    (tmp_path / "c.yml").write_text("paper: seed-003\nquick: true\nseeds: [7, 9]")
+    CampaignFolder(tmp_path / "c").begin(planning.plan(tmp_path / "c.yml"))
+    with pytest.raises(ConfigError, match="seeds of a campaign's file"):
+        prepare("seed-003", resume=tmp_path / "c")
     (tmp_path / "campaign.json").write_text("{}")
     with pytest.raises(ConfigError, match="earlier version"):
         prepare("seed-003", resume=tmp_path)
@@ -253,7 +257,9 @@ def test_a_folder_is_resumed_and_may_grow(tmp_path: Path) -> None:
     assert [len(again(runs=3).tasks), len(again(cells=["test4/*"]).tasks)] == [3, 8]
     where.begin(again(runs=3), replace=True)
     assert [task.number for task in where.left(again())] == [2, 3]
-    changed = first.tasks[0].request.model_copy(update={"flows": request_of(first, 1)})
+    changed = first.tasks[0].request.model_copy(
+        update={"flows": request_of(first, 0) | {"bin_ms": 200}}
+    )
     other = first.tasks[0].model_copy(update={"request": changed})
     where.begin(first.model_copy(update={"tasks": (other,)}), replace=True)
     assert not where.of(other).exists(), "what was asked for differently is done again"
