@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cli::{Failure, log};
+use emulator::bearer::Bearer;
 use emulator::config::{Config, Port};
 use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
 use emulator::gateway_changes::GatewayChanges;
-use emulator::bearer::Bearer;
 use emulator::{fifos, links, network};
 use link::{Assignments, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use linux::Signals;

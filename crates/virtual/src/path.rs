@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::io;
 
-pub use emulator::config::Config;
-pub use emulator::rules::wire as wire_rule;
 use emulator::bearer::Bearer;
+pub use emulator::config::Config;
+pub use emulator::wire;
 pub use emulator::wire::Wire;
 use link::{Assignments, LinkConfig, LinkError, Nanos};
 use profile::Profile;

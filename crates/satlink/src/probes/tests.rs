@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use link::{Carrier, Counters};
 
 use crate::samples::sampled;
-use emulator::drive::Snapshot;
 use emulator::bearer::OfTerminal;
+use emulator::drive::Snapshot;
 
 /// A second reading of the format: time, entity, and every probe with its value.
 fn decoded(datagram: &str) -> (u64, &str, BTreeMap<&str, f64>) {
