@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::Faults;
-use crate::remedy::{consts, items, refusal, remedy, words};
+use crate::remedy::{consts, items, refusal, remedy, target, words};
 
 /// A name of the keyword `format`, and whether a text has it.
 pub type Format = (&'static str, fn(&str) -> bool);
@@ -24,12 +24,6 @@ pub fn check(schema: &Value, place: &str, value: &Value, formats: &[Format]) -> 
 struct Walk<'a> {
     root: &'a Value,
     formats: &'a [Format],
-}
-
-/// The schema that another one refers to in its document, or itself.
-pub(crate) fn target<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
-    let reference = schema["$ref"].as_str();
-    reference.map_or(schema, |it| root.pointer(&it[1..]).unwrap_or(&Value::Null))
 }
 
 impl Walk<'_> {

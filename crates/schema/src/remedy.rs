@@ -3,14 +3,18 @@
 
 use serde_json::Value;
 
-use crate::check::target;
-
 pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
 pub(crate) fn words(value: &Value) -> impl Iterator<Item = &str> {
     items(value).filter_map(Value::as_str)
+}
+
+/// The schema that another one refers to in its document, or itself.
+pub(crate) fn target<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let reference = schema["$ref"].as_str();
+    reference.map_or(schema, |it| root.pointer(&it[1..]).unwrap_or(&Value::Null))
 }
 
 /// The texts that a schema names one by one.
