@@ -28,8 +28,15 @@ fn document<T: JsonSchema>(settings: SchemaSettings, name: &str, title: &str) ->
     let definitions = schema["$defs"].clone();
     flatten(&mut schema, &definitions);
     plain(&mut schema);
-    schema["$id"] = format!("satlab/{name}").into();
-    schema["title"] = title.into();
+    let head = [
+        ("$schema", schema["$schema"].clone()),
+        ("$id", format!("satlab/{name}").into()),
+        ("title", title.into()),
+    ];
+    let rest = schema.as_object().cloned().unwrap_or_default();
+    let head = head.map(|(name, value)| (name.to_owned(), value));
+    let all: Map<_, _> = head.into_iter().chain(rest).collect();
+    let mut schema = Value::Object(all);
     // Those that only stood in other objects are used no more.
     loop {
         let text = schema.to_string();
