@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 # One build for clippy, the tests of the crates, and the programs that the other tests run: by clippy's compiler, which
 # prints what it finds as warnings of the build (also in src/satlab/common/install.py).
-lint-rust rust: export RUSTC_WORKSPACE_WRAPPER := $(shell command -v clippy-driver)
+lint-rust rust generate: export RUSTC_WORKSPACE_WRAPPER := $(shell command -v clippy-driver)
 # noq where the compiler is new enough (docs/decisions/0010-noq.md)
 NOQ := $(shell printf '1.88\n%s\n' "$$(rustc --version | cut -d' ' -f2)" | sort -VC && echo ,satpep/noq,satperf/noq,satvirtual/noq)
 WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
@@ -63,6 +63,7 @@ bench: ## benchmarks for developers: make bench ARGS=link (root)
 	$(PY) -m benches $(ARGS)
 
 generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference
+	SATLAB_GENERATE=1 cargo test -q $(WHOLE) --lib --bins schema_file
 	$(PY) tools/generate.py
 
 pictures: ## draw the pictures of the documentation (docs/pictures)

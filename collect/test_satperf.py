@@ -23,6 +23,7 @@ OPTIONS = {
         "send_window": 1,
         "initial_rtt_ms": 333,
         "max_idle_ms": 1,
+        "careful_resume": "off",
     },
 }
 
@@ -58,6 +59,11 @@ def interval(side: str, t_s: float, goodput_bps: float) -> dict[str, Any]:
         "goodput_bps": goodput_bps,
         "cwnd_bytes": 12000,
         "rtt_ms": 600.0,
+        "in_flight_bytes": None,
+        "slow_start": None,
+        "app_limited": None,
+        "pacing_bps": None,
+        "handed": False,
     }
     return {"type": "interval", "side": side, "t_s": t_s, "interval_s": 0.1, **figures, **counts}
 
@@ -88,7 +94,8 @@ def summary(side: str, **changed: Any) -> dict[str, Any]:
             "data_equal": True,
             **counts,
         },
-        **{"sent_bytes": 1, "lost_bytes": 0, "retransmitted_share": 0.0, "cpu_s": 0.1, **changed},
+        **{"sent_bytes": 1, "lost_bytes": 0, "retransmitted_share": 0.0, "cpu_s": 0.1},
+        **{"careful_resume": None, **changed},
     }
 
 

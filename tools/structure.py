@@ -5,7 +5,8 @@
 
 A fault is a circle, or an import against the order of the packages.
 
-A room of Python is a package of `src/satlab` (or `collect`); a room of Rust is a file of a crate.
+A room of Python is a package of `src/satlab` (or `collect`) or a module of one; a room of Rust is a
+file of a crate.
 An arrow is an import that stands in the code, not in a test. A level is the longest chain of
 imports below a room.
 """
@@ -51,7 +52,7 @@ CRATES = (
     "satfec",
     "confine",
 )
-_USE = re.compile(r"\bcrate::(\w+)")
+_USE = re.compile(r"\b(crate|self|super(?:::super)*)::((?:\w+::)*)(\w+|\{[^;]*)")
 
 
 def is_source(path: Path) -> bool:
@@ -106,18 +107,43 @@ def package(module: str) -> str:
 
 
 def rust_files(crate: Path) -> dict[str, set[str]]:
-    """Return the uses between the top modules of a crate; a module in a folder counts as one."""
+    """Return the uses between the files of a crate, those in folders too.
+
+    What a file uses of the folder that it is in (`super::` in most) is left out: a folder's
+    `mod.rs` holds what its files share, and uses them.
+    """
     source = crate / "src"
-    found: dict[str, set[str]] = {}
+    files = {}
     for path in sorted(source.rglob("*.rs")):
         parts = path.relative_to(source).with_suffix("").parts
-        name = parts[0]
-        if name in ("lib", "main") or path.stem == "tests" or path.stem.endswith("_tests"):
-            continue
+        is_test = path.stem == "tests" or path.stem.endswith("_tests")
+        if not is_test and parts[0] not in ("lib", "main"):
+            files[parts[:-1] if parts[-1] == "mod" else parts] = path
+    found = {}
+    for name, path in files.items():
         text = path.read_text(encoding="utf-8").split("#[cfg(test)]", maxsplit=1)[0]
         code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
-        found.setdefault(name, set()).update(set(_USE.findall(code)) - {name})
-    return {name: uses & found.keys() for name, uses in found.items()}
+        uses = {_longest(used, files) for used in _rust_uses(code, name)}
+        below = (each for each in files if each[:-1] == name)
+        uses |= {each for each in below if re.search(rf"(?<!:)\b{each[-1]}::", code)}
+        found["/".join(name)] = {"/".join(used) for used in uses if used != name[: len(used)]}
+    return found
+
+
+def _rust_uses(code: str, name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths below `crate`, `self` and `super` that a file names, from the crate on."""
+    for root, names, group in _USE.findall(code):
+        outer = root.split("::")
+        start = () if outer[0] == "crate" else name[: len(name) - outer.count("super")]
+        path = (*start, *(each for each in names.split("::") if each))
+        yield from (
+            (*path, *one.split("::")) for one in re.findall(r"(?:^|[{,])\s*([\w:]+)", group)
+        )
+
+
+def _longest(path: tuple[str, ...], files: Mapping[tuple[str, ...], Path]) -> tuple[str, ...]:
+    """Return the file that a path leads to: its longest part that is one; () for the crate."""
+    return next((path[:n] for n in range(len(path), 0, -1) if path[:n] in files), ())
 
 
 def circle(graph: Graph) -> list[str]:

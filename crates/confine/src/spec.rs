@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use schema::Schemas;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-const SCHEMA: &str = include_str!("../../../schemas/sandbox.schema.json");
 /// Variables of a program.
 const MOST_VARIABLES: usize = 1000;
 /// Their names and values together, bytes.
@@ -18,36 +17,48 @@ const MOST_NAME_BYTES: usize = 256;
 const MOST_VALUE_BYTES: usize = (128 << 10) - MOST_NAME_BYTES - 2;
 
 /// A sandbox.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// User and group.
+    #[schemars(range(min = 1, max = 4_294_967_294_u32))]
     pub uid: u32,
     /// Capability numbers of capabilities(7), granted inside `user_namespace`.
     #[serde(default)]
+    #[schemars(length(max = 64), inner(range(min = 0, max = 63)))]
     pub capabilities: Vec<u8>,
-    /// File of the user namespace that owns the network; `None`: the initial one, and no capability
+    /// File of the user namespace that owns the network; null: the initial one, and no capability
     /// is granted.
     #[serde(default)]
+    #[schemars(length(max = 4096))]
     pub user_namespace: Option<PathBuf>,
-    /// File of the network namespace; `None`: a new one, without a network.
+    /// File of the network namespace; null: a new one, without a network.
     #[serde(default)]
+    #[schemars(length(max = 4096))]
     pub network: Option<PathBuf>,
     /// An empty folder that becomes the root.
+    #[schemars(length(min = 1, max = 4096))]
     pub root: PathBuf,
     /// Whose programs are visible: `/`, or an unpacked root file system, a path as a mount's
     /// source.
+    #[schemars(length(min = 1, max = 4096))]
     pub base: PathBuf,
     /// Further files and folders.
+    #[schemars(length(max = 1000))]
     pub mounts: Vec<Mount>,
     /// Host name inside.
+    #[schemars(length(min = 1, max = 64))]
     pub name: String,
     /// Working directory inside.
+    #[schemars(length(min = 1, max = 4096))]
     pub directory: PathBuf,
-    /// All variables of the program, which has none of this process's.
+    /// All environment variables of the program, at most 1000: name (letters, digits, _ . and -, no
+    /// digit first, at most 256 bytes) to value (no NUL, at most 130814 bytes); at most 1 MiB
+    /// together.
     pub variables: BTreeMap<String, String>,
-    /// Text of `/etc/hosts`; `None`: the base's.
+    /// Text of `/etc/hosts`; null: the base's.
     #[serde(default)]
+    #[schemars(length(max = 1_048_576))]
     pub hosts: Option<String>,
     /// New file that the report goes to, as one JSON object; there is none if the file exists.
     #[serde(default)]
@@ -63,12 +74,14 @@ pub struct Spec {
 }
 
 /// A file or folder of the host, visible inside.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
     /// Absolute path on the host; it is refused if it is or leads over a symbolic link.
+    #[schemars(length(min = 1, max = 4096))]
     pub source: PathBuf,
     /// Absolute path inside.
+    #[schemars(length(min = 1, max = 4096))]
     pub target: PathBuf,
     /// May be written.
     #[serde(default)]
@@ -76,24 +89,31 @@ pub struct Mount {
 }
 
 /// Limits; the program is ended when it exceeds one.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Wall-clock time, s; `None`: no limit.
+    /// Wall-clock time, s; null: no limit.
     #[serde(default)]
+    #[schemars(range(min = 0.001, max = 1_000_000))]
     pub seconds: Option<f64>,
     /// Memory of all its processes with tmpfs, shared and locked memory, bytes.
+    #[schemars(range(min = 1, max = 1_152_921_504_606_846_976_u64))]
     pub memory_bytes: u64,
     /// Processes and threads at a time.
+    #[schemars(range(min = 1, max = 4_194_304))]
     pub processes: u64,
     /// What it may write: in writable mounts together, in `/tmp`, and to one file, bytes.
+    #[schemars(range(min = 1, max = 1_152_921_504_606_846_976_u64))]
     pub disk_bytes: u64,
     /// Files and folders in writable mounts.
+    #[schemars(range(min = 1, max = 100_000_000))]
     pub files: u64,
     /// Between SIGTERM and SIGKILL, s.
+    #[schemars(range(min = 0, max = 3600))]
     pub grace_s: f64,
     /// First its descendants are ended, within this time, s, then the program.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 3600))]
     pub descendants_grace_s: f64,
 }
 
@@ -127,6 +147,12 @@ pub struct Report {
     pub enforced_by: String,
 }
 
+/// The schema of a spec.
+fn schema() -> Value {
+    let title = "A sandbox: what a program sees, may do and may use (satbox run). Made by satlab.lab.sandbox";
+    schema::read::<Spec>("sandbox", title)
+}
+
 impl Spec {
     /// Reads a spec.
     ///
@@ -135,8 +161,7 @@ impl Spec {
     /// is none, or a capability would be the host's.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let schemas = Schemas::parse(&[SCHEMA])?;
-        let faults = schemas.check("satlab/sandbox", "", &value, &mut |_, _, _, _| {});
+        let faults = schema::check(&schema(), "", &value, &[]);
         if !faults.is_empty() {
             return Err(faults.join("; "));
         }
@@ -207,6 +232,11 @@ pub mod tests {
             "directory": "/tmp", "variables": {{"A": "b"}}, "limits":
             {{"memory_bytes": 1, "processes": 1, "disk_bytes": 1, "files": 1, "grace_s": 1}}{more}}}"#
         )
+    }
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        schema::compare_with_file(&schema());
     }
 
     #[test]

@@ -3,20 +3,22 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::demand::OtherLoad;
-use crate::direction::{self, Direction};
+use crate::demand::{self, OtherLoad};
+use crate::direction::{self, Direction, DirectionFields};
 use crate::gateways;
-use crate::terminals::Further;
+use crate::rules::{self, FORMATS};
+use crate::terminals::{self, Further};
 use crate::timeline::{self, Timeline};
 use crate::timing::Timing;
 use crate::traces::Traces;
-use crate::units::ns_of_ms;
-use crate::validate;
+use crate::units::DelayMs;
 
 pub use crate::port::Port;
 pub use crate::traces::ReadFile;
@@ -94,31 +96,40 @@ impl Config {
     }
 }
 
-/// A collector of probes.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// A collector that gets every sample over UDP under `OpenSAND`'s probe names.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Probes {
-    /// Where it listens.
+    /// Where it listens, ADDRESS:PORT.
+    #[schemars(with = "String", extend("format" = "socket-address"))]
+    #[schemars(extend("remedy" = "an address and a UDP port, e.g. \"127.0.0.1:5361\""))]
     pub address: SocketAddr,
-    /// Path of the network namespace from which it is reached; `parent`: that of the parent
-    /// process; `None`: that of this process.
+    /// Path of the network namespace from which it is reached; parent: that of the parent process;
+    /// null: that of this process.
+    #[schemars(length(min = 1))]
     pub netns: Option<PathBuf>,
-    /// Namespaces in which `OpenSAND`'s entities send their own; then nothing else is sent.
+    /// Namespaces in which `OpenSAND`'s entities send probes and logs to these ports of 127.0.0.1;
+    /// what comes is sent on, and nothing else.
     #[serde(default)]
+    #[schemars(length(max = 64))]
     pub from: Vec<PathBuf>,
 }
 
-/// Addresses of the entities on the emulation network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Where terminal, satellite and gateway are on the emulation network when each is a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Emulation {
     /// Terminal.
+    #[schemars(extend("remedy" = "an IPv4 address"))]
     pub st: Ipv4Addr,
     /// Satellite.
+    #[schemars(extend("remedy" = "an IPv4 address"))]
     pub sat: Ipv4Addr,
     /// Gateway.
+    #[schemars(extend("remedy" = "an IPv4 address"))]
     pub gw: Ipv4Addr,
     /// UDP port of the forward direction; the return direction has the next.
+    #[schemars(range(min = 1, max = 65534))]
     pub port: u16,
 }
 
@@ -128,37 +139,80 @@ pub struct Emulation {
 pub struct ConfigError(pub Vec<String>);
 
 /// The fields of the file.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Fields {
     #[serde(rename = "schema")]
+    #[schemars(extend("const" = "satlab/link-config/1"))]
     _schema: String,
+    #[schemars(length(min = 1))]
     run_id: String,
+    /// folder with `OpenSAND` 8.2 XML
+    #[schemars(length(min = 1))]
     profile: PathBuf,
+    /// take of the profile what `OpenSAND`'s loader takes although it is wrong
     #[serde(default)]
     lenient: bool,
+    #[schemars(range(min = 0, max = 18_446_744_073_709_551_615_u64))]
     seed: u64,
     timing: Timing,
+    /// with timing opensand: lose the forward packets that 8.2.0 loses in nearly full BBFRAMEs, and
+    /// take the FIFO sizes of the profile as queue limits in place of those given
     #[serde(default)]
     opensand_defects: bool,
+    #[schemars(with = "DirectionFields")]
     forward: Value,
     #[serde(rename = "return")]
+    #[schemars(with = "DirectionFields")]
     return_link: Value,
-    terrestrial_one_way_delay_ms: f64,
+    terrestrial_one_way_delay_ms: DelayMs,
+    /// satellite segment, terminal side; null with the other one: `OpenSAND` carries that segment
     st: Option<Port>,
+    /// satellite segment, gateway side; null with the other one: `OpenSAND` carries that segment
     gw: Option<Port>,
+    /// terrestrial segment, gateway side; null with the other one: there is none. Of three
+    /// processes the gateway serves it
     near: Option<Port>,
+    /// terrestrial segment, server side; null with the other one: there is none. Of three processes
+    /// the gateway serves it
     far: Option<Port>,
+    /// file that link metrics are appended to
+    #[schemars(length(min = 1))]
     metrics: PathBuf,
+    #[schemars(range(min = 10, max = 10_000))]
     metrics_interval_ms: u64,
+    /// largest size of the metrics file and of the older one next to it (FILE.1) together; null or
+    /// left out: it grows
+    #[schemars(range(min = 1_048_576, max = 1_099_511_627_776_u64))]
     metrics_max_bytes: Option<u64>,
+    /// null or left out: none
     probes: Option<Probes>,
+    /// path of the control socket; null or left out: none
+    #[schemars(length(min = 1, max = 107))]
     control: Option<PathBuf>,
+    /// null or left out: none
     timeline: Option<timeline::Fields>,
+    /// traffic of other terminals on the return carrier, if slots are assigned on demand; null or
+    /// left out: they are silent
+    #[schemars(with = "Option<Vec<demand::Fields>>", length(max = 1000))]
     others: Option<Vec<OtherLoad>>,
+    /// null or left out: they are one
     emulation: Option<Emulation>,
+    /// further terminals: those of the profile, all of them, or ones that are equal to the ST and
+    /// share its carriers; null or left out: there is one
+    #[schemars(with = "Option<Vec<terminals::Fields>>", length(max = 63))]
     terminals: Option<Vec<Further>>,
+    /// gateways of other spots of the profile, those of the named terminals; null or left out:
+    /// there is one
+    #[schemars(with = "Option<Vec<gateways::Fields>>", length(max = 30))]
     gateways: Option<Vec<gateways::Further>>,
+}
+
+static SCHEMA: LazyLock<Value> = LazyLock::new(schema);
+
+/// The schema of the file.
+fn schema() -> Value {
+    schema::read::<Fields>("link-config", "What satlink is asked to emulate")
 }
 
 /// Checks the text of a configuration. Loss traces come from `read`.
@@ -172,8 +226,8 @@ pub fn parse(text: &str, read: &ReadFile<'_>) -> Result<Config, ConfigError> {
         )])
     })?;
     let mut traces = Traces::new(read);
-    let has_satellite = !value["st"].is_null();
-    let faults = validate::faults("satlab/link-config", "", &value, has_satellite, &mut traces);
+    let mut faults = schema::check(&SCHEMA, "", &value, &FORMATS);
+    rules::configuration(&value, &mut traces, &mut faults);
     if !faults.is_empty() {
         return Err(ConfigError(faults));
     }
@@ -195,7 +249,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         opensand_defects: fields.opensand_defects,
         forward: direction::read(&fields.forward, traces)?,
         return_link: direction::read(&fields.return_link, traces)?,
-        terrestrial_delay_ns: ns_of_ms(fields.terrestrial_one_way_delay_ms),
+        terrestrial_delay_ns: fields.terrestrial_one_way_delay_ms.ns(),
         satellite: segment(fields.st, fields.gw),
         terrestrial: segment(fields.near, fields.far),
         metrics: fields.metrics,
@@ -231,6 +285,11 @@ mod tests {
         parse(&value.to_string())
             .expect_err("must be refused")
             .to_string()
+    }
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        schema::compare_with_file(&super::schema());
     }
 
     #[test]
@@ -292,7 +351,8 @@ mod tests {
     fn satellite_segment_is_whole_or_left_out() {
         let mut value = example("geo");
         value["gw"] = Value::Null;
-        assert!(faults(&value).starts_with("gw: is not an object"));
+        let half = "gw: is null, and st is not (name both, or none)";
+        assert_eq!(faults(&value), half);
         value["st"] = Value::Null;
         let config = parse(&value.to_string()).unwrap();
         assert_eq!(config.satellite, None);

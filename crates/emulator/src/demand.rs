@@ -6,10 +6,11 @@ use dvb::dama::{self, Arithmetic};
 use dvb::rcs2::Waveform;
 use link::{Demand, Fifo, LinkConfig, Load, Nanos, Other, Plans, Signalling};
 use profile::{Profile, StProfile};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::timing::Timing;
-use crate::units::ns_of_s;
+use crate::units::Seconds;
 
 /// Traffic of another terminal on the return carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -20,21 +21,27 @@ pub struct OtherLoad {
     load: Load,
 }
 
-/// An entry of `others`.
-#[derive(Deserialize)]
+/// Traffic of another terminal on the return carrier.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+#[schemars(rename = "other_load")]
+pub(crate) struct Fields {
+    /// id in the profile
+    #[schemars(range(min = 0, max = 255))]
     terminal: u8,
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     return_kbps: u32,
-    from_s: Option<f64>,
-    until_s: Option<f64>,
+    /// since the start of the emulator; 0
+    from_s: Option<Seconds>,
+    /// left out: without end
+    until_s: Option<Seconds>,
 }
 
 impl From<Fields> for OtherLoad {
     fn from(fields: Fields) -> Self {
         let load = Load {
-            from: fields.from_s.map_or(0, ns_of_s),
-            until: fields.until_s.map_or(Nanos::MAX, ns_of_s),
+            from: fields.from_s.map_or(0, Seconds::ns),
+            until: fields.until_s.map_or(Nanos::MAX, Seconds::ns),
             kbps: fields.return_kbps,
         };
         Self {

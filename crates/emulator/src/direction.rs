@@ -4,11 +4,12 @@
 use link::{
     Aqm, Carrier, CoDel, FqCoDel, GilbertElliott, Jitter, Loss, LossModel, LossUnit, Nanos, Pie,
 };
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::traces::Traces;
-use crate::units::{ns_of_ms, ns_of_s};
+use crate::units::{Ms, Ratio, Seconds};
 
 /// Full-size IPv4 packet on a path with an MTU of 1500.
 pub const IP_PACKET_BYTES: usize = 1500;
@@ -30,7 +31,7 @@ pub struct Direction {
 
 /// Queue of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(from = "QueueFields")]
+#[serde(try_from = "QueueFields")]
 pub struct Queue {
     /// Drop-tail limit.
     pub limit: Limit,
@@ -41,8 +42,7 @@ pub struct Queue {
 }
 
 /// Drop-tail limit of a direction.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
     /// Multiples of the direction's bandwidth-delay product.
     Bdp(f64),
@@ -89,18 +89,37 @@ impl Queue {
     }
 }
 
-#[derive(Deserialize)]
-struct QueueFields {
-    #[serde(flatten)]
-    limit: Limit,
+/// Queue of a direction: a drop-tail limit, and active management.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "queue")]
+#[schemars(extend("oneOf" = [{"required": ["bdp"]}, {"required": ["bytes"]}, {"required": ["packets"]}]))]
+#[schemars(extend("dependentRequired" = {"target_ms": ["aqm"], "interval_ms": ["aqm"]}))]
+pub(crate) struct QueueFields {
+    /// multiples of the direction's bandwidth-delay product
+    #[serde(default)]
+    #[schemars(with = "f64", extend("exclusiveMinimum" = 0, "maximum" = 1000))]
+    bdp: Option<f64>,
+    /// bytes of IP packets
+    #[serde(default)]
+    #[schemars(with = "u64", range(min = 1, max = 1_099_511_627_776_u64))]
+    bytes: Option<u64>,
+    /// packets
+    #[serde(default)]
+    #[schemars(with = "u64", range(min = 1, max = 1_073_741_824))]
+    packets: Option<u64>,
+    /// active management; left out: drop-tail
     aqm: Option<Management>,
+    /// mark ECN-capable packets in place of an early drop; needs aqm
     #[serde(default)]
     ecn: bool,
-    target_ms: Option<f64>,
-    interval_ms: Option<f64>,
+    /// acceptable waiting time; 5 for codel and fq-codel, 15 for pie
+    target_ms: Option<Ms>,
+    /// codel and fq-codel: at least the worst round trip; 100
+    interval_ms: Option<Ms>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Management {
     Codel,
@@ -108,13 +127,21 @@ enum Management {
     Pie,
 }
 
-impl From<QueueFields> for Queue {
-    fn from(fields: QueueFields) -> Self {
+impl TryFrom<QueueFields> for Queue {
+    type Error = &'static str;
+
+    fn try_from(fields: QueueFields) -> Result<Self, Self::Error> {
+        let limit = match (fields.bdp, fields.bytes, fields.packets) {
+            (Some(factor), None, None) => Limit::Bdp(factor),
+            (None, Some(bytes), None) => Limit::Bytes(bytes),
+            (None, None, Some(packets)) => Limit::Packets(packets),
+            _ => return Err("a queue needs exactly one of bdp, bytes and packets"),
+        };
         let (pie, codel) = (Pie::default(), CoDel::default());
-        let target = |default: Nanos| fields.target_ms.map_or(default, ns_of_ms);
+        let target = |default: Nanos| fields.target_ms.map_or(default, Ms::ns);
         let codel = CoDel {
             target: target(codel.target),
-            interval: fields.interval_ms.map_or(codel.interval, ns_of_ms).max(1),
+            interval: fields.interval_ms.map_or(codel.interval, Ms::ns).max(1),
         };
         let aqm = match fields.aqm {
             None => Aqm::DropTail,
@@ -128,29 +155,36 @@ impl From<QueueFields> for Queue {
                 ..pie
             }),
         };
-        Self {
-            limit: fields.limit,
-            aqm,
-            ecn: fields.ecn,
-        }
+        let ecn = fields.ecn;
+        Ok(Self { limit, aqm, ecn })
     }
 }
 
-#[derive(Deserialize)]
+/// One direction of the satellite link.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+#[schemars(rename = "direction")]
+pub(crate) struct DirectionFields {
+    #[schemars(with = "QueueFields")]
     queue: Queue,
-    loss: Value,
+    loss: Losses,
     jitter: Option<JitterFields>,
-    outages_s: Option<Vec<[f64; 2]>>,
+    /// [start, end] in seconds since the start of the emulator, in order: nothing sent in between
+    /// gets through
+    #[schemars(extend("remedy" = WINDOWS))]
+    outages_s: Option<Vec<[Seconds; 2]>>,
 }
+
+/// What `outages_s` has to be.
+pub(crate) const WINDOWS: &str =
+    "pairs [start, end] of seconds from 0 to 1e9, in order, none overlapping the next";
 
 /// Takes a direction from a checked configuration.
 pub(crate) fn read(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Direction> {
-    let fields = Fields::deserialize(value)?;
-    let mut losses = losses(&fields.loss, traces)?;
+    let fields = DirectionFields::deserialize(value)?;
+    let mut losses = fields.loss.read(traces)?;
     let outages = fields.outages_s.map(|windows| {
-        let windows = windows.into_iter().map(|it| it.map(ns_of_s));
+        let windows = windows.into_iter().map(|it| it.map(Seconds::ns));
         Loss {
             model: LossModel::Windows(windows.map(|[start, end]| start..end).collect()),
             unit: LossUnit::Frame,
@@ -168,111 +202,158 @@ pub(crate) fn read(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Dir
     })
 }
 
-#[derive(Deserialize)]
-struct LossFields {
-    #[serde(with = "Unit")]
-    unit: LossUnit,
-    #[serde(flatten)]
-    model: Model,
+/// One loss process, or several: a unit is lost if any takes it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "losses")]
+pub(crate) enum Losses {
+    One(LossFields),
+    Several(Vec<LossFields>),
 }
 
-#[derive(Deserialize)]
-#[serde(remote = "LossUnit", rename_all = "lowercase")]
-enum Unit {
+/// What is lost: a packet, or a frame or burst.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "loss_unit")]
+pub(crate) enum Unit {
     Packet,
     Frame,
 }
 
-/// Distinguished by their fields: `model` may be left out for independent losses.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Model {
+/// A loss process. They are distinguished by their fields: `model` may be left out for independent
+/// losses.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+#[schemars(rename = "loss")]
+pub(crate) enum LossFields {
     Independent {
-        ratio: f64,
+        #[serde(default, rename = "model")]
+        #[schemars(with = "String", extend("const" = "bernoulli"))]
+        _model: Option<String>,
+        ratio: Ratio,
+        unit: Unit,
     },
     GilbertElliott {
-        p: f64,
-        r: f64,
-        #[serde(default)]
-        good_ratio: f64,
-        bad_ratio: Option<f64>,
-        step_ms: Option<f64>,
-        #[serde(default)]
-        min_burst_ms: f64,
+        #[serde(rename = "model")]
+        #[schemars(extend("const" = "gilbert-elliott"))]
+        _model: String,
+        /// good to bad, per step
+        p: Ratio,
+        /// bad to good, per step
+        r: Ratio,
+        /// 0
+        good_ratio: Option<Ratio>,
+        /// 1
+        bad_ratio: Option<Ratio>,
+        /// the chain steps in this time; left out: once per unit
+        step_ms: Option<Ms>,
+        /// bad times shorter than this are good; 0. Above 0 it needs `step_ms`
+        min_burst_ms: Option<Ms>,
+        unit: Unit,
     },
     Bursts {
-        period_ms: f64,
-        duration_ms: f64,
-        #[serde(default)]
-        first_ms: f64,
+        #[serde(rename = "model")]
+        #[schemars(extend("const" = "bursts"))]
+        _model: String,
+        period_ms: Ms,
+        duration_ms: Ms,
+        /// start of the first burst; 0
+        first_ms: Option<Ms>,
+        unit: Unit,
     },
     Trace {
+        #[serde(rename = "model")]
+        #[schemars(extend("const" = "trace"))]
+        _model: String,
+        /// lines 0 or 1, one unit each; or lines START END in seconds
+        #[schemars(length(min = 1))]
         file: String,
+        unit: Unit,
     },
 }
 
-/// One loss process or a list of them, checked.
-pub(crate) fn losses(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Vec<Loss>> {
-    let all = value
-        .as_array()
-        .map_or(std::slice::from_ref(value), Vec::as_slice);
-    all.iter()
-        .map(|it| loss(LossFields::deserialize(it)?, traces))
-        .collect()
+impl Losses {
+    /// The processes; traces are those that were read.
+    pub(crate) fn read(self, traces: &Traces<'_>) -> serde_json::Result<Vec<Loss>> {
+        let all = match self {
+            Self::One(loss) => vec![loss],
+            Self::Several(all) => all,
+        };
+        all.into_iter().map(|it| it.read(traces)).collect()
+    }
 }
 
-fn loss(fields: LossFields, traces: &Traces<'_>) -> serde_json::Result<Loss> {
-    let model = match fields.model {
-        Model::Independent { ratio } => LossModel::Bernoulli { ratio },
-        Model::GilbertElliott {
-            p,
-            r,
-            good_ratio,
-            bad_ratio,
-            step_ms,
-            min_burst_ms,
-        } => LossModel::GilbertElliott(GilbertElliott {
-            p,
-            r,
-            good: good_ratio,
-            bad: bad_ratio.unwrap_or(1.0),
-            step: step_ms.map(|ms| ns_of_ms(ms).max(1)),
-            shortest: ns_of_ms(min_burst_ms),
-        }),
-        Model::Bursts {
-            period_ms,
-            duration_ms,
-            first_ms,
-        } => LossModel::Bursts {
-            period: ns_of_ms(period_ms),
-            duration: ns_of_ms(duration_ms),
-            first: ns_of_ms(first_ms),
-        },
-        Model::Trace { file } => {
-            let unread = || serde::de::Error::custom(format!("{file}: was not read"));
-            traces.model(&file).ok_or_else(unread)?
-        }
-    };
-    let unit = fields.unit;
-    Ok(Loss { model, unit })
+impl LossFields {
+    fn read(self, traces: &Traces<'_>) -> serde_json::Result<Loss> {
+        let (model, unit) = match self {
+            Self::Independent { ratio, unit, .. } => {
+                (LossModel::Bernoulli { ratio: ratio.0 }, unit)
+            }
+            Self::GilbertElliott {
+                p,
+                r,
+                good_ratio,
+                bad_ratio,
+                step_ms,
+                min_burst_ms,
+                unit,
+                ..
+            } => {
+                let chain = GilbertElliott {
+                    p: p.0,
+                    r: r.0,
+                    good: good_ratio.unwrap_or_default().0,
+                    bad: bad_ratio.map_or(1.0, |it| it.0),
+                    step: step_ms.map(|ms| ms.ns().max(1)),
+                    shortest: min_burst_ms.unwrap_or_default().ns(),
+                };
+                (LossModel::GilbertElliott(chain), unit)
+            }
+            Self::Bursts {
+                period_ms,
+                duration_ms,
+                first_ms,
+                unit,
+                ..
+            } => {
+                let bursts = LossModel::Bursts {
+                    period: period_ms.ns(),
+                    duration: duration_ms.ns(),
+                    first: first_ms.unwrap_or_default().ns(),
+                };
+                (bursts, unit)
+            }
+            Self::Trace { file, unit, .. } => {
+                let unread = || serde::de::Error::custom(format!("{file}: was not read"));
+                (traces.model(&file).ok_or_else(unread)?, unit)
+            }
+        };
+        let unit = match unit {
+            Unit::Packet => LossUnit::Packet,
+            Unit::Frame => LossUnit::Frame,
+        };
+        Ok(Loss { model, unit })
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
+/// Added to the delay, packets keep their order: uniform from 0, or normal cut at 0.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+#[schemars(rename = "jitter")]
 pub(crate) enum JitterFields {
-    Uniform { uniform_ms: f64 },
-    Normal { mean_ms: f64, sigma_ms: f64 },
+    Uniform { uniform_ms: Ms },
+    Normal { mean_ms: Ms, sigma_ms: Ms },
 }
 
 impl From<JitterFields> for Jitter {
     fn from(fields: JitterFields) -> Self {
         match fields {
             JitterFields::Uniform { uniform_ms } => Self::Uniform {
-                most: ns_of_ms(uniform_ms),
+                most: uniform_ms.ns(),
             },
             JitterFields::Normal { mean_ms, sigma_ms } => Self::Normal {
-                mean: ns_of_ms(mean_ms),
-                sigma: ns_of_ms(sigma_ms),
+                mean: mean_ms.ns(),
+                sigma: sigma_ms.ns(),
             },
         }
     }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use profile::Profile;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::port::Port;
@@ -18,11 +19,18 @@ pub struct Further {
     pub id: u8,
 }
 
-#[derive(Deserialize)]
+/// A gateway in addition to the GW.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+#[schemars(rename = "gateway")]
+pub(crate) struct Fields {
+    /// path of the network namespace, e.g. /run/netns/NAME
+    #[schemars(length(min = 1))]
     netns: PathBuf,
+    #[schemars(length(min = 1, max = 15))]
     tun: String,
+    /// its id in the profile
+    #[schemars(range(min = 0, max = 30))]
     id: u8,
 }
 

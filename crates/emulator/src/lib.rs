@@ -32,5 +32,4 @@ pub mod timeline;
 pub mod timing;
 mod traces;
 mod units;
-mod validate;
 pub mod wire;

@@ -5,15 +5,16 @@
 use dvb::dama;
 use dvb::modcod::ModCod;
 use link::{
-    Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, steady_goodput_bps,
+    Aqm, Carrier, Demand, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, steady_goodput_bps,
 };
 use profile::Profile;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::adapt::first_modcod;
 use crate::config::Config;
 use crate::demand;
-use crate::direction::{IP_PACKET_BYTES, bdp_bytes};
+use crate::direction::{IP_PACKET_BYTES, Unit, bdp_bytes};
 use crate::links::{links, rtt_ns};
 use crate::network;
 use crate::timing::Timing;
@@ -27,8 +28,9 @@ const TCP_PAYLOAD_BYTES: usize = 1448;
 const ECHO_BYTES: usize = 84;
 
 /// The plan, as printed by `satlink plan`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Plan {
+    #[schemars(extend("const" = "satlab/link-plan/1"))]
     schema: &'static str,
     version: &'static str,
     profile: String,
@@ -40,57 +42,92 @@ pub struct Plan {
     return_link: Segment<ReturnFrames>,
     terrestrial_one_way_delay_ms: f64,
     rtt_ms: RttMs,
+    /// where each terminal has a profile of its own: at the start; empty where there is one, or
+    /// they are equal
     terminals: Vec<OfTerminal>,
     advice: Vec<String>,
 }
 
 /// A terminal with a profile of its own, at the start.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct OfTerminal {
+    /// number in the lab, 1 is the ST
     terminal: usize,
+    /// in the profile
     id: u8,
+    /// in the profile, also the number of its spot
     gateway: u8,
+    /// terminals of one group of a spot share carriers
     group: String,
     forward_modcod: String,
     forward_es_n0_db: f64,
+    /// of the whole carrier in its MODCOD
     forward_rate_bps: f64,
     return_waveform: String,
     return_es_n0_db: f64,
     cra_kbps: u64,
+    /// slots of its constant rate in a superframe
     cra_slots: u32,
 }
 
-#[derive(Debug, Serialize)]
+/// One direction of the satellite link.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Segment_of_{Frames}")]
 struct Segment<Frames> {
     symbol_rate_baud: u64,
     modcod_id: u8,
     modcod: String,
     es_n0_db: f64,
+    /// payload of the frames on air, encapsulation headers included
     rate_bps: f64,
     one_way_delay_ms: f64,
     queue_bytes: u64,
-    queue_discipline: &'static str,
+    queue_discipline: Discipline,
     queue_ecn: bool,
     bdp_bytes: u64,
+    /// share of units lost in the long run; outages left out
     loss_ratio: f64,
-    loss_unit: &'static str,
-    loss_models: Vec<&'static str>,
+    loss_unit: Unit,
+    /// outages count as trace
+    loss_models: Vec<Model>,
     jitter_mean_ms: f64,
     #[serde(flatten)]
     frames: Frames,
+    /// steady UDP payload rate, 1472-byte datagrams over IPv4
     udp_goodput_bps: f64,
+    /// steady TCP payload rate, 1448-byte segments over IPv4
     tcp_goodput_bps: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum Discipline {
+    DropTail,
+    Codel,
+    FqCodel,
+    Pie,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum Model {
+    Bernoulli,
+    GilbertElliott,
+    Bursts,
+    Trace,
+}
+
+/// Frames of a DVB-S2 carrier.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Bbframes {
     frame_ns: u64,
     frame_payload_bytes: usize,
-    /// `None`: constant coding.
+    /// the MODCODs that adaptive coding chooses from; null: the MODCOD stays. modcod, rates and
+    /// goodputs are those of the start
     acm: Option<Adaptive>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Adaptive {
     modcod_ids: Vec<u8>,
     margin_db: f64,
@@ -99,52 +136,58 @@ struct Adaptive {
 }
 
 /// Of DVB-RCS2, or of an SCPC carrier.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum ReturnFrames {
     Bursts(Bursts),
     Bbframes(Bbframes),
 }
 
-#[derive(Debug, Serialize)]
+/// Bursts of a DVB-RCS2 carrier.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Bursts {
     superframe_ns: u64,
     slots_per_superframe: u32,
     burst_payload_bytes: usize,
-    demand: Option<Planned>,
+    /// slots on demand; null: a constant rate. `slots_per_superframe` is then the most that may be
+    /// granted
+    demand: Option<DemandPlan>,
 }
 
 /// Demand assignment in the plan.
-#[derive(Debug, Serialize)]
-struct Planned {
+#[derive(Debug, Serialize, JsonSchema)]
+struct DemandPlan {
+    /// of a superframe, for all terminals
     carrier_slots: u32,
+    /// of a superframe, for the constant rate of the terminal
     cra_slots: u32,
+    /// time between two requests
     synchro_ms: f64,
+    /// of a capacity request, in a burst of its own
     request_bytes: usize,
+    /// of a plan (TBTP2) without its GSE header, in each superframe; 0 where plans take no capacity
     plan_bytes: usize,
+    /// one way, 84-byte IPv4 packet on an idle return link
     first_packet_ms: FirstPacketMs,
+    /// terminals that share the carrier
     other_terminals: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct FirstPacketMs {
     min: f64,
     mean: f64,
     max: f64,
 }
 
-#[derive(Debug, Serialize)]
+/// 84-byte IPv4 echo on an idle link: configured is propagation only; min, mean and max add the
+/// frame model.
+#[derive(Debug, Serialize, JsonSchema)]
 struct RttMs {
     configured: f64,
     min: f64,
     mean: f64,
     max: f64,
-}
-
-/// Bytes of full-size packets that a queue holds at most.
-fn queue_bytes(queue: &link::Queue) -> u64 {
-    let of_packets = queue.packets.saturating_mul(IP_PACKET_BYTES as u64);
-    queue.bytes.min(of_packets)
 }
 
 /// Works out the plan.
@@ -155,8 +198,31 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
     let [forward, back, ..] = links(config, profile);
     let rtt_ns = rtt_ns(config, profile);
     let rtt = echo_rtt(&forward, &back, 2 * config.terrestrial_delay_ns, ECHO_BYTES)?;
-    let down = &profile.forward;
-    let modcod = first_modcod(profile, config.opensand_defects);
+    let (down, up) = (&profile.forward, &profile.return_link);
+    let down_modcod = first_modcod(profile, config.opensand_defects);
+    let demand = match &back.demand {
+        Some(assigned) => Some(demand_plan(config.timing, profile, &back, assigned)?),
+        None => None,
+    };
+    let up_frames = match &up.scpc {
+        Some(scpc) => ReturnFrames::Bbframes(bbframes(&back, &scpc.modcods)),
+        None => ReturnFrames::Bursts(Bursts {
+            superframe_ns: up.superframe_ns,
+            slots_per_superframe: match back.carrier {
+                Carrier::Return { slots, .. } | Carrier::OpenSandReturn { slots, .. } => slots,
+                Carrier::Forward { .. }
+                | Carrier::OpenSandForward { .. }
+                | Carrier::Line { .. }
+                | Carrier::Wire => 0,
+            },
+            burst_payload_bytes: back.carrier.frame_payload(),
+            demand,
+        }),
+    };
+    let (up_id, up_name) = match back.carrier.modcod() {
+        Some(modcod) => (modcod.id, modcod.to_string()),
+        None => (up.waveform.id, up.waveform.to_string()),
+    };
     Ok(Plan {
         schema: "satlab/link-plan/1",
         version: env!("CARGO_PKG_VERSION"),
@@ -164,18 +230,20 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         profile_sha256: profile.sha256.clone(),
         timing: config.timing,
         seed: config.seed,
-        forward: segment(
-            &forward,
-            rtt_ns,
-            (
-                down.symbol_rate,
-                modcod.id,
-                modcod.to_string(),
-                profile.forward_es_n0_db(1),
-            ),
-            bbframes(&forward, &down.modcods),
-        ),
-        return_link: return_segment(config, profile, &back)?,
+        forward: Segment {
+            symbol_rate_baud: down.symbol_rate,
+            modcod_id: down_modcod.id,
+            modcod: down_modcod.to_string(),
+            es_n0_db: rounded_db(profile.forward_es_n0_db(1)),
+            ..Segment::of(&forward, rtt_ns, bbframes(&forward, &down.modcods))
+        },
+        return_link: Segment {
+            symbol_rate_baud: up.symbol_rate,
+            modcod_id: up_id,
+            modcod: up_name,
+            es_n0_db: rounded_db(profile.return_es_n0_db(1)),
+            ..Segment::of(&back, rtt_ns, up_frames)
+        },
         terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
         rtt_ms: RttMs {
             configured: ms(rtt_ns),
@@ -200,29 +268,6 @@ fn bbframes(link: &LinkConfig, modcods: &[ModCod]) -> Bbframes {
             report_period_ms: ms(acm.period),
         }),
     }
-}
-
-fn return_segment(
-    config: &Config,
-    profile: &Profile,
-    back: &LinkConfig,
-) -> Result<Segment<ReturnFrames>, LinkError> {
-    let up = &profile.return_link;
-    let frames = match &up.scpc {
-        Some(scpc) => ReturnFrames::Bbframes(bbframes(back, &scpc.modcods)),
-        None => ReturnFrames::Bursts(Bursts {
-            superframe_ns: up.superframe_ns,
-            slots_per_superframe: slots(&back.carrier),
-            burst_payload_bytes: back.carrier.frame_payload(),
-            demand: planned(config.timing, profile, back)?,
-        }),
-    };
-    let (id, name) = match back.carrier.modcod() {
-        Some(modcod) => (modcod.id, modcod.to_string()),
-        None => (up.waveform.id, up.waveform.to_string()),
-    };
-    let shown = (up.symbol_rate, id, name, profile.return_es_n0_db(1));
-    Ok(segment(back, rtt_ns(config, profile), shown, frames))
 }
 
 /// The terminals where each has a profile of its own; none where there is one or they are equal.
@@ -254,21 +299,16 @@ pub fn rounded_db(db: f64) -> f64 {
     (db * 1e3).round() / 1e3
 }
 
-/// Demand assignment of the return link; `None` without.
-///
-/// # Errors
-/// The configuration cannot be a link.
-fn planned(
+/// Demand assignment of the return link.
+fn demand_plan(
     timing: Timing,
     profile: &Profile,
     back: &LinkConfig,
-) -> Result<Option<Planned>, LinkError> {
-    let Some(assigned) = &back.demand else {
-        return Ok(None);
-    };
+    assigned: &Demand,
+) -> Result<DemandPlan, LinkError> {
     let slots = demand::slots(timing, profile);
     let first = link::idle_delay(back, ECHO_BYTES)?;
-    Ok(Some(Planned {
+    Ok(DemandPlan {
         carrier_slots: slots.carrier,
         cra_slots: slots.cra,
         synchro_ms: ms(assigned.synchro),
@@ -280,81 +320,54 @@ fn planned(
             max: ms(first.max),
         },
         other_terminals: assigned.others.len(),
-    }))
+    })
 }
 
-/// Bursts per superframe; 0 for a carrier other than a return link.
-fn slots(carrier: &Carrier) -> u32 {
-    match *carrier {
-        Carrier::Return { slots, .. } | Carrier::OpenSandReturn { slots, .. } => slots,
-        Carrier::Forward { .. }
-        | Carrier::OpenSandForward { .. }
-        | Carrier::Line { .. }
-        | Carrier::Wire => 0,
-    }
-}
-
-/// Share of units lost in the long run, with a unit of its own each; outages, which end, left out.
-fn loss_ratio(link: &LinkConfig) -> f64 {
-    let kept = link.losses.iter().map(|loss| 1.0 - loss.model.mean_ratio());
-    // One process is its own ratio, without rounding.
-    match &link.losses[..] {
-        [only] => only.model.mean_ratio(),
-        _ => 1.0 - kept.product::<f64>(),
-    }
-}
-
-/// Name of a loss process as in the configuration.
-fn loss_model(model: &LossModel) -> &'static str {
-    match model {
-        LossModel::Bernoulli { .. } => "bernoulli",
-        LossModel::GilbertElliott(_) => "gilbert-elliott",
-        LossModel::Bursts { .. } => "bursts",
-        LossModel::Windows(_) | LossModel::Units(_) => "trace",
-    }
-}
-
-/// Name of the queue discipline as in the configuration.
-fn discipline(aqm: Aqm) -> &'static str {
-    match aqm {
-        Aqm::DropTail => "drop-tail",
-        Aqm::CoDel(_) => "codel",
-        Aqm::FqCoDel(_) => "fq-codel",
-        Aqm::Pie(_) => "pie",
-    }
-}
-
-fn segment<Frames>(
-    link: &LinkConfig,
-    rtt_ns: u64,
-    (symbol_rate_baud, modcod_id, modcod, es_n0_db): (u64, u8, String, f64),
-    frames: Frames,
-) -> Segment<Frames> {
-    Segment {
-        symbol_rate_baud,
-        modcod_id,
-        modcod,
-        es_n0_db: rounded_db(es_n0_db),
-        rate_bps: link.carrier.rate_bps().unwrap_or(0.0),
-        one_way_delay_ms: ms(link.delay),
-        queue_bytes: queue_bytes(&link.queue),
-        queue_discipline: discipline(link.queue.aqm),
-        queue_ecn: link.queue.ecn,
-        bdp_bytes: bdp_bytes(&link.carrier, rtt_ns),
-        loss_ratio: loss_ratio(link),
-        loss_unit: match link.losses.first().map(|loss| loss.unit) {
-            Some(LossUnit::Frame) => "frame",
-            _ => "packet",
-        },
-        loss_models: link
-            .losses
-            .iter()
-            .map(|loss| loss_model(&loss.model))
-            .collect(),
-        jitter_mean_ms: link.jitter.mean_ns() / 1e6,
-        frames,
-        udp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, UDP_PAYLOAD_BYTES),
-        tcp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, TCP_PAYLOAD_BYTES),
+impl<Frames> Segment<Frames> {
+    /// What the link says of a segment; symbol rate, MODCOD and `Es/N0` are left to the caller.
+    fn of(link: &LinkConfig, rtt_ns: u64, frames: Frames) -> Self {
+        let of_packets = link.queue.packets.saturating_mul(IP_PACKET_BYTES as u64);
+        let kept = link.losses.iter().map(|loss| 1.0 - loss.model.mean_ratio());
+        Self {
+            symbol_rate_baud: 0,
+            modcod_id: 0,
+            modcod: String::new(),
+            es_n0_db: 0.0,
+            rate_bps: link.carrier.rate_bps().unwrap_or(0.0),
+            one_way_delay_ms: ms(link.delay),
+            queue_bytes: link.queue.bytes.min(of_packets),
+            queue_discipline: match link.queue.aqm {
+                Aqm::DropTail => Discipline::DropTail,
+                Aqm::CoDel(_) => Discipline::Codel,
+                Aqm::FqCoDel(_) => Discipline::FqCodel,
+                Aqm::Pie(_) => Discipline::Pie,
+            },
+            queue_ecn: link.queue.ecn,
+            bdp_bytes: bdp_bytes(&link.carrier, rtt_ns),
+            loss_ratio: match &link.losses[..] {
+                // One process is its own ratio, without rounding.
+                [only] => only.model.mean_ratio(),
+                _ => 1.0 - kept.product::<f64>(),
+            },
+            loss_unit: match link.losses.first().map(|loss| loss.unit) {
+                Some(LossUnit::Frame) => Unit::Frame,
+                _ => Unit::Packet,
+            },
+            loss_models: link
+                .losses
+                .iter()
+                .map(|loss| match loss.model {
+                    LossModel::Bernoulli { .. } => Model::Bernoulli,
+                    LossModel::GilbertElliott(_) => Model::GilbertElliott,
+                    LossModel::Bursts { .. } => Model::Bursts,
+                    LossModel::Windows(_) | LossModel::Units(_) => Model::Trace,
+                })
+                .collect(),
+            jitter_mean_ms: link.jitter.mean_ns() / 1e6,
+            frames,
+            udp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, UDP_PAYLOAD_BYTES),
+            tcp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, TCP_PAYLOAD_BYTES),
+        }
     }
 }
 
@@ -400,7 +413,7 @@ mod tests {
     use super::*;
     use crate::config::parse_alone as parse;
     use crate::direction::{Limit, Queue};
-    use crate::testing::{example, schema_faults};
+    use crate::testing::example;
     use serde_json::{Value, json};
 
     fn planned(name: &str, edit: impl FnOnce(&mut Value)) -> Value {
@@ -463,12 +476,10 @@ mod tests {
 
     #[test]
     fn terminals_with_profiles_of_their_own_are_listed() {
-        let schema = include_str!("../../../schemas/link-plan.schema.json");
         let plan = planned("geo-terminals", |value| {
             let further = |n: u8, id: u8| json!({"netns": format!("/run/netns/st-{n}"), "tun": "sat0", "subnet": format!("198.18.{}.0/24", 64 + n), "id": id});
             value["terminals"] = json!([further(2, 4), further(3, 5)]);
         });
-        assert_eq!(schema_faults(schema, &plan), [""; 0]);
         let found = |name: &str| -> Vec<Value> {
             let all = plan["terminals"].as_array().unwrap().iter();
             all.map(|it| it[name].clone()).collect()
@@ -482,10 +493,9 @@ mod tests {
     }
 
     #[test]
-    fn plan_has_exactly_the_fields_of_its_schema() {
-        let schema = include_str!("../../../schemas/link-plan.schema.json");
-        let plan = planned("leo", |_| {});
-        assert_eq!(schema_faults(schema, &plan), [""; 0]);
+    fn schema_file_is_that_of_the_types() {
+        let title = "What the framing arithmetic says of a link";
+        schema::compare_with_file(&schema::written::<Plan>("link-plan", title));
     }
 
     #[test]

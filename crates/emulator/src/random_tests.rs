@@ -9,7 +9,7 @@ use crate::bearer::State;
 use crate::config::parse_alone as parse;
 use crate::links;
 use crate::plan::plan;
-use crate::testing::{DEMAND_ALONE, example, schema_faults};
+use crate::testing::{DEMAND_ALONE, example};
 
 const MS: u64 = 1_000_000;
 /// 4 Mbaud in bursts of 536 symbols, 26.5 ms: 197 of them; three superframes in an SA frame.
@@ -55,10 +55,8 @@ fn run(
 
 #[test]
 fn p328_the_plan_of_random_access_is_that_of_its_sa_frames() {
-    let schema = include_str!("../../../schemas/link-plan.schema.json");
     let (config, profile) = aloha(|_| {});
     let plan = serde_json::to_value(plan(&config, &profile).unwrap()).unwrap();
-    assert_eq!(schema_faults(schema, &plan), [""; 0]);
     let back = &plan["return"];
     assert_eq!(
         (&back["slots_per_superframe"], &back["demand"]),

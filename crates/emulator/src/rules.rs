@@ -1,23 +1,110 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Rules that the schemas cannot express: values of a configuration or change against each other.
 
-use schema::Faults;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use schema::{Faults, Format};
 use serde_json::Value;
 
+use crate::direction::WINDOWS;
 use crate::directions::{BOTH, DIRECTIONS};
 use crate::set_request::{CHANGES, CHANGES_OF_WIRES};
 use crate::terminals::{self, Subnet};
+use crate::traces::Traces;
 use crate::units::ns_of_ms;
 
+/// Formats of texts in the schemas.
+pub const FORMATS: [Format; 4] = [
+    ("ipv4", |text| text.parse::<Ipv4Addr>().is_ok()),
+    ("socket-address", |text| text.parse::<SocketAddr>().is_ok()),
+    ("ipv4-subnet", |text| Subnet::parse(text).is_some()),
+    ("ipv6-subnet", |text| Subnet::parse6(text).is_some()),
+];
+
+/// The rules of a whole configuration.
+pub(crate) fn configuration(config: &Value, traces: &mut Traces<'_>, faults: &mut Faults) {
+    let has_satellite = !config["st"].is_null();
+    for name in ["forward", "return"] {
+        let direction = &config[name];
+        queue(&format!("{name}.queue"), &direction["queue"], faults);
+        losses(
+            &format!("{name}.loss"),
+            &direction["loss"],
+            Some(traces),
+            faults,
+        );
+        let windows = &direction["outages_s"];
+        if !is_in_order(windows) {
+            let fault = format!("{name}.outages_s: {windows} is not allowed ({WINDOWS})");
+            if !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
+    }
+    let steps = config["timeline"]["steps"].as_array().into_iter().flatten();
+    for (index, step) in steps
+        .enumerate()
+        .filter(|(_, step)| step["set"].is_object())
+    {
+        let place = format!("timeline.steps[{index}].set");
+        set(&place, &step["set"], has_satellite, traces, faults);
+    }
+    for (one, other) in [("st", "gw"), ("near", "far")] {
+        for (one, other) in [(one, other), (other, one)] {
+            if config[one].is_null() && !config[other].is_null() {
+                faults.push(format!(
+                    "{one}: is null, and {other} is not (name both, or none)"
+                ));
+            }
+        }
+    }
+    distinct_ports(config, faults);
+    defects(config, faults);
+    terminals(config, faults);
+    distinct_entities("emulation", &config["emulation"], faults);
+}
+
+/// The rules of one loss process or a list. Files of traces are read with `traces`; without, none
+/// may be named.
+pub(crate) fn losses(
+    place: &str,
+    value: &Value,
+    mut traces: Option<&mut Traces<'_>>,
+    faults: &mut Faults,
+) {
+    let (all, is_list) = match value {
+        Value::Array(all) => (&all[..], true),
+        one => (std::slice::from_ref(one), false),
+    };
+    for (index, loss) in all.iter().enumerate() {
+        let place = match is_list {
+            true => format!("{place}[{index}]"),
+            false => place.to_owned(),
+        };
+        bursts(&place, loss, faults);
+        chain(&place, loss, faults);
+        match (
+            loss["file"].as_str().filter(|it| !it.is_empty()),
+            &mut traces,
+        ) {
+            (None, _) => {}
+            (Some(file), Some(traces)) => traces.check(&format!("{place}.file"), file, faults),
+            (Some(_), None) => faults.push(format!(
+                "{place}.file: a wire has no files (name another loss model)"
+            )),
+        }
+    }
+}
+
 /// Windows follow each other without overlap.
-pub(crate) fn is_in_order(windows: &Value) -> bool {
+fn is_in_order(windows: &Value) -> bool {
     let edges = windows.as_array().into_iter().flatten();
     let edges = edges.flat_map(|it| it.as_array().into_iter().flatten());
     edges.filter_map(Value::as_f64).is_sorted()
 }
 
 /// A burst fits its period.
-pub(crate) fn bursts(place: &str, loss: &Value, faults: &mut Faults) {
+fn bursts(place: &str, loss: &Value, faults: &mut Faults) {
     let time = |name: &str| loss[name].as_f64();
     let (Some(period), Some(duration)) = (time("period_ms"), time("duration_ms")) else {
         return;
@@ -30,8 +117,11 @@ pub(crate) fn bursts(place: &str, loss: &Value, faults: &mut Faults) {
 }
 
 /// A shortest burst is counted in steps.
-pub(crate) fn chain(place: &str, loss: &Value, faults: &mut Faults) {
+fn chain(place: &str, loss: &Value, faults: &mut Faults) {
     let time = |name: &str| loss[name].as_f64().unwrap_or_default();
+    if loss["model"] != "gilbert-elliott" {
+        return;
+    }
     if ns_of_ms(time("min_burst_ms")) > 0 && loss["step_ms"].is_null() {
         faults.push(format!(
             "{place}.min_burst_ms: a chain without time has no bursts of a length (add \"step_ms\")"
@@ -40,7 +130,7 @@ pub(crate) fn chain(place: &str, loss: &Value, faults: &mut Faults) {
 }
 
 /// Options of a queue fit its management.
-pub fn queue(place: &str, queue: &Value, faults: &mut Faults) {
+pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     if queue["ecn"] == true && queue["aqm"].is_null() {
         faults.push(format!(
             "{place}.ecn: a drop-tail queue does not mark (add \"aqm\", or leave ecn out)"
@@ -51,21 +141,8 @@ pub fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     }
 }
 
-/// Checks one property of a plain wire by the rules that its schema cannot express.
-pub fn wire(name: &str, place: &str, value: &Value, faults: &mut Faults) {
-    match name {
-        "queue" => queue(place, value, faults),
-        "bursts" => bursts(place, value, faults),
-        "chain" => chain(place, value, faults),
-        "loss-trace" => faults.push(format!(
-            "{place}: a wire has no files (name another loss model)"
-        )),
-        _ => {}
-    }
-}
-
 /// The defects of `OpenSAND` are those of its timing.
-pub(crate) fn defects(config: &Value, faults: &mut Faults) {
+fn defects(config: &Value, faults: &mut Faults) {
     if config["opensand_defects"] == true && config["timing"] != "opensand" {
         faults.push(
             "opensand_defects: needs the timing of OpenSAND (\"timing\": \"opensand\")".into(),
@@ -74,7 +151,7 @@ pub(crate) fn defects(config: &Value, faults: &mut Faults) {
 }
 
 /// One device cannot be two ends.
-pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
+fn distinct_ports(config: &Value, faults: &mut Faults) {
     let names = ["near", "far", "st", "gw"];
     let mut present: Vec<_> = names.map(|name| (name.to_owned(), &config[name])).into();
     for list in ["terminals", "gateways"] {
@@ -97,7 +174,7 @@ pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
 
 /// Further terminals have subnets of their own, and what the rest of the configuration asks for can
 /// be shared.
-pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
+fn terminals(config: &Value, faults: &mut Faults) {
     let further: Vec<_> = config["terminals"]
         .as_array()
         .into_iter()
@@ -191,7 +268,7 @@ pub(crate) fn of_terminals(place: &str, set: &Value, count: usize, faults: &mut 
         "delay_ms" | "modcod" => is_forward,
         _ => false,
     };
-    let given = CHANGES.into_iter().filter(|name| set.get(name).is_some());
+    let given = CHANGES.into_iter().filter(|name| !set[name].is_null());
     for name in given.filter(|name| !possible(name)) {
         faults.push(format!(
             "{place}.{name}: terminals share this carrier (outage, attenuation_db, gateway, of forward delay_ms and modcod)"
@@ -200,7 +277,7 @@ pub(crate) fn of_terminals(place: &str, set: &Value, count: usize, faults: &mut 
 }
 
 /// Every entity has an address of its own.
-pub(crate) fn distinct_entities(place: &str, emulation: &Value, faults: &mut Faults) {
+fn distinct_entities(place: &str, emulation: &Value, faults: &mut Faults) {
     let [st, sat, gw] = ["st", "sat", "gw"].map(|name| &emulation[name]);
     if emulation.is_null() {
         return;
@@ -212,8 +289,21 @@ pub(crate) fn distinct_entities(place: &str, emulation: &Value, faults: &mut Fau
     }
 }
 
-/// There is at least one change, and the direction supports all of them.
-pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Faults) {
+/// The rules of a change: its parts, at least one, and those that its direction has.
+pub(crate) fn set(
+    place: &str,
+    set: &Value,
+    has_satellite: bool,
+    traces: &mut Traces<'_>,
+    faults: &mut Faults,
+) {
+    queue(&format!("{place}.queue"), &set["queue"], faults);
+    queue(
+        &format!("{place}.handover.queue"),
+        &set["handover"]["queue"],
+        faults,
+    );
+    losses(&format!("{place}.loss"), &set["loss"], Some(traces), faults);
     let direction = set["direction"].as_str().unwrap_or_default();
     let is_radio = DIRECTIONS[..2].contains(&direction) || direction == BOTH;
     let is_wire = DIRECTIONS[2..].contains(&direction);
@@ -235,7 +325,7 @@ pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Fa
     }
     let given: Vec<_> = CHANGES
         .into_iter()
-        .filter(|name| set.get(name).is_some())
+        .filter(|name| !set[name].is_null())
         .collect();
     if given.is_empty() {
         faults.push(format!(

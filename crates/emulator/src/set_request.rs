@@ -3,14 +3,14 @@
 
 use dvb::modcod::ModCod;
 use link::{Carrier, Change, Handover, Jitter, Loss, Nanos, Waiting};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::direction::{JitterFields, Queue, bdp_bytes, losses};
-use crate::directions::DIRECTIONS;
+use crate::direction::{JitterFields, Losses, Queue, QueueFields, bdp_bytes};
 use crate::scheduled::{Origin, Scheduled};
 use crate::traces::Traces;
-use crate::units::{ns_of_ms, ns_of_s};
+use crate::units::{Baud, DelayMs, Mbps, ns_of_s};
 
 /// What can change; of a wire the first ones alone.
 pub(crate) const CHANGES: [&str; 10] = [
@@ -27,10 +27,68 @@ pub(crate) const CHANGES: [&str; 10] = [
 ];
 pub(crate) const CHANGES_OF_WIRES: usize = 4;
 
+/// Changes of one direction, or of both of the satellite link, while the link runs.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "set", extend("minProperties" = 2))]
+pub(crate) struct SetFields {
+    direction: Directions,
+    /// number of the terminal, the ST is 1; left out: all that share the direction
+    #[schemars(range(min = 1, max = 64))]
+    terminal: Option<usize>,
+    /// one way; packets in flight keep theirs, none overtakes another
+    delay_ms: Option<DelayMs>,
+    loss: Option<Losses>,
+    jitter: Option<JitterFields>,
+    /// true: nothing that is sent gets through, until false; or for this many seconds
+    #[schemars(extend("remedy" = "true, false, or seconds above 0 to 1e9"))]
+    outage: Option<OutageFields>,
+    /// not of a terrestrial direction
+    #[schemars(with = "Option<QueueFields>")]
+    queue: Option<Queue>,
+    /// taken off the Es/N0 of what is sent from then on, beyond what the profile takes; not of a
+    /// terrestrial direction
+    #[schemars(range(min = 0, max = 100))]
+    attenuation_db: Option<f64>,
+    /// id of EN 302 307-1 that stays in force, or acm: the loop chooses; direction forward alone
+    #[schemars(extend("remedy" = "an id, 1 to 28, or \"acm\""))]
+    modcod: Option<ModcodFields>,
+    /// not of a terrestrial direction, nor of a return link on demand
+    symbol_rate_baud: Option<Baud>,
+    handover: Option<Takeover>,
+    gateway: Option<GatewayFields>,
+}
+
+/// The direction of a change.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Directions {
+    Forward,
+    Return,
+    Both,
+    TerrestrialDown,
+    TerrestrialUp,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum OutageFields {
+    IsDown(bool),
+    Seconds(#[schemars(extend("exclusiveMinimum" = 0, "maximum" = 1_000_000_000))] f64),
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum ModcodFields {
+    Id(#[schemars(range(min = 1, max = 28))] u8),
+    #[expect(dead_code, reason = "a constant")]
+    Acm(#[schemars(extend("const" = "acm"))] String),
+}
+
 /// Changes of one or two directions, all at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetRequest {
-    /// Indexes into [`DIRECTIONS`].
+    /// Indexes into [`crate::directions::DIRECTIONS`].
     directions: Vec<usize>,
     /// Index of the terminal; `None`: all.
     pub(crate) terminal: Option<usize>,
@@ -49,12 +107,17 @@ pub(crate) struct Gateway {
     pub field: Map<String, Value>,
 }
 
-#[derive(Deserialize)]
+/// Another gateway of the lab takes the terminal over, or all: it goes on with the carriers of its
+/// group there. Direction both alone; the profile's attenuation is constant.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GatewayFields {
+    /// id of the gateway in the profile
+    #[schemars(range(min = 0, max = 30))]
     id: u8,
-    #[serde(with = "WaitingName")]
-    waiting: Waiting,
+    /// packets in the terminal's queues: move to the new carriers, leave with the old ones, or are
+    /// dropped
+    waiting: WaitingName,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -78,27 +141,47 @@ enum What {
     Handover(Takeover),
 }
 
-/// The link that takes over; what is not said is as in the profile and the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+/// Another link takes over; what is left out is as in profile and configuration. Not of a
+/// terrestrial direction.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "handover")]
 struct Takeover {
-    delay_ms: Option<f64>,
-    symbol_rate_baud: Option<u64>,
-    /// Of a plain line in place of the carrier.
-    rate_mbps: Option<f64>,
-    #[serde(default)]
-    header_bytes: u8,
+    delay_ms: Option<DelayMs>,
+    symbol_rate_baud: Option<Baud>,
+    /// the new link is a plain line of this rate, without frames; in place of `symbol_rate_baud`
+    rate_mbps: Option<Mbps>,
+    /// bytes of each packet that `rate_mbps` counts beyond IP: 14 as Linux's tbf on an Ethernet
+    /// interface; without it 0
+    #[schemars(range(min = 0, max = 255))]
+    header_bytes: Option<u8>,
+    #[schemars(with = "Option<QueueFields>")]
     queue: Option<Queue>,
-    #[serde(with = "WaitingName")]
-    waiting: Waiting,
+    /// packets in the queue: move to the new link, leave with the old one, or are dropped
+    waiting: WaitingName,
 }
 
-#[derive(Deserialize)]
-#[serde(remote = "Waiting", rename_all = "lowercase")]
-enum WaitingName {
+/// What becomes of packets that wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "waiting")]
+pub(crate) enum WaitingName {
+    /// They move to the new link.
     Keep,
+    /// They leave with the old one.
     Flush,
+    /// They are dropped.
     Drop,
+}
+
+impl From<WaitingName> for Waiting {
+    fn from(name: WaitingName) -> Self {
+        match name {
+            WaitingName::Keep => Self::Keep,
+            WaitingName::Flush => Self::Flush,
+            WaitingName::Drop => Self::Drop,
+        }
+    }
 }
 
 /// What is known of a direction when changes are made.
@@ -121,30 +204,47 @@ pub struct Target {
 impl SetRequest {
     /// Takes a checked set.
     pub(crate) fn read(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Self> {
-        let direction = DIRECTIONS
-            .iter()
-            .position(|name| value["direction"] == *name);
-        let given = CHANGES
-            .into_iter()
-            .filter(|name| *name != "gateway")
-            .filter_map(|name| Some((name, value.get(name)?)));
-        let gateway = value.get("gateway").map(|field| {
-            let GatewayFields { id, waiting } = GatewayFields::deserialize(field)?;
-            let field = Map::from_iter([("gateway".to_owned(), field.clone())]);
-            Ok(Gateway { id, waiting, field })
+        let set = SetFields::deserialize(value)?;
+        let field = |name: &str| Map::from_iter([(name.to_owned(), value[name].clone())]);
+        let changes = [
+            set.delay_ms.map(|ms| What::Delay(ms.ns())),
+            set.loss
+                .map(|it| it.read(traces))
+                .transpose()?
+                .map(What::Losses),
+            set.jitter.map(|it| What::Jitter(it.into())),
+            set.outage.map(|it| match it {
+                OutageFields::IsDown(is_down) => What::Outage(is_down, None),
+                OutageFields::Seconds(s) => What::Outage(true, Some(ns_of_s(s))),
+            }),
+            set.queue.map(What::Queue),
+            set.attenuation_db.map(What::Attenuation),
+            set.modcod.map(|it| match it {
+                ModcodFields::Id(id) => What::Modcod(ModCod::by_id(id)),
+                ModcodFields::Acm(_) => What::Modcod(None),
+            }),
+            set.symbol_rate_baud.map(|rate| What::SymbolRate(rate.0)),
+            set.handover.map(What::Handover),
+        ];
+        let changes = CHANGES.into_iter().zip(changes).filter_map(|(name, what)| {
+            let field = field(name);
+            Some(Requested { what: what?, field })
         });
-        let changes = given.map(|(name, field)| {
-            Ok(Requested {
-                what: What::read(name, field, traces)?,
-                field: Map::from_iter([(name.to_owned(), field.clone())]),
-            })
-        });
-        let terminal = value.get("terminal").map(usize::deserialize).transpose()?;
         Ok(Self {
-            terminal: terminal.map(|number| number.saturating_sub(1)),
-            directions: direction.map_or_else(|| vec![0, 1], |index| vec![index]),
-            gateway: gateway.transpose()?,
-            changes: changes.collect::<serde_json::Result<_>>()?,
+            terminal: set.terminal.map(|number| number.saturating_sub(1)),
+            directions: match set.direction {
+                Directions::Forward => vec![0],
+                Directions::Return => vec![1],
+                Directions::Both => vec![0, 1],
+                Directions::TerrestrialDown => vec![2],
+                Directions::TerrestrialUp => vec![3],
+            },
+            gateway: set.gateway.map(|it| Gateway {
+                id: it.id,
+                waiting: it.waiting.into(),
+                field: field("gateway"),
+            }),
+            changes: changes.collect(),
         })
     }
 
@@ -183,24 +283,6 @@ impl SetRequest {
 }
 
 impl What {
-    fn read(name: &str, value: &Value, traces: &Traces<'_>) -> serde_json::Result<Self> {
-        Ok(match name {
-            "delay_ms" => Self::Delay(ns_of_ms(f64::deserialize(value)?)),
-            "loss" => Self::Losses(losses(value, traces)?),
-            "jitter" => Self::Jitter(JitterFields::deserialize(value)?.into()),
-            "outage" => match value {
-                Value::Bool(is_down) => Self::Outage(*is_down, None),
-                _ => Self::Outage(true, Some(ns_of_s(f64::deserialize(value)?))),
-            },
-            "queue" => Self::Queue(Queue::deserialize(value)?),
-            "attenuation_db" => Self::Attenuation(f64::deserialize(value)?),
-            "modcod" if value == "acm" => Self::Modcod(None),
-            "modcod" => Self::Modcod(ModCod::by_id(u8::deserialize(value)?)),
-            "symbol_rate_baud" => Self::SymbolRate(u64::deserialize(value)?),
-            _ => Self::Handover(Takeover::deserialize(value)?),
-        })
-    }
-
     fn change(&self, target: &Target) -> (Change, Option<Nanos>) {
         match self {
             Self::Delay(delay) => (Change::Delay(*delay), None),
@@ -227,12 +309,12 @@ impl Takeover {
         let own = target.carrier;
         let same_kind = self
             .symbol_rate_baud
-            .map_or(own, |rate| own.with_symbol_rate(rate));
+            .map_or(own, |rate| own.with_symbol_rate(rate.0));
         let carrier = self.rate_mbps.map_or(same_kind, |rate| Carrier::Line {
-            rate_bps: (rate * 1e6).round() as u64,
-            header_bytes: self.header_bytes,
+            rate_bps: (rate.0 * 1e6).round() as u64,
+            header_bytes: self.header_bytes.unwrap_or(0),
         });
-        let delay = self.delay_ms.map_or(target.delay_ns, ns_of_ms);
+        let delay = self.delay_ms.map_or(target.delay_ns, DelayMs::ns);
         let rtt_ns = target.rtt_ns - 2 * target.delay_ns + 2 * delay;
         let bdp = bdp_bytes(&carrier, rtt_ns);
         let queue = self.queue.or(target.queue);
@@ -240,7 +322,7 @@ impl Takeover {
             carrier,
             delay,
             queue: queue.map_or(link::Queue::drop_tail(0), |it| it.of_link(bdp)),
-            waiting: self.waiting,
+            waiting: self.waiting.into(),
         }
     }
 }

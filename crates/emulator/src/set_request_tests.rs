@@ -4,16 +4,17 @@
 use super::*;
 use crate::config::parse_alone as parse;
 use crate::links;
+use crate::rules;
 use crate::testing::example;
-use crate::validate;
 use link::LossUnit;
 use serde_json::json;
 
 fn set(value: &Value) -> Result<SetRequest, String> {
     let no_files = |_: &str| Err(String::new());
     let mut traces = Traces::new(&no_files);
-    let schema = "satlab/link-config#/$defs/set";
-    let faults = validate::faults(schema, "set", value, true, &mut traces);
+    let schema = schema::read::<SetFields>("link-control", "A test");
+    let mut faults = schema::check(&schema, "set", value, &rules::FORMATS);
+    rules::set("set", value, true, &mut traces, &mut faults);
     if faults.is_empty() {
         Ok(SetRequest::read(value, &traces).unwrap())
     } else {

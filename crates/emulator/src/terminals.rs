@@ -5,6 +5,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -31,15 +32,35 @@ pub struct Further {
     pub id: Option<u8>,
 }
 
-#[derive(Deserialize)]
+/// A terminal in addition to the ST.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+#[schemars(rename = "terminal")]
+pub(crate) struct Fields {
+    /// path of the network namespace, e.g. /run/netns/NAME
+    #[schemars(length(min = 1))]
     netns: PathBuf,
+    #[schemars(length(min = 1, max = 15))]
     tun: String,
+    /// of its LAN: packets to these addresses are for it
+    #[schemars(extend("format" = "ipv4-subnet"))]
+    #[schemars(extend("remedy" = "an IPv4 subnet, e.g. \"198.18.66.0/24\""))]
     subnet: String,
+    /// the same of IPv6; null or left out: it has none
+    #[schemars(extend("format" = "ipv6-subnet"))]
+    #[schemars(extend("remedy" = "an IPv6 subnet, e.g. \"2001:2:0:1242::/64\""))]
     subnet6: Option<String>,
+    /// its own on the satellite link: packets to it are for it, too; null or left out: they are for
+    /// the ST
+    #[schemars(extend("format" = "ipv4-subnet"))]
+    #[schemars(extend("remedy" = "an IPv4 address as a subnet of one, e.g. \"198.18.63.3/32\""))]
     address: Option<String>,
+    /// the same of IPv6
+    #[schemars(extend("format" = "ipv6-subnet"))]
+    #[schemars(extend("remedy" = "an IPv6 address as a subnet of one, e.g. \"2001:2:0:123f::3/128\""))]
     address6: Option<String>,
+    /// in the profile; each of them has one, or none; null or left out: equal to the ST
+    #[schemars(range(min = 0, max = 30))]
     id: Option<u8>,
 }
 

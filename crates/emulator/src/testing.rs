@@ -24,13 +24,6 @@ pub(crate) fn example(name: &str) -> Value {
     })
 }
 
-/// Faults of `value` against the text of a schema.
-pub(crate) fn schema_faults(text: &str, value: &Value) -> Vec<String> {
-    let schemas = schema::Schemas::parse(&[text]).unwrap();
-    let id = serde_json::from_str::<Value>(text).unwrap()["$id"].clone();
-    schemas.check(id.as_str().unwrap(), "", value, &mut |_, _, _, _| {})
-}
-
 /// A stream of pseudo-random numbers (Knuth's MMIX generator): upper bits.
 pub(crate) fn random(seed: &mut u64) -> u64 {
     *seed = seed

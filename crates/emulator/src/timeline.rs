@@ -2,13 +2,14 @@
 //! The timeline of `link.json`: changes at times that are known beforehand.
 
 use link::Nanos;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::scheduled::{Origin, Scheduled};
-use crate::set_request::{SetRequest, Target};
+use crate::set_request::{SetFields, SetRequest, Target};
 use crate::traces::Traces;
-use crate::units::ns_of_s;
+use crate::units::Seconds;
 
 /// Changes at their times.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,32 +20,36 @@ pub struct Timeline {
     steps: Vec<(Nanos, SetRequest)>,
 }
 
-/// `timeline` of the file.
-#[derive(Deserialize)]
+/// Changes at known times.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "timeline")]
 pub(crate) struct Fields {
+    /// time 0 of its steps: the start of the emulator, or the request {"start": "timeline"}
     starts: Starts,
+    #[schemars(length(max = 10_000))]
     steps: Vec<Step>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Starts {
     AtOnce,
     OnRequest,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Step {
-    at_s: f64,
+    at_s: Seconds,
+    #[schemars(with = "SetFields")]
     set: Value,
 }
 
 impl Timeline {
     /// Reads a checked timeline.
     pub(crate) fn read(fields: Fields, traces: &Traces<'_>) -> serde_json::Result<Self> {
-        let step = |step: Step| Ok((ns_of_s(step.at_s), SetRequest::read(&step.set, traces)?));
+        let step = |step: Step| Ok((step.at_s.ns(), SetRequest::read(&step.set, traces)?));
         let steps: serde_json::Result<Vec<_>> = fields.steps.into_iter().map(step).collect();
         let mut steps = steps?;
         steps.sort_by_key(|(at, _)| *at);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! When frames open.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// When frames open, and what they hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Timing {
-    /// As the standards say.
+    /// frames as the standards open them
     Standard,
-    /// As the schedulers of `OpenSAND` 8.2 do.
+    /// batches on the ticks of `OpenSAND` 8.2
     OpenSand,
 }
 

@@ -2,75 +2,92 @@
 //! A plain wire in place of the satellite link: rate, delay, queue and losses of each direction,
 //! and their changes. It is what `netem` with `tbf` makes of a router.
 
-use link::{Carrier, Change, Handover, LinkConfig, Loss, LossUnit, Nanos, Waiting};
+use link::{Carrier, Change, Handover, LinkConfig, Loss, LossUnit, Nanos};
+use schema::Faults;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::direction::{IP_PACKET_BYTES, Queue, bdp_bytes, losses};
+use crate::direction::{IP_PACKET_BYTES, Losses, Queue, QueueFields, bdp_bytes};
 use crate::links::{Links, direction_seed};
+use crate::rules;
 use crate::scheduled::{Origin, Scheduled};
+use crate::set_request::WaitingName;
 use crate::traces::Traces;
 use crate::units::{ns_of_ms, ns_of_s};
 
-/// Both directions and the changes, as in a file (schemas/virtual-flows.schema.json).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Rate, delay, queue and losses of each direction, without frames, and their changes
+/// (schemas/virtual-flows.schema.json).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "wire")]
 pub struct Wire {
     forward: Half,
     #[serde(rename = "return")]
     back: Half,
     #[serde(default)]
+    #[schemars(length(max = 10_000))]
     timeline: Vec<Step>,
 }
 
 /// One direction.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "half")]
 struct Half {
+    #[schemars(range(min = 0.001, max = 100_000))]
     rate_mbps: f64,
-    /// Counted by the rate for each packet, beyond IP.
+    /// bytes of each packet that the rate counts beyond IP, and the queue does not: 14 as Linux's
+    /// tbf on an Ethernet interface
     #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 255))]
     header_bytes: u8,
-    /// One way.
+    /// one way
+    #[schemars(range(min = 0, max = 10_000))]
     delay_ms: f64,
-    /// As in `link.json`.
+    #[schemars(with = "QueueFields")]
     queue: Value,
-    /// As in `link.json`, without files.
+    /// without files
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Losses")]
     loss: Option<Value>,
 }
 
 /// Changes of one moment; what is not given stays.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "step")]
 struct Step {
+    #[schemars(range(min = 0, max = 10_000))]
     at_s: f64,
+    #[schemars(extend("enum" = ["forward", "return", "both"]))]
     direction: String,
+    #[schemars(range(min = 0.001, max = 100_000))]
     rate_mbps: Option<f64>,
+    /// one way
+    #[schemars(range(min = 0, max = 10_000))]
     delay_ms: Option<f64>,
+    #[schemars(with = "Option<QueueFields>")]
     queue: Option<Value>,
+    /// without files
+    #[schemars(with = "Option<Losses>")]
     loss: Option<Value>,
-    /// Length of an outage.
+    /// nothing gets through for so long
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 10_000))]
     outage_s: Option<f64>,
-    /// What becomes of waiting packets; without it they stay in the same queue.
-    waiting: Option<Leftover>,
+    /// a handover: what becomes of waiting packets; left out: they stay in the same queue
+    waiting: Option<WaitingName>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Leftover {
-    Keep,
-    Flush,
-    Drop,
-}
-
-impl From<Leftover> for Waiting {
-    fn from(leftover: Leftover) -> Self {
-        match leftover {
-            Leftover::Keep => Self::Keep,
-            Leftover::Flush => Self::Flush,
-            Leftover::Drop => Self::Drop,
-        }
+/// The rules of a wire, `wire` of a file.
+pub fn check(wire: &Value, faults: &mut Faults) {
+    let steps = wire["timeline"].as_array().into_iter().flatten();
+    let steps = steps.enumerate();
+    let parts = ["forward", "return"].map(|name| (format!("wire.{name}"), &wire[name]));
+    let steps = steps.map(|(index, step)| (format!("wire.timeline[{index}]"), step));
+    for (place, part) in parts.into_iter().chain(steps) {
+        rules::queue(&format!("{place}.queue"), &part["queue"], faults);
+        rules::losses(&format!("{place}.loss"), &part["loss"], None, faults);
     }
 }
 
@@ -86,7 +103,7 @@ impl Half {
         let no_files = |_: &str| Err::<String, _>("a wire has no files".to_owned());
         match &self.loss {
             None => Ok(vec![Loss::random(0.0, LossUnit::Packet)]),
-            Some(value) => losses(value, &Traces::new(&no_files)),
+            Some(value) => Losses::deserialize(value)?.read(&Traces::new(&no_files)),
         }
     }
 
@@ -228,6 +245,7 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
+    use link::Waiting;
     use serde_json::json;
 
     use super::*;

@@ -26,6 +26,5 @@ static LINK: LazyLock<(Config, Profile)> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let (config, profile) = &*LINK;
-    let answer = satlink::answer(config, profile, bytes);
-    assert!(answer["ok"].is_boolean());
+    let _ = satlink::answer(config, profile, bytes);
 });

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a fault means for who loads the profile.
@@ -20,7 +21,7 @@ pub(crate) enum Severity {
 }
 
 /// One thing that is wrong with a profile.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Fault {
     /// File as the user named it: the profile folder joined with the file name.
     pub file: String,

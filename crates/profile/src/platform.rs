@@ -5,6 +5,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::document::{Place, Source};
@@ -13,7 +14,7 @@ use crate::fault::Faults;
 use crate::layout::{self, Layout};
 
 /// What an entity of `OpenSAND` needs of its machine; plays no part in the emulation of frames.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Station {
     /// Id on the platform.
     pub entity_id: u8,
@@ -21,25 +22,28 @@ pub struct Station {
     pub emu_address: Ipv4Addr,
     /// TAP that a ground entity serves.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(max = 15))]
     pub tap_iface: Option<String>,
     /// MAC address of that TAP and of the bridge over it, as written in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub mac_address: Option<String>,
-    /// Folder of the entity's own logs and probes; `None`: it keeps none.
+    /// Folder of the entity's own logs and probes; null: it keeps none.
     pub path_local: Option<String>,
     /// Its infrastructure file, relative to the folder of the profile. That of a further terminal
     /// may be another one's.
     pub infrastructure: String,
-    /// Its profile file; `None`: it has none, as a transparent satellite.
+    /// Its profile file; null: it has none, as a transparent satellite.
     pub profile: Option<String>,
     /// Id of a further terminal's gateway where that is another than the first terminal's; as far
     /// as the topology says.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u8")]
     pub gateway: Option<u8>,
 }
 
 /// The machines of a platform.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Platform {
     /// Topology file, relative to the folder of the profile.
     pub topology: String,

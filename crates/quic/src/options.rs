@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial
@@ -10,7 +11,9 @@ use serde::{Deserialize, Serialize};
 pub const INITIAL_DATAGRAM: u32 = 1200;
 
 /// Congestion control algorithm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum CongestionControl {
     /// `NewReno`, RFC 9002 section 7
@@ -37,7 +40,9 @@ impl CongestionControl {
 }
 
 /// Careful Resume: what a sender does with what an earlier connection learned about the path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum CarefulResume {
     /// Nothing is kept
@@ -51,7 +56,7 @@ pub enum CarefulResume {
 
 /// Options of one end of a leg. Each end decides on its own; a window is what it receives, the rest
 /// what it sends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegOptions {
     /// Congestion control of what this end sends
@@ -59,6 +64,7 @@ pub struct LegOptions {
     pub congestion_control: CongestionControl,
     /// Initial congestion window, packets of 1200 bytes (1 to 10000)
     #[arg(long, value_name = "PACKETS", default_value_t = Self::default().initial_window)]
+    #[schemars(range(min = 1, max = 10_000))]
     pub initial_window: u32,
     /// Start from what an earlier connection learned about the path; quinn and cubic only
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Self::default().careful_resume)]
@@ -67,27 +73,34 @@ pub struct LegOptions {
     /// 1000000); draft-ietf-quic-ack-frequency, quinn only [default: not asked, every second
     /// packet]
     #[arg(long, value_name = "PACKETS")]
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub ack_threshold: Option<u32>,
     /// Ask the peer to acknowledge after this time at the latest, ms (1 to 16000); at most one
     /// round-trip time is asked for; quinn only [default: not asked, 25 ms]
     #[arg(long, value_name = "MS")]
+    #[schemars(range(min = 1, max = 16_000))]
     pub max_ack_delay_ms: Option<u32>,
     /// Flow control: bytes the peer may have under way on all streams (65536 to 4294967296)
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().receive_window)]
+    #[schemars(range(min = 65_536, max = 4_294_967_296_u64))]
     pub receive_window: u64,
     /// Flow control: bytes the peer may have under way on one stream (65536 to 4294967296)
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().stream_receive_window)]
+    #[schemars(range(min = 65_536, max = 4_294_967_296_u64))]
     pub stream_receive_window: u64,
     /// Bytes kept for retransmission before writing blocks (65536 to 4294967296); quinn only
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().send_window)]
+    #[schemars(range(min = 65_536, max = 4_294_967_296_u64))]
     pub send_window: u64,
     /// Round-trip time assumed before it is measured, ms (1 to 10000); quiche's bbr takes 1000 at
     /// least
     #[arg(long, value_name = "MS", default_value_t = Self::default().initial_rtt_ms)]
+    #[schemars(range(min = 1, max = 10_000))]
     pub initial_rtt_ms: u32,
     /// A connection without any packet for this long is over, ms (1000 to 600000); the smaller of
     /// both ends counts
     #[arg(long, value_name = "MS", default_value_t = Self::default().max_idle_ms)]
+    #[schemars(range(min = 1000, max = 600_000))]
     pub max_idle_ms: u32,
 }
 

@@ -16,7 +16,7 @@ pub const FRAMING: u16 = 12;
 const HEADERS: u16 = 8 + 20;
 
 /// What carries frames to the other end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// A UDP datagram each

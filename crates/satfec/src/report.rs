@@ -9,6 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::options::Transport;
@@ -19,7 +20,7 @@ use crate::session::{Dropped, Session};
 const WAITING: usize = 1024;
 
 /// A line.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line {
     /// The device is up and the socket bound.
@@ -74,7 +75,7 @@ pub enum Line {
 }
 
 /// Why a code changes.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// What the peer reported.
@@ -97,38 +98,52 @@ impl Line {
 }
 
 /// Counts since the start, or since the peer started anew.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Counters {
     sources_sent: u64,
     repairs_sent: u64,
+    /// of them, those at the end of a stream
     tail_repairs_sent: u64,
     source_bytes_sent: u64,
     repair_bytes_sent: u64,
     sources_received: u64,
     repairs_received: u64,
+    /// those that said something new
     repairs_used: u64,
+    /// packets
     recovered: u64,
     /// Left the decoding window unknown.
     lost: u64,
     /// In the window and not known.
     missing: u64,
+    /// packets that came again, or after their recovery
     duplicates: u64,
+    /// packets that came after they had left the window
     late: u64,
+    /// packets recovered after their place in the order had passed
     out_of_time: u64,
+    /// frames that are none, and recovered symbols without a packet
     malformed: u64,
+    /// from the first sign that a packet is missing to its recovery
     recovery_delay_mean_ms: f64,
     recovery_delay_max_ms: f64,
     /// Code in force; empty without one.
     code: String,
+    /// of adaptive redundancy
     code_changes: u64,
+    /// of the losses seen
     reports_sent: u64,
     reports_received: u64,
+    /// packets while the ends had not heard each other
     dropped_unconnected: u64,
+    /// datagrams of data before a greeting, and reports that were not asked for
     dropped_unexpected: u64,
+    /// datagrams that are none of a tunnel
     dropped_foreign: u64,
-    /// Packets that were longer than the path takes.
+    /// packets longer than the path takes; their senders get an ICMP error
     dropped_too_long: u64,
-    /// Frames for which the QUIC connection had no room, or was not there any more.
+    /// Frames for which the QUIC connection had no room, or was not there any more;
+    /// 0 with UDP.
     dropped_outer: u64,
     /// QUIC connections so far.
     outer_connections: u64,
@@ -190,7 +205,7 @@ pub struct Report {
     writer: JoinHandle<()>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Stamped<'a> {
     unix_s: f64,
     #[serde(flatten)]
@@ -253,6 +268,13 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        let title = "One line of what satfec prints on stdout";
+        schema::compare_with_file(&schema::written::<Stamped<'_>>("satfec", title));
+    }
+
     use std::fs::File;
 
     #[test]

@@ -5,6 +5,7 @@
 //! Served by an ordinary thread, one connection at a time. Its changes reach the real-time threads
 //! through their mailboxes; applied changes come back with the metrics.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -18,7 +19,7 @@ use emulator::config::Config;
 use emulator::directions::DIRECTIONS;
 use emulator::gateway_changes::GatewayChanges;
 use emulator::links;
-use emulator::request::{self, Request};
+use emulator::request::{self, Answer, Request, TimelineState};
 use emulator::scheduled::{Origin, Scheduled, Variation};
 use emulator::set_request::{SetRequest, Target};
 use link::Nanos;
@@ -90,14 +91,9 @@ impl State {
         }
     }
 
-    fn to_json(&self) -> Value {
+    fn directions(&self) -> BTreeMap<&'static str, Option<Map<String, Value>>> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        DIRECTIONS
-            .iter()
-            .zip(state.iter())
-            .map(|(name, fields)| ((*name).to_owned(), json!(fields)))
-            .collect::<Map<_, _>>()
-            .into()
+        DIRECTIONS.into_iter().zip(state.iter().cloned()).collect()
     }
 }
 
@@ -148,7 +144,7 @@ pub struct Controller<'a> {
 /// Answers a request as a link would that serves no direction: nothing changes, every fault is
 /// reported. For fuzzing.
 #[must_use]
-pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
+pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Answer {
     let mut controller = Controller {
         config,
         targets: links::targets(config, profile),
@@ -163,7 +159,7 @@ pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
 
 impl Controller<'_> {
     /// Answers one request that came at `now`. Any bytes are answered.
-    pub fn answer(&mut self, now: Nanos, request: &[u8]) -> Value {
+    pub fn answer(&mut self, now: Nanos, request: &[u8]) -> Answer {
         let has_satellite = self.config.satellite.is_some();
         let terminals = self.config.terminal_count();
         let answer = match request::parse(request, has_satellite, terminals, &cli::read_trace) {
@@ -172,10 +168,10 @@ impl Controller<'_> {
             Ok(Request::StartTimeline) => self.start(now),
             Err(faults) => Err(faults),
         };
-        answer.unwrap_or_else(|faults| refusal(&faults))
+        answer.unwrap_or_else(refusal)
     }
 
-    fn set(&mut self, now: Nanos, set: &SetRequest) -> Result<Value, Vec<String>> {
+    fn set(&mut self, now: Nanos, set: &SetRequest) -> Result<Answer, Vec<String>> {
         let moves = self.moves.of(set, now, Origin::Control);
         let moves = moves.map_err(|faults| {
             let placed = faults.iter().map(|it| format!("request.set.{it}"));
@@ -184,22 +180,25 @@ impl Controller<'_> {
         // What else is set is of the link at the new gateway.
         let others = set.scheduled(&self.targets, now, Origin::Control);
         self.post(moves.into_iter().chain(others))?;
-        Ok(json!({"ok": true, "t_s": seconds(now)}))
+        let (ok, t_s) = (true, seconds(now));
+        Ok(Answer::Taken { ok, t_s })
     }
 
-    fn get(&self, now: Nanos) -> Value {
+    fn get(&self, now: Nanos) -> Answer {
         let timeline = self.config.timeline.as_ref();
-        let timeline = timeline.map(|it| json!({"steps": it.count(), "started": self.has_started}));
-        json!({
-            "ok": true,
-            "t_s": seconds(now),
-            "timeline": timeline,
-            "directions": self.state.to_json(),
-        })
+        Answer::State {
+            ok: true,
+            t_s: seconds(now),
+            timeline: timeline.map(|it| TimelineState {
+                steps: it.count(),
+                started: self.has_started,
+            }),
+            directions: self.state.directions(),
+        }
     }
 
     /// Starts the timeline: its time 0 is `now`.
-    fn start(&mut self, now: Nanos) -> Result<Value, Vec<String>> {
+    fn start(&mut self, now: Nanos) -> Result<Answer, Vec<String>> {
         let fault = |reason: &str| Err(vec![format!("request.start: {reason}")]);
         if self.config.timeline.is_none() {
             return fault("there is no timeline (set one in link.json)");
@@ -208,7 +207,8 @@ impl Controller<'_> {
             return fault("the timeline has already started");
         }
         self.begin(now)?;
-        Ok(json!({"ok": true, "t_s": seconds(now)}))
+        let (ok, t_s) = (true, seconds(now));
+        Ok(Answer::Taken { ok, t_s })
     }
 
     /// Starts at time 0 what does not wait for a request.
@@ -259,8 +259,8 @@ impl Controller<'_> {
     }
 }
 
-fn refusal(faults: &[String]) -> Value {
-    json!({"ok": false, "faults": faults})
+fn refusal(faults: Vec<String>) -> Answer {
+    Answer::Refused { ok: false, faults }
 }
 
 fn seconds(now: Nanos) -> f64 {
@@ -366,7 +366,7 @@ fn serve_connection(
     if !is_permitted(&stream, sys::peer_uid(&stream)?) {
         return reply(
             &mut stream,
-            &refusal(&["request: another user's (become root)".into()]),
+            &refusal(vec!["request: another user's (become root)".into()]),
         );
     }
     let mut poll = Poll::new([&stream as &dyn AsRawFd, stop])?;
@@ -390,13 +390,15 @@ fn serve_connection(
         }
         if lines.is_too_long() {
             let fault = format!("request: is longer than {MAX_REQUEST} bytes");
-            return reply(&mut stream, &refusal(&[fault]));
+            return reply(&mut stream, &refusal(vec![fault]));
         }
     }
 }
 
-fn reply(stream: &mut UnixStream, answer: &Value) -> io::Result<()> {
-    stream.write_all(format!("{answer}\n").as_bytes())
+fn reply(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
 }
 
 /// Bytes cut into lines.

@@ -7,17 +7,18 @@ use emulator::directions::DIRECTIONS;
 use emulator::drive::{Late, Snapshot};
 use emulator::fifos::FifoNames;
 use emulator::scheduled::Applied;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::probes::Collector;
-use crate::samples::{Joiner, PerDirection};
+use crate::samples::{Joiner, PerDirection, Sample};
 
 /// First line.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename = "header")]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Header {
     /// Name and version of the schema.
+    #[schemars(extend("const" = "satlab/link-metrics/1"))]
     pub schema: &'static str,
     /// Name of the run.
     pub run_id: String,
@@ -42,12 +43,12 @@ pub struct Header {
     /// Memory is locked.
     pub memory_locked: bool,
     /// What of the path this process is.
+    #[schemars(extend("enum" = ["all", "st", "sat", "gw"]))]
     pub entity: &'static str,
 }
 
 /// Last line.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename = "end")]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct End {
     /// Unix time of the end, s.
     pub t_unix_s: f64,
@@ -76,19 +77,22 @@ impl End {
 }
 
 /// A change of a direction while it ran.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename = "change")]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ChangeLine<'a> {
     t_unix_s: f64,
-    /// Time since the start of all directions, s.
+    /// since the start of the emulator, exact to the ns where double precision is
     t_s: f64,
+    #[schemars(extend("enum" = DIRECTIONS))]
     direction: &'static str,
+    #[schemars(extend("enum" = ["control", "timeline", "profile"]))]
     origin: &'static str,
-    /// Number of the terminal; `None`: all that share the direction.
+    /// whose link changed; left out: of all that share the direction
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     terminal: Option<usize>,
+    /// the field that changed, as it was asked for
     set: &'a Map<String, Value>,
-    /// Why the link stayed as it was.
+    /// why the link stayed as it was
     error: Option<String>,
 }
 
@@ -105,6 +109,17 @@ impl<'a> ChangeLine<'a> {
             error: applied.error.as_ref().map(ToString::to_string),
         }
     }
+}
+
+/// A line of the file.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Line<'a> {
+    Header(&'a Header),
+    Sample(&'a Sample),
+    End(&'a End),
+    /// a change of a direction while the link ran
+    Change(ChangeLine<'a>),
 }
 
 /// What reaches the writer.
@@ -157,12 +172,12 @@ fn write_lines(
         names,
     );
     let out = &mut output.file;
-    write_line(out, header)?;
+    write_line(out, &Line::Header(header))?;
     for message in messages {
         match message {
             Message::Snapshot(direction, snapshot) => {
                 if let Some(sample) = joiner.add(direction, snapshot) {
-                    write_line(out, &sample)?;
+                    write_line(out, &Line::Sample(&sample))?;
                     if let Some(collector) = &output.collector {
                         collector.send(&sample);
                     }
@@ -170,16 +185,16 @@ fn write_lines(
             }
             Message::Change(direction, applied) => {
                 let line = ChangeLine::of(header.start_unix_s, direction, &applied);
-                write_line(out, &line)?;
+                write_line(out, &Line::Change(line))?;
             }
-            Message::End(end) => return write_line(out, &end),
+            Message::End(end) => return write_line(out, &Line::End(&end)),
         }
     }
     Ok(())
 }
 
 /// One line in one write, so that a reader never meets half a line of a living file.
-fn write_line(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
+fn write_line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
     out.write_all(&bytes)

@@ -8,12 +8,13 @@ use emulator::drive::Snapshot;
 use emulator::fifos::FifoNames;
 use emulator::plan::rounded_db;
 use link::Counters;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::fifos::{self, FifoLine, QueueTimes};
 
-/// One value per direction, named as in [`emulator::directions::DIRECTIONS`].
-#[derive(Debug, Serialize)]
+/// One value per direction.
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct PerDirection<T> {
     forward: T,
     #[serde(rename = "return")]
@@ -34,10 +35,9 @@ impl<T> From<[T; 4]> for PerDirection<T> {
 }
 
 /// One interval.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename = "sample")]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Sample {
-    /// Its end.
+    /// its end
     pub t_unix_s: f64,
     /// Its length.
     #[serde(skip)]
@@ -60,66 +60,82 @@ impl Sample {
 }
 
 /// What a direction did in an interval.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Direction {
     pub queue_bytes: u64,
     pub queue_packets: u64,
-    /// `None` where the direction has no queue.
+    /// Left out where the direction has no queue.
     #[serde(flatten)]
     pub times: Option<QueueTimes>,
     pub in_packets: u64,
     pub in_bytes: u64,
     pub out_packets: u64,
     pub out_bytes: u64,
+    /// IP bits released in the interval per second
     pub rate_bps: f64,
     pub dropped_packets: u64,
     /// For probes alone.
     #[serde(skip)]
     pub dropped_bytes: u64,
+    /// marked with congestion experienced (RFC 3168)
     pub marked_packets: u64,
     pub lost_packets: u64,
     pub frames: u64,
     pub lost_frames: u64,
-    /// Frames sent by the name of their MODCOD or waveform.
+    /// frames sent by the name of their MODCOD or waveform
     pub frames_by_modcod: BTreeMap<String, u64>,
     pub frame_fill_ratio: Option<f64>,
+    /// superframes begun; null without demand assignment, as the next seven
     pub superframes: Option<u64>,
+    /// bursts granted to the terminal in these; frames of them were used
     pub slots_assigned: Option<u64>,
+    /// bursts granted to no terminal
     pub slots_free: Option<u64>,
+    /// bursts kept for requests
     pub slots_signalling: Option<u64>,
+    /// capacity requests of the terminal that asked for something
     pub requests: Option<u64>,
+    /// requests of these that were lost
     pub requests_lost: Option<u64>,
-    /// Bursts that requests asked for.
+    /// bursts that requests asked for as volume (VBDC)
     pub slots_requested: Option<u64>,
     /// Asked for, rates summed and bursts; for probes alone.
     #[serde(skip)]
     pub asked: (u64, u64),
+    /// plans (TBTP2) that the terminal did not get
     pub plans_lost: Option<u64>,
-    /// Payload of frames that plans took.
+    /// payload of frames that plans took
     pub signalling_bytes: u64,
-    /// MODCOD or waveform in force at the end of the interval; `None`: the direction has no frames.
+    /// MODCOD or waveform in force at the end of the interval; null: the direction has no frames
     pub modcod_id: Option<u8>,
-    /// `Es/N0` that it needs.
+    /// Es/N0 that it needs
     pub threshold_db: Option<f64>,
-    /// `Es/N0` at the receiver.
+    /// Es/N0 of what is sent at the end of the interval
     pub es_n0_db: Option<f64>,
     pub late_p50_us: Option<f64>,
     pub late_p99_us: Option<f64>,
     pub late_max_us: Option<f64>,
+    /// released later than `late_limit_us` after their due time
     pub late_packets: u64,
-    /// `None` where no other entity sends.
+    /// null where no other entity sends
     pub heard: Option<HeardLine>,
-    /// FIFOs with packets where there are several.
+    /// FIFOs in which a packet waited, left or was dropped, where there are several; highest
+    /// priority first
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub fifos: Vec<FifoLine>,
-    /// Each terminal where several share the direction.
+    /// each terminal where several share the direction; left out where there is one. The figures
+    /// above are then of all, and superframes, free and signalling slots, frames and their payload
+    /// of the carrier; MODCOD and Es/N0 are the first terminal's
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub terminals: Vec<TerminalLine>,
 }
 
 /// What a terminal of a shared direction did in an interval.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TerminalLine {
+    /// its number, the ST is 1
     pub terminal: usize,
     pub queue_bytes: u64,
     pub queue_packets: u64,
@@ -129,30 +145,38 @@ pub(crate) struct TerminalLine {
     pub in_bytes: u64,
     pub out_packets: u64,
     pub out_bytes: u64,
+    /// IP bits released in the interval per second
     pub rate_bps: f64,
-    /// Out of its queue, onto the air.
+    /// IP bits per second that left its queue for the air in the interval
     pub sent_bps: f64,
     pub dropped_packets: u64,
     /// For probes alone.
     #[serde(skip)]
     pub dropped_bytes: u64,
     pub lost_packets: u64,
+    /// that had a part for it, or bursts that it sent
     pub frames: u64,
     pub lost_frames: u64,
+    /// MODCOD or waveform in force at the end of the interval
     pub modcod_id: Option<u8>,
     /// `Es/N0` that it needs; for probes alone.
     #[serde(skip)]
     pub threshold_db: Option<f64>,
     pub es_n0_db: Option<f64>,
+    /// bursts granted to it; null on the forward link, as the next three
     pub slots_assigned: Option<u64>,
+    /// capacity requests that asked for something
     pub requests: Option<u64>,
+    /// bursts that these asked for as volume (VBDC)
     pub slots_requested: Option<u64>,
     /// Asked for, rates summed and bursts; for probes alone.
     #[serde(skip)]
     pub asked: (u64, u64),
     pub plans_lost: Option<u64>,
-    /// FIFOs with packets where there are several.
+    /// FIFOs in which a packet waited, left or was dropped, where there are several; highest
+    /// priority first
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub fifos: Vec<FifoLine>,
 }
 
@@ -204,12 +228,14 @@ impl TerminalLine {
 }
 
 /// What came in from the entity before.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HeardLine {
     pub datagrams: u64,
+    /// datagrams of others, dropped
     pub strangers: u64,
+    /// no frame and no sign of life, dropped
     pub malformed: u64,
-    /// `None`: never heard.
+    /// since its last datagram; null: never heard
     pub silent_ms: Option<f64>,
 }
 

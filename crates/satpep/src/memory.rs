@@ -125,10 +125,13 @@ impl Lull {
 }
 
 /// A jump, as records have it.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub struct JumpState {
+    /// window of the jump
     bytes: u64,
+    /// bytes of the jump declared lost
     lost_bytes: u64,
+    /// it was taken back
     retreated: bool,
 }
 

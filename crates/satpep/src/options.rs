@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::domains;
 
 /// When the two handshakes of a connection happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Both at once; what the client sends early waits for the next hop

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quic::LegOptions;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::memory::JumpState;
@@ -21,12 +22,13 @@ use crate::options::Mode;
 const QUEUE_LINES: usize = 10_000;
 
 /// One line.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
     /// Clients may connect.
     Ready {
         /// Format of all lines of this process.
+        #[schemars(extend("const" = "satlab/satpep/1"))]
         schema: &'static str,
         /// Version of satpep.
         version: &'static str,
@@ -34,7 +36,7 @@ pub enum Record {
         pid: u32,
         /// Addresses in force.
         listen: Vec<SocketAddr>,
-        /// `None`: the client's destination.
+        /// null: the client's destination
         next_hop: Option<SocketAddr>,
         /// Takes connections that are meant for others.
         transparent: bool,
@@ -102,7 +104,7 @@ pub enum Record {
 }
 
 /// The end of a connection.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Closed {
     /// Number of the connection.
     pub connection: u64,
@@ -130,7 +132,7 @@ pub struct Closed {
 }
 
 /// How a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// By an application's `CONNECTION_CLOSE`, or because the proxy ends.
@@ -155,7 +157,7 @@ pub struct Relayed {
 }
 
 /// [`Relayed`] at one moment.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Counts {
     /// Stream bytes.
     pub bytes: u64,
@@ -176,8 +178,8 @@ impl From<&Relayed> for Counts {
 }
 
 /// The library's counters of a leg.
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "schemas/satpep.schema.json has them")]
+#[derive(Debug, Serialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Counters {
     pub rtt_ms: f64,
     pub cwnd_bytes: u64,
@@ -193,19 +195,19 @@ pub struct Counters {
 }
 
 /// State of a leg.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct LegState {
     /// From `ClientHello` or dialling to the end of the handshake, ms.
     pub handshake_ms: Option<f64>,
     /// Now.
     #[serde(flatten)]
     pub counters: Counters,
-    /// Of Careful Resume; `None`: there was none.
+    /// Of Careful Resume (RFC 9959) on this leg; null: there was none.
     pub jump: Option<JumpState>,
 }
 
 /// A line of the metrics file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Sample {
     /// Number of the connection.
     pub connection: u64,
@@ -217,6 +219,15 @@ pub struct Sample {
     pub client_side: LegState,
     /// The leg to the next hop.
     pub server_side: LegState,
+}
+
+/// A line with its time.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Stamped_{T}")]
+struct Stamped<'a, T> {
+    unix_s: f64,
+    #[serde(flatten)]
+    line: &'a T,
 }
 
 /// Milliseconds with three decimals.
@@ -305,12 +316,6 @@ impl Report {
     }
 
     fn send(&self, to: &SyncSender<String>, line: &impl Serialize) {
-        #[derive(Serialize)]
-        struct Stamped<'a, T> {
-            unix_s: f64,
-            #[serde(flatten)]
-            line: &'a T,
-        }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let unix_s = since.unwrap_or_default().as_micros() as f64 / 1e6;
         let text = serde_json::to_string(&Stamped { unix_s, line });
@@ -343,6 +348,21 @@ fn drain(lines: &Receiver<String>, mut out: impl Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "only its schema counts")]
+    enum Line<'a> {
+        Record(Stamped<'a, Record>),
+        /// every 100 ms, in the metrics file: one connection
+        Sample(Stamped<'a, Sample>),
+    }
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        let title = "One line of what satpep quic prints on stdout, or of its --metrics file";
+        schema::compare_with_file(&schema::written::<Line<'_>>("satpep", title));
+    }
 
     #[test]
     fn a_full_disk_is_reported_once_and_stops_only_the_samples() {

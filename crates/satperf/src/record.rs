@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use quic::LegOptions;
 use resume::{Jump, Phase, PhaseUpdate, Trigger};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::stack::{Stats, ZeroRtt};
 
 /// Which end measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// Connects and sends the request.
@@ -20,7 +21,9 @@ pub enum Side {
 }
 
 /// Direction of the payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Server to client.
@@ -30,41 +33,47 @@ pub enum Direction {
 }
 
 /// A client's request: the first line of its first bidirectional stream.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Which way.
     pub direction: Direction,
-    /// Payload of all streams together.
+    /// payload on all streams together; null: by duration
     pub bytes: Option<u64>,
-    /// Time from the client's first packet.
+    /// from time 0 of the client; null: by bytes
     pub duration_ms: Option<u64>,
     /// Number of streams.
     pub streams: u32,
-    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at
-    /// once.
+    /// Rate at which the sender's application generates payload, Mbit/s; left out: all is there
+    /// at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64")]
     pub source_mbps: Option<f64>,
 }
 
 /// Socket options in force.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Socket {
-    /// Bytes.
+    /// Bytes that wait to be sent.
     pub send_buffer_bytes: usize,
-    /// Bytes.
+    /// Bytes that wait to be read.
     pub receive_buffer_bytes: usize,
-    /// Datagrams per system call.
+    /// datagrams per system call when sending
     pub gso_segments: usize,
 }
 
 /// Packets and acknowledgements, of an interval or altogether.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Counts {
+    /// QUIC packets sent
     sent_packets: u64,
+    /// UDP datagrams (quinn) or QUIC packets (quiche) received
     received_packets: u64,
+    /// declared lost by this side
     lost_packets: u64,
+    /// ACK frames; null where the stack does not count them (quiche)
     acks_sent: Option<u64>,
+    /// ACK frames; null where the stack does not count them (quiche)
     acks_received: Option<u64>,
 }
 
@@ -86,7 +95,7 @@ impl Counts {
 }
 
 /// One line.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Line {
     /// The first.
@@ -98,56 +107,61 @@ pub enum Line {
 }
 
 /// Which end measures what.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Start {
     /// Name and version of the schema.
+    #[schemars(extend("const" = "satlab/satperf/1"))]
     pub schema: &'static str,
-    /// Which end.
+    /// who measured; a client's file holds the server's lines, too, when its report arrived
     pub side: Side,
-    /// `sender` or `receiver` of payload.
+    /// of payload
+    #[schemars(extend("enum" = ["sender", "receiver"]))]
     pub role: &'static str,
     /// Of this program.
     pub version: &'static str,
     /// Name and version of the QUIC library.
     pub stack: &'static str,
-    /// Time 0.
+    /// time 0 of this side: first packet sent (client), connection accepted (server)
     pub t_unix_s: f64,
     /// Address and port.
     pub peer: String,
-    /// What is to be done.
+    /// the client's request
     pub request: Request,
-    /// Options in force.
+    /// options of this side in force
     pub options: LegOptions,
-    /// Socket in use.
+    /// of the UDP socket, as the kernel granted them
     pub socket: Socket,
 }
 
 /// Figures since the line before.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Interval {
     /// Which end.
     pub side: Side,
-    /// End, since time 0.
+    /// end of the interval, since time 0
     pub t_s: f64,
-    /// Length.
+    /// its length; 0.1 but for the last one and a late host
     #[serde(rename = "interval_s")]
     pub length_s: f64,
-    /// Payload in order.
+    /// payload given to the application in order (receiver)
     pub bytes: u64,
-    /// The same per second, in bits.
+    /// those bytes in bit/s
     pub goodput_bps: f64,
     /// Congestion window at the end.
     pub cwnd_bytes: u64,
     /// Smoothed round-trip time at the end.
     pub rtt_ms: f64,
-    /// Sent, neither acknowledged nor lost, at the end.
+    /// sent, neither acknowledged nor lost, at the end of the interval; null where the stack does
+    /// not report it (quiche)
     pub in_flight_bytes: Option<u64>,
-    /// The window is below the slow start threshold.
+    /// the congestion window is below the slow start threshold; null where the stack does not
+    /// report it
     pub slow_start: Option<bool>,
     /// Before the last acknowledgement the window had room, but there was nothing to send or no
-    /// credit.
+    /// credit; null where the stack does not report it.
     pub app_limited: Option<bool>,
-    /// Rate that the congestion controller sets, bit/s.
+    /// Rate that the congestion controller sets, bit/s, at the end of the interval; null: none, or
+    /// not reported.
     pub pacing_bps: Option<u64>,
     /// The stack has taken all payload of this end.
     pub handed: bool,
@@ -157,53 +171,55 @@ pub struct Interval {
 }
 
 /// Totals of a connection.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary {
     /// Which end.
     pub side: Side,
-    /// `ok` or `failed`.
+    /// How it ended.
+    #[schemars(extend("enum" = ["ok", "failed"]))]
     pub status: &'static str,
     /// Why it ended.
     pub reason: String,
     /// End, since time 0.
     pub t_s: f64,
-    /// Complete handshake.
+    /// time 0 to a complete handshake; null: never
     pub handshake_ms: Option<f64>,
     /// Result of early data.
     pub zero_rtt: ZeroRtt,
-    /// First payload byte.
+    /// time 0 to the first payload byte (receiver); null: none
     pub time_to_first_byte_ms: Option<f64>,
     /// Payload in order.
     pub bytes: u64,
-    /// From time 0 to the last payload byte.
+    /// from time 0 to the last payload byte; null: no payload
     pub goodput_bps: Option<f64>,
-    /// Time to 2, 10 and 100 MB of payload.
+    /// time 0 to 2,000,000 payload bytes; null: not reached
     pub reached_2mb_s: Option<f64>,
-    /// As above.
+    /// time 0 to 10,000,000 payload bytes; null: not reached
     pub reached_10mb_s: Option<f64>,
-    /// As above.
+    /// time 0 to 100,000,000 payload bytes; null: not reached
     pub reached_100mb_s: Option<f64>,
-    /// All payload arrived, unchanged.
+    /// every byte received was compared with the one due at its stream and offset, and by bytes all
+    /// came; null: this side sent
     pub data_equal: Option<bool>,
     /// Packets.
     #[serde(flatten)]
     pub counts: Counts,
     /// UDP payload.
     pub sent_bytes: u64,
-    /// UDP payload declared lost.
+    /// UDP payload declared lost, which is retransmitted
     pub lost_bytes: u64,
-    /// Lost per sent.
+    /// `lost_bytes` / `sent_bytes`
     pub retransmitted_share: f64,
-    /// User and system time of this process.
+    /// user and system time of the process so far
     pub cpu_s: f64,
-    /// Careful Resume of what this end sends; `None`: off.
+    /// Careful Resume of what this end sends; null: off.
     pub careful_resume: Option<Resumed>,
 }
 
 /// Careful Resume of one connection.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Resumed {
-    /// Window of the jump, bytes; `None`: there was none.
+    /// Window of the jump, bytes; null: there was none.
     pub jump_bytes: Option<u64>,
     /// Bytes of the jump declared lost.
     pub lost_bytes: u64,
@@ -214,7 +230,7 @@ pub struct Resumed {
 }
 
 /// A change of the phase, with the state after it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PhaseAt {
     /// Since the start of the connection, s.
     pub t_s: f64,
@@ -249,5 +265,16 @@ impl Resumed {
             retreated: jump.is_some_and(|it| it.retreated),
             phases: phases.iter().map(phase).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        let title = "One line of satperf's output: start, one interval per 100 ms, summary; counters are per interval, totals in the summary";
+        schema::compare_with_file(&schema::written::<Line>("satperf", title));
     }
 }

@@ -35,7 +35,7 @@ pub fn is_source_rate(mbps: f64) -> bool {
 }
 
 /// What the sending application has for the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceState {
     /// The stack has taken all payload; also when there was none.

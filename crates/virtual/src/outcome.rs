@@ -5,20 +5,23 @@ use link::{Counters, Nanos};
 use satperf::record::Resumed;
 use satperf::stack::Stats;
 use satperf::streams::SourceState;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::transfer::Transfer;
 
 /// The whole document.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Outcome {
     /// Name and version of the schema.
+    #[schemars(extend("const" = "satlab/virtual-outcome/1"))]
     pub schema: &'static str,
     /// Version of this program.
     pub version: &'static str,
     /// QUIC library, or the programs of both ends.
     pub stack: String,
     /// Kind of clock.
+    #[schemars(extend("const" = "virtual"))]
     pub clock: &'static str,
     /// Hash of the link's configuration.
     pub config_sha256: String,
@@ -35,9 +38,10 @@ pub struct Outcome {
 }
 
 /// One transfer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TransferResult {
-    /// `ok`; `censored` when the time was over; `failed` when the client failed for another reason.
+    /// censored: the time was over; failed: the connection ended before the payload was there
+    #[schemars(extend("enum" = ["ok", "failed", "censored"]))]
     pub status: &'static str,
     /// Why not `ok`.
     pub reason: String,
@@ -57,25 +61,25 @@ pub struct TransferResult {
     pub marks: Vec<Mark>,
     /// The request went as 0-RTT data and was taken.
     pub zero_rtt: bool,
-    /// At the sender of the payload; `None`: it never saw the connection, or is a program.
+    /// At the sender of the payload; null: it never saw the connection, or is a program.
     pub sender: Option<Stack>,
     /// At its receiver.
     pub receiver: Option<Stack>,
-    /// Careful Resume at the sender; `None`: off.
+    /// Careful Resume at the sender; null: off.
     pub careful_resume: Option<Resumed>,
 }
 
 /// When an amount had arrived.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Mark {
     /// The amount.
     pub bytes: u64,
-    /// Since the start of the connection, s; `None`: it did not.
+    /// Since the start of the connection, s; null: it did not.
     pub t_s: Option<f64>,
 }
 
 /// Counters of one end's stack.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Stack {
     sent_datagrams: u64,
     sent_bytes: u64,
@@ -84,6 +88,7 @@ pub struct Stack {
     congestion_events: u64,
     cwnd_bytes: u64,
     rtt_ms: f64,
+    /// `DATA_BLOCKED` and `STREAM_DATA_BLOCKED` frames sent
     blocked_by_flow_control: u64,
 }
 
@@ -104,7 +109,7 @@ impl From<Stats> for Stack {
 }
 
 /// State at a moment. Counters run from the start of the transfer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Sample {
     /// Virtual time, s.
     pub t_s: f64,
@@ -140,8 +145,9 @@ pub struct Sample {
 }
 
 /// One direction of the link.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Direction {
+    #[schemars(extend("enum" = emulator::directions::DIRECTIONS))]
     name: &'static str,
     /// Offered.
     pub in_packets: u64,
@@ -175,4 +181,15 @@ impl Direction {
 #[must_use]
 pub fn seconds(time: Nanos) -> f64 {
     time as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome;
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        let title = "Output of satvirtual; times are virtual";
+        schema::compare_with_file(&schema::written::<Outcome>("virtual-outcome", title));
+    }
 }

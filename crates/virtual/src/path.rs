@@ -7,7 +7,7 @@ use std::io;
 
 use emulator::bearer::Bearer;
 pub use emulator::config::Config;
-pub use emulator::rules::wire as wire_rule;
+pub use emulator::wire;
 pub use emulator::wire::Wire;
 use link::{Assignments, LinkConfig, LinkError, Nanos};
 use profile::Profile;

@@ -9,6 +9,7 @@ use rustls::client::Resumption;
 use rustls::{ClientConfig, ServerConfig};
 use satperf::stack::quinn::{self, Quinn};
 use satperf::stack::{Setup, Stack};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tls;
@@ -17,7 +18,7 @@ use crate::tls;
 pub type Group = (Vec<Box<dyn Stack>>, Box<dyn Stack>);
 
 /// A QUIC library.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Library {
     /// quinn-proto: reno, cubic.

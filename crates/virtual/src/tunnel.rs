@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 
 use fec::{Counters, Delivery, Frame, Nanos, Protection, Receiver, Sender};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::packet;
@@ -15,12 +16,15 @@ const PORT: u16 = 5800;
 const MTU: usize = 1400;
 
 /// A tunnel with this protection in both directions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelOptions {
-    /// `none`; K,Z: one repair packet after K packets over the last Z; or `adaptive`.
+    /// none; K,Z: after K packets one repair packet over the last Z; or adaptive: of S(50,100) to
+    /// S(2,100) what the losses need that the other end reports.
+    #[schemars(length(min = 1, max = 16))]
     pub code: String,
     /// Longest wait for a missing packet, ms; 0: packets leave as soon as they are known.
+    #[schemars(range(min = 0, max = 10_000))]
     pub hold_ms: u64,
 }
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from satlab.common.errors import ConfigError
 from satlab.common.paths import SATLINK
-from satlab.link.config import RETURN, Aqm, LinkConfig, LinkModel, LossUnit
+from satlab.link.config import RETURN, Aqm, LinkConfig, LinkModel, LossUnit, Timing
 from satlab.link.satlink import ask
 
 
@@ -25,7 +25,7 @@ class _DirectionPlan(LinkModel):
     steady payload rates over IPv4: UDP with 1472-byte datagrams, TCP with 1448-byte segments.
     """
 
-    symbol_rate_baud: float
+    symbol_rate_baud: int
     modcod_id: int
     modcod: str
     es_n0_db: float
@@ -140,7 +140,7 @@ class LinkPlan(LinkModel):
     version: str
     profile: str
     profile_sha256: str
-    timing: str
+    timing: Timing
     seed: int
     forward: ForwardPlan
     return_: ReturnPlan | ScpcPlan = Field(validation_alias=RETURN, serialization_alias="return")

@@ -185,8 +185,9 @@ def test_configuration_survives_its_file() -> None:
     [
         {"speed": 3},
         {"forward": {"queue": {"bdp": 1, "bytes": 1}, "loss": {"ratio": 0, "unit": "packet"}}},
-        {"st": None},
-        {"gw": None},
+        {"return": {"queue": {"bdp": 1}, "loss": {"ratio": 1.1, "unit": "packet"}}},
+        {"return": {"queue": {"bdp": 1}, "loss": {"ratio": 0, "unit": "byte"}}},
+        {"st": {"netns": "x", "tun": "sixteen-letters-"}},
     ],
 )
 def test_model_and_schema_refuse_the_same(change: dict[str, Any]) -> None:
@@ -196,6 +197,12 @@ def test_model_and_schema_refuse_the_same(change: dict[str, Any]) -> None:
         jsonschema.validate(document, schema("link-config"))
     with pytest.raises(ValueError, match="validation error"):
         LinkConfig.model_validate(document)
+
+
+@pytest.mark.parametrize("end", ["st", "gw"])
+def test_a_segment_is_whole_or_left_out(end: str) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        LinkConfig.model_validate(json.loads(config().to_json()) | {end: None})
 
 
 def test_bad_requests_are_reported_whole() -> None:
@@ -218,10 +225,10 @@ def test_plan_is_read(tmp_path: Path) -> None:
 
 
 def test_p307_the_plan_of_an_scpc_return_link_is_read(tmp_path: Path) -> None:
-    scpc = PLAN | {
-        "return": _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM, "demand": None}
-    }
-    jsonschema.validate(scpc, schema("link-plan"))
+    carrier: dict[str, Any] = _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM}
+    scpc = PLAN | {"return": carrier | {"demand": None}}
+    written = PLAN | {"return": carrier}
+    jsonschema.validate(written, schema("link-plan"))
     plan = plan_link(config(), program(tmp_path, stdout=json.dumps(scpc)))
     assert isinstance(plan.return_, ScpcPlan)
     assert (plan.return_.frame_payload_bytes, plan.return_.demand) == (6000, None)

@@ -60,6 +60,7 @@ def description(**changes: dict[str, Any]) -> dict[str, Any]:
         files = {"infrastructure": f"infrastructure_{entity}.xml", "profile": profile}
         document[entity] |= {"path_local": None} | files | changes.get(entity, {})
     document["further_sts"] = list(changes.get("further", {}).values())
+    document["further_gws"] = []
     return document
 
 
@@ -117,9 +118,11 @@ def prepare(folder: Path, topology: Topology = TOPOLOGY, **changes: dict[str, An
 def test_model_and_schema_agree() -> None:
     schema = json.loads((paths.SCHEMAS / "profile-description.schema.json").read_text())
     jsonschema.validate(description(), schema)
-    assert schema["properties"]["sat"]["properties"].keys() == Entity.model_fields.keys()
-    assert schema["$defs"]["station"]["properties"].keys() == GroundEntity.model_fields.keys()
-    assert {schema["properties"][name]["$ref"] for name in ("gw", "st")} == {"#/$defs/station"}
+    station = schema["$defs"]["Station"]
+    assert station["properties"].keys() == GroundEntity.model_fields.keys()
+    assert set(station["required"]) == Entity.model_fields.keys()
+    for name in ("sat", "gw", "st"):
+        assert schema["properties"][name]["$ref"] == "#/$defs/Station"
     assert schema["properties"].keys() == {"schema", *Description.model_fields} - {"schema_"}
     with pytest.raises(ValueError, match="extra_forbidden"):
         Description.model_validate(description(sat={"tap_iface": "tap"}))

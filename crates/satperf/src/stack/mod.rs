@@ -193,7 +193,7 @@ pub enum Read {
 }
 
 /// Result of early data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ZeroRtt {
     /// No session was offered.

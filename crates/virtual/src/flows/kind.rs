@@ -3,12 +3,13 @@
 
 use clap::ValueEnum;
 use quic::CongestionControl;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::stacks::Library;
 
 /// What a flow runs over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// quinn-proto.
@@ -72,7 +73,7 @@ impl Kind {
 }
 
 /// A congestion control, by the name that the stack has for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Control {
     /// `NewReno`.

@@ -8,7 +8,7 @@ use schema::Faults;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::outcome::{Counts, Record, Status};
+use super::record::{Counts, Record, Status};
 use super::spec::Spec;
 use crate::path::QueueSample;
 

@@ -7,6 +7,7 @@ pub mod measured;
 pub mod outcome;
 mod quic_flow;
 mod real_clock_limits;
+pub mod record;
 pub mod spec;
 mod statistics;
 mod tunnels;

@@ -3,86 +3,27 @@
 
 use std::collections::BTreeMap;
 
-use link::Nanos;
-use resume::Jump;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::measured::{Measured, MeasuredFlow};
+use super::record::{Counts, Record, Status};
 use super::spec::{Kind, Spec};
 use super::statistics::{self, GroupStatistics, PhaseStatistics, QueueStatistics};
 use super::tunnels::TunnelTotals;
 use crate::outcome::{Direction, seconds};
 use crate::path::LinkHistory;
 
-/// Totals of a flow since its start; window and round-trip time at that moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Counts {
-    /// Payload that arrived in order.
-    pub payload_bytes: u64,
-    /// Of it, wrong.
-    pub differing_bytes: u64,
-    /// UDP payload that arrived.
-    pub received_bytes: u64,
-    /// Datagrams that arrived.
-    pub received_packets: u64,
-    /// Packets sent.
-    pub sent_packets: u64,
-    /// Packets that the sender declared lost.
-    pub lost_packets: u64,
-    /// UDP payload sent.
-    pub sent_bytes: u64,
-    /// UDP payload declared lost.
-    pub lost_bytes: u64,
-    /// Congestion window of the sender.
-    pub cwnd_bytes: u64,
-    /// Smoothed round-trip time of the sender.
-    pub rtt_ms: f64,
-    /// ACK frames of the receiver.
-    pub acks: u64,
-    /// The handshake is complete.
-    pub is_connected: bool,
-}
-
-/// How a flow ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Complete, or stopped as planned.
-    #[default]
-    Ok,
-    /// Payload was missing when its time was over.
-    Censored,
-    /// The connection died, never came about, or carried wrong bytes.
-    Failed,
-}
-
-/// What was recorded of a flow.
-#[derive(Debug, Clone, Default)]
-pub struct Record {
-    /// It has begun.
-    pub is_started: bool,
-    /// When it ended.
-    pub ended: Option<Nanos>,
-    /// How.
-    pub status: Status,
-    /// Why, if not well.
-    pub reason: String,
-    /// At its end.
-    pub totals: Counts,
-    /// The jump of Careful Resume.
-    pub jump: Option<Jump>,
-    /// At the end of each bin in which it ran.
-    pub bins: Vec<Option<Counts>>,
-}
-
 /// The whole document.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Outcome {
+    #[schemars(extend("const" = "satlab/virtual-flows-outcome/1"))]
     schema: &'static str,
     version: &'static str,
+    #[schemars(extend("enum" = ["virtual", "real"]))]
     clock: &'static str,
+    /// what was asked for, defaults filled in
     request: Spec,
     /// One per flow, in order.
     pub flows: Vec<FlowResult>,
@@ -91,22 +32,24 @@ pub struct Outcome {
     link: Links,
     /// Ends of the tunnel in the simulation: client's side, server's side.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "[TunnelTotals; 2]")]
     tunnel: Option<[TunnelTotals; 2]>,
-    /// What was out of calibration, on the real clock.
+    /// Names of what was out of its limits, on the real clock; none: calibrated.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
     calibration: Option<Vec<String>>,
 }
 
 /// Totals of each direction.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum Links {
     Simulated(Vec<Direction>),
-    Measured(Vec<Value>),
+    Measured(#[schemars(with = "Vec<Map<String, Value>>")] Vec<Value>),
 }
 
 /// One flow.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct FlowResult {
     id: String,
     library: String,
@@ -115,38 +58,49 @@ pub struct FlowResult {
     reason: String,
     /// When the first packet was sent, where that is not its start.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64")]
     began_s: Option<f64>,
     /// When packets from each further address of the client arrived, on the real clock.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     moved_s: Vec<f64>,
     ended_s: Option<f64>,
     payload_bytes: u64,
+    /// payload in order per time that the flow ran
     goodput_mbps: f64,
     sent_packets: u64,
+    /// declared lost by the sender; of udp: sent and not received
     lost_packets: u64,
+    /// UDP payload declared lost per sent
     retransmitted_share: f64,
+    /// ACK frames of the receiver
     acks: u64,
+    /// from the start until a second with 80 % of the link shared among the flows of the group that
+    /// run then
     time_to_80_percent_s: Option<f64>,
+    /// share in what the group carried in the first 20 s of this flow
     share_20s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "JumpResult")]
     careful_resume: Option<JumpResult>,
     /// Where figures are from, on the real clock.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, String>")]
     sources: Option<BTreeMap<String, String>>,
     phases: Vec<PhaseStatistics>,
     bins: Series,
 }
 
 /// What Careful Resume did.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JumpResult {
     jump_bytes: u64,
     lost_bytes: u64,
     retreated: bool,
 }
 
-/// A flow over time: one entry a bin, `null` where it did not run.
-#[derive(Debug, Default, Serialize)]
+/// A flow over time: one entry a bin, null where it did not run; `received_bytes` is UDP payload at
+/// the receiver.
+#[derive(Debug, Default, Serialize, JsonSchema)]
 struct Series {
     payload_bytes: Vec<Option<u64>>,
     received_bytes: Vec<Option<u64>>,
@@ -274,5 +228,16 @@ fn flow_result(
         sources: None,
         phases: all.phases(index),
         bins: series(&record.bins),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome;
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        let title = "Output of satvirtual flows and satlab flows; times are of the clock";
+        schema::compare_with_file(&schema::written::<Outcome>("virtual-flows-outcome", title));
     }
 }

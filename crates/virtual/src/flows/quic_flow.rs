@@ -16,7 +16,7 @@ use satperf::server::Server;
 use satperf::stack::{Conn, Setup, StackError};
 use serde_json::json;
 
-use super::outcome::Counts;
+use super::record::Counts;
 use super::spec::{Flow, SavedPath};
 use crate::endpoint::Endpoint;
 use crate::stacks::Library;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the real clock, and the programs that run there, have not.
+//! Options that neither the real clock nor the programs that run there offer.
 
 use schema::Faults;
 
@@ -9,8 +9,15 @@ use super::spec::{Flow, Spec};
 /// Most flows on the real clock, where each has two processes.
 const REAL_FLOWS: usize = 64;
 
+/// An option of a flow, and whether its program offers it.
+struct GivenOption {
+    field: &'static str,
+    is_given: bool,
+    is_offered: bool,
+}
+
 impl Spec {
-    /// What the real clock has not.
+    /// Adds a fault for each option that the real clock does not offer.
     pub(super) fn real_faults(&self, faults: &mut Faults) {
         if self.flows.len() > REAL_FLOWS {
             faults.push(format!(
@@ -28,49 +35,55 @@ impl Spec {
 }
 
 impl Flow {
-    /// What of the options the program has not, or none that is of one flow.
+    /// Adds a fault for each option that the flow's program does not offer.
     pub(super) fn real_faults(&self, place: &str, faults: &mut Faults) {
-        let is = |names: &[Kind]| names.contains(&self.stack);
-        let given = [
-            (
-                "migrate_s",
-                !self.migrate_s.is_empty(),
-                is(&[Kind::Quinn, Kind::Noq, Kind::Ngtcp2]),
-            ),
-            ("careful_resume", self.careful_resume.is_some(), false),
-            (
-                "initial_window",
-                self.initial_window.is_some(),
-                is(&[Kind::Quinn, Kind::Noq, Kind::Quiche]),
-            ),
-            (
-                "ack_threshold",
-                self.ack_threshold.is_some(),
-                is(&[Kind::Quinn, Kind::Noq, Kind::Ngtcp2]),
-            ),
-            (
-                "max_ack_delay_ms",
-                self.max_ack_delay_ms.is_some(),
-                is(&[Kind::Quinn, Kind::Noq]),
-            ),
-            (
-                "window_bytes",
-                self.window_bytes.is_some(),
-                !is(&[Kind::Picoquic, Kind::Tcp]),
-            ),
-            (
-                "datagram_bytes",
-                self.datagram_bytes.is_some(),
-                is(&[Kind::Ngtcp2, Kind::Udp, Kind::Tcp]),
-            ),
+        let is_one_of = |names: &[Kind]| names.contains(&self.stack);
+        let options = [
+            GivenOption {
+                field: "migrate_s",
+                is_given: !self.migrate_s.is_empty(),
+                is_offered: is_one_of(&[Kind::Quinn, Kind::Noq, Kind::Ngtcp2]),
+            },
+            GivenOption {
+                field: "careful_resume",
+                is_given: self.careful_resume.is_some(),
+                is_offered: false,
+            },
+            GivenOption {
+                field: "initial_window",
+                is_given: self.initial_window.is_some(),
+                is_offered: is_one_of(&[Kind::Quinn, Kind::Noq, Kind::Quiche]),
+            },
+            GivenOption {
+                field: "ack_threshold",
+                is_given: self.ack_threshold.is_some(),
+                is_offered: is_one_of(&[Kind::Quinn, Kind::Noq, Kind::Ngtcp2]),
+            },
+            GivenOption {
+                field: "max_ack_delay_ms",
+                is_given: self.max_ack_delay_ms.is_some(),
+                is_offered: is_one_of(&[Kind::Quinn, Kind::Noq]),
+            },
+            GivenOption {
+                field: "window_bytes",
+                is_given: self.window_bytes.is_some(),
+                is_offered: !is_one_of(&[Kind::Picoquic, Kind::Tcp]),
+            },
+            GivenOption {
+                field: "datagram_bytes",
+                is_given: self.datagram_bytes.is_some(),
+                is_offered: is_one_of(&[Kind::Ngtcp2, Kind::Udp, Kind::Tcp]),
+            },
         ];
-        // What udp has not is a fault on every clock.
-        let is_transport = self.stack != Kind::Udp;
-        for (field, ..) in given.iter().filter(|it| is_transport && it.1 && !it.2) {
-            faults.push(format!(
-                "{place}.{field}: {} has none on the real clock (remove it)",
-                self.stack.name()
-            ));
+        // Options that udp does not offer are a fault on every clock.
+        if self.stack != Kind::Udp {
+            for option in options.iter().filter(|it| it.is_given && !it.is_offered) {
+                faults.push(format!(
+                    "{place}.{}: {} has none on the real clock (remove it)",
+                    option.field,
+                    self.stack.name()
+                ));
+            }
         }
         if self.stack == Kind::Picoquic && !self.is_forward() {
             faults.push(format!(
@@ -113,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_has_not_is_refused() {
+    fn options_that_a_program_does_not_offer_are_refused() {
         let mut value = two_flows();
         value["tcp_hystart"] = json!(false);
         value["flows"][0]["stack"] = json!("quiche");

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use quic::{CarefulResume, LegOptions};
-use schema::{Faults, Schemas};
+use schema::Faults;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use super::kind::{Clock, Control, Kind};
-use crate::path::{Side, Wire, wire_rule};
+use crate::path::{Side, Wire, wire};
 use crate::tunnel::TunnelOptions;
 
 /// Nodes of the dumbbell, and their sides.
@@ -24,113 +25,147 @@ pub const NODES: [(&str, Side); 4] = [
 /// Most flows of one node: each has a port of its own.
 pub const PORTS: usize = 64;
 
-static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
-    #[expect(clippy::expect_used, reason = "the texts are part of this program")]
-    Schemas::parse(&[
-        include_str!("../../../../schemas/virtual-flows.schema.json"),
-        include_str!("../../../../schemas/link-config.schema.json"),
-    ])
-    .expect("schemas are whole")
-});
+static SCHEMA: LazyLock<Value> = LazyLock::new(schema);
 
-/// The whole file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The schema of the file.
+fn schema() -> Value {
+    let title = "Flows that share one link: satvirtual flows, satlab flows";
+    schema::read::<Spec>("virtual-flows", title)
+}
+
+/// Flows that share one link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{"required": ["link"]}, {"required": ["wire"]}]))]
 pub struct Spec {
     /// Name and version of the schema.
+    #[schemars(extend("const" = "satlab/virtual-flows/1"))]
     pub schema: String,
-    /// Of the link and the stacks.
+    /// Of the link, of connection ids and of whatever else the stacks draw.
+    #[schemars(range(min = 0, max = 4_294_967_295_u32))]
     pub seed: u64,
-    /// Virtual time that is simulated, s.
+    /// Time that is simulated or measured.
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 10_000))]
     pub duration_s: f64,
-    /// Length of a bin, ms.
+    /// Length of a bin of the series.
     #[serde(default = "default_bin")]
+    #[schemars(range(min = 10, max = 10_000))]
     pub bin_ms: u32,
-    /// Virtual clock: most time that a host takes to wake a program up for a packet, us.
+    /// Virtual clock: most time that a host takes to wake a program up for a packet; it is uniform
+    /// from 0, drawn with `seed`, and the program then takes all that has arrived.
     #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 100_000))]
     pub host_latency_us: u32,
-    /// File of a satellite link.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// File of a satellite link (schemas/link-config.schema.json), from the folder of this file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
     pub link: Option<String>,
-    /// A plain wire.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Rate, delay, queue and losses of each direction; no frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Wire")]
     pub wire: Option<Wire>,
-    /// A tunnel between both sides; all flows are in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// A tunnel between both sides that repairs losses: all flows are in it, datagrams have at most
+    /// 1372 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TunnelOptions")]
     pub fec: Option<TunnelOptions>,
-    /// Whether CUBIC of the kernel leaves slow start early (`HyStart`); without it the host's
-    /// setting holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Whether CUBIC of the kernel leaves slow start early; the setting is the whole host's, and
+    /// restored at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
     pub tcp_hystart: Option<bool>,
-    /// Boundaries between phases, s.
+    /// Boundaries between phases, rising: statistics are of each phase too.
     #[serde(default)]
+    #[schemars(length(max = 1000), extend("items" = {"type": "number", "exclusiveMinimum": 0, "maximum": 10_000}))]
     pub phases_s: Vec<f64>,
     /// The flows.
+    #[schemars(length(min = 1, max = 256))]
     pub flows: Vec<Flow>,
 }
 
 /// One flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
     /// Its name.
+    #[schemars(length(min = 1, max = 64))]
     pub id: String,
     /// Statistics are of each group.
     #[serde(default = "default_group")]
+    #[schemars(length(min = 1, max = 64))]
     pub group: String,
-    /// Node that sends.
+    /// client1, client2, server1 or server2: the sender.
+    #[schemars(length(min = 1, max = 64))]
     pub from: String,
-    /// Node that receives.
+    /// A node of the other side.
+    #[schemars(length(min = 1, max = 64))]
     pub to: String,
-    /// What it runs over.
+    /// quiche, ngtcp2, picoquic and tcp run on the real clock alone.
     pub stack: Kind,
     /// Of the sender.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Control")]
     pub congestion_control: Option<Control>,
     /// When it starts, s.
+    #[schemars(range(min = 0, max = 10_000))]
     pub start_s: f64,
-    /// When it is closed, s.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The connection is closed then; without `stop_s` and `bytes`: at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", extend("exclusiveMinimum" = 0, "maximum" = 10_000))]
     pub stop_s: Option<f64>,
     /// Payload after which it is complete.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1, max = 10_000_000_000_u64))]
     pub bytes: Option<u64>,
-    /// IP rate of datagrams, Mbit/s.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// udp: IP rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.001, max = 100_000))]
     pub rate_mbps: Option<f64>,
-    /// UDP payload of a full datagram.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// UDP payload of a full datagram; quinn and noq find it out without. tcp: segments in packets
+    /// of the same size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u16", range(min = 1200, max = 1472))]
     pub datagram_bytes: Option<u16>,
-    /// Packets that the receiver is asked to let pass.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Ack-eliciting packets that the receiver is asked to let pass before it acknowledges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1, max = 1_000_000))]
     pub ack_threshold: Option<u32>,
     /// Longest delay of an acknowledgement that is asked for, ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1, max = 16_000))]
     pub max_ack_delay_ms: Option<u32>,
     /// Packets of 1200 bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1, max = 10_000))]
     pub initial_window: Option<u32>,
     /// Flow control of connection and stream, bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 65_536, max = 4_294_967_296_u64))]
     pub window_bytes: Option<u64>,
-    /// When the client takes another address, s.
+    /// The client takes another address then; rising, while the flow runs. On the real clock with
+    /// quinn, noq and, once, ngtcp2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), extend("items" = {"type": "number", "exclusiveMinimum": 0, "maximum": 10_000}))]
     pub migrate_s: Vec<f64>,
     /// Of the sender.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CarefulResume")]
     pub careful_resume: Option<CarefulResume>,
     /// What an earlier connection learned of the path.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SavedPath")]
     pub saved: Option<SavedPath>,
 }
 
 /// What is known of a path before a flow starts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SavedPath {
     /// Bytes acknowledged in a round trip.
+    #[schemars(range(min = 2400, max = 4_294_967_296_u64))]
     pub cwnd_bytes: u64,
     /// Smallest round-trip time, ms.
+    #[schemars(range(min = 0.001, max = 60_000))]
     pub rtt_ms: f64,
 }
 
@@ -165,7 +200,8 @@ impl Spec {
                 "is not JSON: {error} (see schemas/virtual-flows.schema.json)"
             )]
         })?;
-        let faults = SCHEMAS.check("satlab/virtual-flows", "", &value, &mut wire_rule);
+        let mut faults = schema::check(&SCHEMA, "", &value, &[]);
+        wire::check(&value["wire"], &mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -397,6 +433,11 @@ pub(crate) mod tests {
             );
         }
         assert_eq!(faults.len(), expected.len(), "{faults:?}");
+    }
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        schema::compare_with_file(&super::schema());
     }
 
     pub(crate) fn two_flows() -> Value {

@@ -3,9 +3,10 @@
 //! until its planned end.
 
 use link::Nanos;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::outcome::{Counts, Record, Status};
+use super::record::{Counts, Record, Status};
 use super::spec::{Flow, Spec};
 use crate::outcome::seconds;
 use crate::path::{QueueSample, SAMPLE};
@@ -14,9 +15,10 @@ use crate::path::{QueueSample, SAMPLE};
 const WINDOW_S: f64 = 1.0;
 
 /// Mean and sample standard deviation.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Spread {
     mean: f64,
+    /// sample standard deviation over time
     sd: f64,
 }
 
@@ -35,7 +37,7 @@ impl Spread {
 }
 
 /// A flow in a phase.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PhaseStatistics {
     from_s: f64,
     to_s: f64,
@@ -51,9 +53,10 @@ pub struct PhaseStatistics {
 }
 
 /// Flows of a group, in one direction.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct GroupStatistics {
     group: String,
+    #[schemars(extend("enum" = ["forward", "return"]))]
     direction: &'static str,
     flows: usize,
     failed: usize,
@@ -67,14 +70,15 @@ pub struct GroupStatistics {
 }
 
 /// A queue over time.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct QueueStatistics {
+    #[schemars(extend("enum" = ["forward", "return"]))]
     direction: &'static str,
     phases: Vec<QueuePhase>,
 }
 
 /// A queue in a phase: percentiles of its delay, ms, by samples every 50 ms.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct QueuePhase {
     from_s: f64,
     to_s: f64,

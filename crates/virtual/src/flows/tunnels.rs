@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use link::Nanos;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::Side;
@@ -17,7 +18,7 @@ const ENDS: [SocketAddrV4; 2] = [
 ];
 
 /// Of one end, packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TunnelTotals {
     sources_sent: u64,
     repairs_sent: u64,
@@ -25,6 +26,7 @@ pub struct TunnelTotals {
     code_changes: u64,
     sources_received: u64,
     recovered: u64,
+    /// Left the decoding window unknown.
     lost: u64,
 }
 

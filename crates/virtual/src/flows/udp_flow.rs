@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use link::Nanos;
 
-use super::outcome::Counts;
+use super::record::Counts;
 use crate::packet;
 
 /// UDP payload where none is given, bytes.

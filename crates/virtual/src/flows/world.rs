@@ -11,8 +11,8 @@ use link::Nanos;
 use satperf::stack::StackError;
 
 use super::host::{Inbox, Latency};
-use super::outcome::{Counts, Record, Status};
 use super::quic_flow::QuicFlow;
+use super::record::{Counts, Record, Status};
 use super::spec::{Flow, NODES, Spec};
 use super::tunnels::{TunnelTotals, Tunnels};
 use super::udp_flow::UdpFlow;

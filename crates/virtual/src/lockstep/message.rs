@@ -4,6 +4,7 @@
 
 use satperf::record::Direction;
 use satperf::streams::SourceState;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Name and version of the interface.
@@ -37,11 +38,14 @@ pub trait Pipe {
 }
 
 /// First message to a program.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Setup<'a> {
-    /// [`INTERFACE`].
+    /// Name and version of the interface.
+    #[schemars(extend("const" = "satlab/virtual-interface/1"))]
     pub interface: &'static str,
-    /// `client` or `server`.
+    /// Which end the program is.
+    #[schemars(extend("enum" = ["client", "server"]))]
     pub role: &'static str,
     /// Seed of all random choices.
     pub seed: u64,
@@ -59,16 +63,19 @@ pub struct Setup<'a> {
     pub certificate: &'a str,
     /// The server's private key, PEM; none for the client.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub key: Option<&'a str>,
 }
 
-/// Answer to [`Setup`].
-#[derive(Debug, Deserialize)]
+/// Answer to the set-up.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
-    /// [`INTERFACE`].
+    /// Name and version of the interface.
+    #[schemars(extend("const" = "satlab/virtual-interface/1"))]
     pub interface: String,
     /// Name and version of the stack.
+    #[schemars(length(min = 1, max = 60))]
     pub name: String,
     /// Why the program cannot do what the set-up asks for.
     #[serde(default)]
@@ -76,18 +83,21 @@ pub struct Hello {
 }
 
 /// A datagram whose bytes follow the line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Length.
+    /// UDP payload; more than 1472 are lost.
+    #[schemars(range(min = 1, max = 65_507))]
     pub bytes: usize,
     /// Two bits of the IP header (RFC 3168).
     #[serde(default)]
+    #[schemars(range(min = 0, max = 3))]
     pub ecn: u8,
 }
 
-/// Every further message to a program.
-#[derive(Debug, Serialize)]
+/// Every further message to a program; the bytes of the datagrams follow it, in order.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Step {
     /// Virtual time.
     pub now_ns: u64,
@@ -97,22 +107,23 @@ pub struct Step {
     pub datagrams: Vec<Head>,
 }
 
-/// Answer to [`Step`].
-#[derive(Debug, Default, Deserialize)]
+/// Answer to a step; the bytes of the datagrams follow it, in order.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// When the program wants to be called at the latest; `None`: when a datagram arrives.
+    /// When the program wants to be called at the latest; null: when a datagram arrives.
     pub timer_ns: Option<u64>,
     /// What it sends, in order.
     #[serde(default)]
+    #[schemars(length(max = 1024))]
     pub datagrams: Vec<Head>,
-    /// State of the connection; `None`: as before.
+    /// State of the connection; null: as before.
     #[serde(default)]
     pub report: Option<Report>,
 }
 
 /// What a program reports of the connection, all of it each time.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
     /// Its handshake is complete.
@@ -139,7 +150,7 @@ pub struct Report {
 }
 
 /// State of a sender.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sender {
     /// Congestion window.
@@ -148,9 +159,10 @@ pub struct Sender {
     pub in_flight_bytes: u64,
     /// The window is below the slow start threshold.
     pub slow_start: bool,
-    /// `done`: all payload was sent; `blocked`: credit or send buffer is used up; `slow`: neither.
+    /// What its application has for the stack.
     pub supply: Supply,
     /// Smoothed round-trip time.
+    #[schemars(extend("minimum" = 0, "exclusiveMaximum" = 1_000_000))]
     pub rtt_ms: f64,
     /// Packets declared lost.
     pub lost_packets: u64,
@@ -160,7 +172,7 @@ pub struct Sender {
 }
 
 /// What the sending application has for the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Supply {
     /// All payload was sent.
@@ -259,4 +271,25 @@ pub fn short(text: &str) -> String {
 #[must_use]
 pub fn payload(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index % PERIOD) as u8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "only its schema counts")]
+    enum Line<'a> {
+        Setup(Setup<'a>),
+        Hello(Hello),
+        Step(Step),
+        Answer(Answer),
+    }
+
+    #[test]
+    fn schema_file_is_that_of_the_types() {
+        let title = "Lines between satvirtual and a program in lock-step with the virtual clock (docs/virtual-interface.md)";
+        schema::compare_with_file(&schema::read::<Line<'_>>("virtual-interface", title));
+    }
 }
