@@ -193,7 +193,7 @@ def test_model_and_schema_agree(tmp_path: Path) -> None:
     assert schema["properties"].keys() == {"schema", *profile_import.Inspection.model_fields} - {
         "schema_"
     }
-    assert schema["$defs"]["fault"]["properties"].keys() == profile_import.Line.model_fields.keys()
+    assert schema["$defs"]["Fault"]["properties"].keys() == profile_import.Line.model_fields.keys()
 
 
 def test_errors_of_a_timeline_name_the_user_s_file(tmp_path: Path) -> None:

@@ -77,9 +77,10 @@ pub(crate) fn losses(
         one => (std::slice::from_ref(one), false),
     };
     for (index, loss) in all.iter().enumerate() {
-        let place = match is_list {
-            true => format!("{place}[{index}]"),
-            false => place.to_owned(),
+        let place = if is_list {
+            format!("{place}[{index}]")
+        } else {
+            place.to_owned()
         };
         bursts(&place, loss, faults);
         chain(&place, loss, faults);

@@ -186,7 +186,8 @@ impl TerminalLine {
         index: usize,
         last: Option<&OfTerminal>,
         now: &OfTerminal,
-        (seconds, names): (f64, &[String]),
+        seconds: f64,
+        names: &[String],
     ) -> Self {
         let before = last.map_or(&[][..], |it| &it.fifos);
         let (times, fifos) = fifos::of_fifos(before, &now.fifos, names);
@@ -258,7 +259,8 @@ impl Direction {
     fn between(
         last: Option<&Snapshot>,
         now: &Snapshot,
-        (seconds, names): (f64, &[Vec<String>]),
+        seconds: f64,
+        names: &[Vec<String>],
     ) -> Self {
         let delta = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(last.map_or(0, value));
         let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
@@ -312,8 +314,7 @@ impl Direction {
                 .zip(&now.terminals)
                 .map(|(index, terminal)| {
                     let before = last.and_then(|last| last.terminals.get(index));
-                    let of_interval = (seconds, names_of(index));
-                    TerminalLine::between(index, before, terminal, of_interval)
+                    TerminalLine::between(index, before, terminal, seconds, names_of(index))
                 })
                 .collect(),
         }
@@ -396,11 +397,11 @@ impl Joiner {
         let mut before = self.last.iter().zip(&self.names);
         let directions = now.each_ref().map(|snapshot| {
             let (last, names) = before.next()?;
-            let of_interval = (seconds, &names[..]);
             Some(Direction::between(
                 last.as_deref(),
                 snapshot.as_deref()?,
-                of_interval,
+                seconds,
+                names,
             ))
         });
         (self.last_tick, self.last) = (tick, now);

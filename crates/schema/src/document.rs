@@ -60,7 +60,9 @@ fn below(schema: &mut Value, mut change: impl FnMut(&str, &mut Value)) {
                 named.values_mut().for_each(|it| change(keyword, it));
             }
             ("oneOf" | "anyOf" | "allOf" | "prefixItems", Value::Array(list)) => {
-                list.iter_mut().for_each(|it| change(keyword, it));
+                for it in list {
+                    change(keyword, it);
+                }
             }
             ("items" | "additionalProperties", inner) => change(keyword, inner),
             _ => {}

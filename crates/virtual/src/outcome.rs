@@ -28,6 +28,7 @@ pub struct Outcome {
     /// Hash of the profile.
     pub profile_sha256: String,
     /// The transfers as requested.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub request: Transfer,
     /// One per connection, in order.
     pub transfers: Vec<TransferResult>,

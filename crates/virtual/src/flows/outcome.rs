@@ -23,7 +23,8 @@ pub struct Outcome {
     version: &'static str,
     #[schemars(extend("enum" = ["virtual", "real"]))]
     clock: &'static str,
-    /// what was asked for, defaults filled in
+    /// what was asked for (schemas/virtual-flows.schema.json), defaults filled in
+    #[schemars(with = "Map<String, Value>")]
     request: Spec,
     /// One per flow, in order.
     pub flows: Vec<FlowResult>,
