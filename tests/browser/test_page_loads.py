@@ -27,7 +27,7 @@ from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
 from satlab.run.page_import import writing
-from tests import job_programs
+from tests import job_programs, wires
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -113,10 +113,6 @@ class Job:
         return records
 
 
-def ip(*argv: str) -> None:
-    subprocess.run(["ip", *argv], check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     if os.geteuid() != 0:
@@ -131,42 +127,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC)
     )
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
-    ip("netns", "add", client)
-    ip("netns", "add", server)
-    # As in the lab: a link-local address that comes late would make Chromium drop its requests.
-    for node in (client, server):
-        off = (f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default"))
-        ip("netns", "exec", node, "sysctl", "-qw", *off)
     try:
-        ip(
-            "link",
-            "add",
-            "lan0",
-            "netns",
-            client,
-            *"type veth peer name lan0 netns".split(),
-            server,
-        )
+        for node in (client, server):
+            wires.add(node)
+            # As in the lab: a link-local address that comes late would make Chromium drop its
+            # requests.
+            off = (f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default"))
+            wires.run("ip", "netns", "exec", node, "sysctl", "-qw", *off)
+        wires.join(wires.End(client, "lan0", CLIENT), wires.End(server, "lan0", SERVER))
         for node, address in ((client, CLIENT), (server, SERVER)):
-            ip("-n", node, "address", "add", f"{address}/24", "dev", "lan0")
-            for interface in ("lo", "lan0"):
-                ip("-n", node, "link", "set", interface, "up")
-            subnet = (
-                "198.18.200.0/24",
-                "dev",
-                "lan0",
-                "proto",
-                "kernel",
-                "scope",
-                "link",
-                "src",
-                address,
-            )
-            ip("-n", node, "route", "replace", *subnet, "congctl", "cubic")
+            words = f"198.18.200.0/24 dev lan0 proto kernel scope link src {address} congctl cubic"
+            wires.run("ip", "-n", node, "route", "replace", *words.split())
         yield Pair(client, server, folder)
     finally:
-        ip("netns", "delete", client)
-        ip("netns", "delete", server)
+        wires.remove(client, server)
 
 
 @contextlib.contextmanager

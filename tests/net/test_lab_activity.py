@@ -16,6 +16,7 @@ from satlab.common import netns_names
 from satlab.common.paths import PROGRAMS
 from satlab.lab import pki
 from satlab.run.lab_activity import Activity, Sampler, Sampling
+from tests import wires
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -45,22 +46,9 @@ def lab_id() -> Iterator[str]:
     started: list[subprocess.Popen[str]] = []
     try:
         for name in names:
-            subprocess.run(["ip", "netns", "add", name], check=True)
-        subprocess.run(
-            [
-                *"ip link add lan0 netns".split(),
-                names[0],
-                *"type veth peer name lan0 netns".split(),
-                names[1],
-            ],
-            check=True,
-        )
-        for name, address in zip(names, ("198.18.200.1", SERVER), strict=True):
-            subprocess.run(
-                ["ip", "-n", name, "address", "add", f"{address}/24", "dev", "lan0"], check=True
-            )
-            for device in ("lan0", "lo"):
-                subprocess.run(["ip", "-n", name, "link", "set", device, "up"], check=True)
+            wires.add(name)
+        ends = zip(names, ("198.18.200.1", SERVER), strict=True)
+        wires.join(*(wires.End(name, "lan0", address) for name, address in ends))
         for name, script in ((names[1], SINK), (names[0], SOURCE)):
             inside = ["ip", "netns", "exec", name, sys.executable, "-c", script]
             started.append(subprocess.Popen(inside, stdout=subprocess.PIPE, text=True))
@@ -72,8 +60,7 @@ def lab_id() -> Iterator[str]:
         for process in started:
             process.kill()
             process.communicate()
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False)
+        wires.remove(*names)
 
 
 @pytest.mark.promise("P61")

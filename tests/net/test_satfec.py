@@ -19,9 +19,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.lab import pki
-from tests import job_programs
-from tests.pepchain import DEADLINE_S, run
+from tests import job_programs, wires
+from tests.pepchain import DEADLINE_S
 from tests.polling import until
+from tests.wires import run
 
 pytestmark = pytest.mark.net
 WIRE = {"client": "198.18.201.1", "server": "198.18.201.2"}
@@ -145,25 +146,16 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     nodes = [made.node(role) for role in WIRE]
     try:
         for node in nodes:
-            run("ip", "netns", "add", node)
-            run("ip", "-n", node, "link", "set", "lo", "up")
-        run(
-            *"ip link add wire netns".split(),
-            nodes[0],
-            *"type veth peer name wire netns".split(),
-            nodes[1],
-        )
-        for node, address in zip(nodes, WIRE.values(), strict=True):
-            run("ip", "-n", node, "address", "add", f"{address}/24", "dev", "wire")
-            run("ip", "-n", node, "link", "set", "wire", "up")
+            wires.add(node)
+        ends = zip(nodes, WIRE.values(), strict=True)
+        wires.join(*(wires.End(node, "wire", address) for node, address in ends))
         yield made
     finally:
         for end in made.started:
             with contextlib.suppress(ProcessLookupError):
                 end.process.kill()
             end.process.wait()
-        for node in nodes:
-            subprocess.run(["ip", "netns", "delete", node], check=False, capture_output=True)
+        wires.remove(*nodes)
 
 
 def pings(pair: Pair, count: int = 480) -> int:
