@@ -602,3 +602,25 @@ def test_t27_its_temporary_files_are_its_own(attacker: Attacker) -> None:
     said = attacker.run(WRITES, *(f"{place}/{name}" for place in places)).output.split("\n")
     assert json.loads(said[0]) == ["done", "done", "ENOENT", "EACCES"]
     assert not [place for place in places if Path(place, name).exists()]
+
+
+SOCKETS = """
+import socket
+kept, made = [], 0
+try:
+    for _ in range(4000):
+        kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        made += 1
+except OSError as error:
+    print(error.strerror)
+print("made", made, flush=True)
+"""
+
+
+def test_t25_what_sockets_hold_uncounted_fits_into_the_memory_of_the_sandbox(
+    attacker: Attacker,
+) -> None:
+    # Copies of what a socket sent, its queue of errors with SO_TIMESTAMPING, are nobody's memory.
+    held = 2 * int(Path("/proc/sys/net/core/rmem_max").read_text())
+    made = int(attacker.run(SOCKETS).output.split()[-1])
+    assert 32 < made <= max(64, SMALL.memory_bytes // held)

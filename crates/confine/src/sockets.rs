@@ -14,12 +14,33 @@ use std::os::unix::net::UnixStream;
 
 use crate::sys::{self, SocketCall};
 
-/// Sockets of all kinds in the namespace. Each may hold 64 KiB of a datagram that is not complete
-/// (`MSG_MORE`).
-const MOST: usize = 4096;
+/// Sockets of all kinds in the namespace, where the kernel's buffers have their usual size.
+const MOST: u64 = 4096;
+/// Sockets other than those of `AF_UNIX` that a sandbox with little memory may have.
+const FEWEST: u64 = 64;
 /// Netlink sockets, packet sockets, and raw and ping sockets: as many of each, which hold up to
 /// twice `net.core.rmem_max`.
-const MOST_OF_A_KIND: usize = 128;
+const MOST_OF_A_KIND: u64 = 128;
+
+/// How many sockets other than those of `AF_UNIX` the namespace may have.
+///
+/// Each may hold twice `net.core.rmem_max` of copies of what it sent (the queue of errors, with
+/// `SO_TIMESTAMPING`), which no control group counts: all together hold no more than the sandbox's
+/// memory. (A datagram that is not complete, `MSG_MORE`, has 64 KiB.)
+pub fn most(memory_bytes: u64) -> u64 {
+    let largest = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
+    fitting(
+        memory_bytes,
+        largest.trim().parse().unwrap_or(USUAL_LARGEST),
+    )
+}
+
+/// `net.core.rmem_max` where nobody has changed it, bytes.
+const USUAL_LARGEST: u64 = 212_992;
+
+fn fitting(memory_bytes: u64, largest: u64) -> u64 {
+    (memory_bytes / (2 * largest.max(1))).clamp(FEWEST, MOST)
+}
 
 /// In the process that becomes the program: has its sockets asked for, and lets process 1 fetch the
 /// handle.
@@ -41,15 +62,19 @@ pub fn fetch(mut from_program: &UnixStream, program: &OwnedFd) -> Option<OwnedFd
     handle
 }
 
-/// Answers one call that waits.
-pub fn answer(handle: &OwnedFd) {
+/// Answers one call that waits, where there may be so many sockets (`most`).
+pub fn answer(handle: &OwnedFd, most: u64) {
     if let Some(call) = sys::next_socket_call(handle) {
-        let error = if is_allowed(&call) { 0 } else { libc::ENOBUFS };
+        let error = if is_allowed(&call, most) {
+            0
+        } else {
+            libc::ENOBUFS
+        };
         sys::answer_socket_call(handle, &call, error);
     }
 }
 
-fn is_allowed(call: &SocketCall) -> bool {
+fn is_allowed(call: &SocketCall, most: u64) -> bool {
     let is_raw = call.kind == libc::SOCK_RAW
         || [libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6].contains(&call.protocol);
     let kinds: &[&str] = match call.family {
@@ -58,8 +83,10 @@ fn is_allowed(call: &SocketCall) -> bool {
         _ if is_raw => &["RAW", "RAWv6", "PING", "PINGv6"],
         _ => &[],
     };
-    used(&text("sockstat")) < MOST
-        && (kinds.is_empty() || of_kinds(&text("protocols"), kinds) < MOST_OF_A_KIND)
+    let protocols = text("protocols");
+    let unix = of_kinds(&protocols, &["UNIX", "UNIX-STREAM"]);
+    used(&text("sockstat")).saturating_sub(unix) < most
+        && (kinds.is_empty() || of_kinds(&protocols, kinds) < MOST_OF_A_KIND)
 }
 
 fn text(name: &str) -> String {
@@ -68,8 +95,8 @@ fn text(name: &str) -> String {
 
 /// Sockets of the namespace whose protocol is one of `kinds`, from `protocols`: name, size,
 /// sockets.
-fn of_kinds(text: &str, kinds: &[&str]) -> usize {
-    let number = |line: &str| -> Option<usize> {
+fn of_kinds(text: &str, kinds: &[&str]) -> u64 {
+    let number = |line: &str| -> Option<u64> {
         let mut words = line.split_ascii_whitespace();
         kinds.contains(&words.next()?).then_some(())?;
         words.nth(1)?.parse().ok()
@@ -78,7 +105,7 @@ fn of_kinds(text: &str, kinds: &[&str]) -> usize {
 }
 
 /// All sockets of the namespace, from `sockstat`.
-fn used(text: &str) -> usize {
+fn used(text: &str) -> u64 {
     text.strip_prefix("sockets: used ")
         .and_then(|rest| rest.split_ascii_whitespace().next()?.parse().ok())
         .unwrap_or(0)
@@ -87,6 +114,14 @@ fn used(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_sockets_hold_fits_into_the_memory_of_the_sandbox() {
+        assert_eq!(fitting(2 << 30, USUAL_LARGEST), MOST);
+        assert_eq!(fitting(2 << 30, 4 << 20), 256);
+        assert_eq!(fitting(1 << 20, 4 << 20), FEWEST);
+        assert_eq!(fitting(1 << 30, 0), MOST);
+    }
 
     #[test]
     fn sockets_are_counted() {

@@ -83,6 +83,7 @@ pub fn until_end(
         started: usage::started(),
         samples: !groups.are_limits() || spec.report.is_some(),
     };
+    let most_sockets = sockets::most(spec.limits.memory_bytes);
     let mut log = io::stdout();
     let (mut status, mut why) = (None, String::new());
     let mut is_open = true;
@@ -94,7 +95,7 @@ pub fn until_end(
             let waiting = [text, end.as_ref(), asked_sockets.as_ref()];
             let [_, _, is_asked] = sys::readable(waiting, Some(left));
             if let Some(handle) = asked_sockets.as_ref().filter(|_| is_asked) {
-                sockets::answer(handle);
+                sockets::answer(handle, most_sockets);
             }
             is_open = is_open && output.relay(&mut log);
             status = watch.reap();

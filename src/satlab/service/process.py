@@ -7,14 +7,13 @@ supervisor.
 """
 
 import logging
-import socket
 import sys
 from types import FrameType
 
 import uvicorn
 
 from satlab.common import paths
-from satlab.service.api.limits import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol
+from satlab.service.api.limits import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol, Listener
 from satlab.service.api.settings import ApiPlan, Settings
 from satlab.service.api.store import Store
 from satlab.service.app import create_app
@@ -49,6 +48,7 @@ def serve(plan: ApiPlan) -> None:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
+        loop="asyncio",
         http=LimitedProtocol,
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=MAX_HEADERS,
@@ -56,7 +56,7 @@ def serve(plan: ApiPlan) -> None:
         ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
         ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
     )
-    _Server(config, app.state.listeners).run(sockets=[socket.socket(fileno=plan.listener)])
+    _Server(config, app.state.listeners).run(sockets=[Listener(fileno=plan.listener)])
 
 
 def main() -> None:
