@@ -9,8 +9,11 @@ connection get 503.
 """
 
 import asyncio
+import contextlib
+import gc
+import socket
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -23,6 +26,10 @@ MAX_PER_PEER = 100
 """Largest number of connections in all and of one peer. Programs on this host are one peer."""
 MAX_STRANGERS = 150
 """Largest number of connections without a session; the others are left to sessions."""
+MAX_ARRIVALS = 64
+"""Largest number of TLS handshakes at a time."""
+COLLECTED = 256
+"""After so many arrivals the memory of failed handshakes is collected."""
 REQUEST_S = 10.0
 """Time within which the headers of a request must have arrived, s, from the connection or the last
 answer on.
@@ -35,9 +42,55 @@ full buffer).
 """
 
 
+class Arrivals:
+    """Connections that are accepted, and whose TLS handshake has not ended: they are no
+    connections of the server yet. asyncio leaves 300 KiB of each that fails in a reference cycle.
+
+    The one too many takes the place of the oldest of the peer that has most of them.
+    """
+
+    def __init__(self, most: int = MAX_ARRIVALS) -> None:
+        self._most = most
+        self._waiting: dict[int, tuple[str, socket.socket]] = {}
+        self._since_collection = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, connection: socket.socket, address: str) -> None:
+        """Add a connection, and shut another one down if there are too many."""
+        self._since_collection += 1
+        if self._since_collection >= COLLECTED:
+            self._since_collection = 0
+            gc.collect()
+        alive = {number: one for number, one in self._waiting.items() if one[1].fileno() == number}
+        alive.pop(connection.fileno(), None)
+        self._waiting = {**alive, connection.fileno(): (peer_network(address), connection)}
+        if len(self._waiting) > self._most:
+            held = Counter(peer for peer, _ in self._waiting.values())
+            number = max(self._waiting, key=lambda each: held[self._waiting[each][0]])
+            with contextlib.suppress(OSError):  # its peer has gone
+                self._waiting.pop(number)[1].shutdown(socket.SHUT_RDWR)
+
+    def remove(self, number: int) -> None:
+        """Remove a connection by its descriptor: its handshake has ended."""
+        self._waiting.pop(number, None)
+
+
+class Listener(socket.socket):
+    """A listening socket that notes who arrives."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        if self.family != socket.AF_UNIX:
+            LimitedProtocol.arrivals.add(connection, address[0])
+        return connection, address
+
+
 class LimitedProtocol(H11Protocol):
     """uvicorn's protocol. `connections` is shared by all instances of a server."""
 
+    arrivals: ClassVar = Arrivals()
     peer = ""
     since = 0.0
     """Start of the wait for a request, or of the request, s of the event loop's clock."""
@@ -61,6 +114,8 @@ class LimitedProtocol(H11Protocol):
         return self.cycle.more_body or self.flow.write_paused
 
     def connection_made(self, transport: Any) -> None:
+        if (own := transport.get_extra_info("socket")) is not None:
+            self.arrivals.remove(own.fileno())
         super().connection_made(transport)
         self.peer = peer_network(self.client[0] if self.client else "")
         self._wait_for_request()

@@ -8,7 +8,6 @@ supervisor.
 """
 
 import logging
-import socket
 import sys
 from types import FrameType
 
@@ -17,7 +16,13 @@ import uvicorn
 from satlab.common import paths
 from satlab.service import pages
 from satlab.service.api.app import create_app
-from satlab.service.api.connections import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol
+from satlab.service.api.connections import (
+    MAX_ARRIVALS,
+    MAX_CONNECTIONS,
+    MAX_HEADERS,
+    LimitedProtocol,
+    Listener,
+)
 from satlab.service.api.settings import ApiPlan, Settings
 from satlab.service.api.store import Store
 from satlab.service.helper.client import HelperClient
@@ -53,6 +58,8 @@ def serve(plan: ApiPlan) -> None:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
+        loop="asyncio",
+        backlog=MAX_ARRIVALS,  # asyncio accepts as many at once, before it looks at any of them
         http=LimitedProtocol,
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=MAX_HEADERS,
@@ -60,7 +67,7 @@ def serve(plan: ApiPlan) -> None:
         ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
         ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
     )
-    _Server(config, app.state.listeners).run(sockets=[socket.socket(fileno=plan.listener)])
+    _Server(config, app.state.listeners).run(sockets=[Listener(fileno=plan.listener)])
 
 
 def main() -> None:
