@@ -11,6 +11,7 @@ and can be sent later.
 import base64
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +33,9 @@ LINK = Path("raw") / "link.jsonl"
 PERIOD_S = 1.0
 """Period at which new records of a run are sent."""
 DEADLINE_S = 5.0
-"""For each answer of the database."""
+"""For each answer of the database, as a whole."""
+ANSWER_BYTES = 1 << 20
+"""Of an answer; more is not read."""
 BATCH_BYTES = 1 << 20
 """Read at a time; InfluxDB 1.6 takes 25 MB in a request."""
 
@@ -177,14 +180,14 @@ class Database:
             body = self._post(
                 "/query", {"db": self.name, "rp": self.policy, "epoch": "ms", "q": text}, b""
             )
-            result = json.loads(body)["results"][0]
-        except (RefusedError, ValueError, LookupError) as error:
+            result = dict(json.loads(body)["results"][0])
+            series: list[dict[str, Any]] = list(result.get("series", []))
+        except (RefusedError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise HostError(
                 f"{self}: {error}", "look at the database's log, or leave --influx out"
             ) from error
         if "error" in result:
             raise HostError(f"{self}: {result['error']}", "grant the user the privilege")
-        series: list[dict[str, Any]] = result.get("series", [])
         return series
 
     def write(self, points: Sequence[str]) -> None:
@@ -202,17 +205,23 @@ class Database:
     def _post(self, path: str, parameters: Mapping[str, str], body: bytes) -> bytes:
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = kind(self.host, self.port, timeout=DEADLINE_S)
+        late = threading.Timer(DEADLINE_S, _end, [connection])  # the time-out is that of one read
         login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
             headers = {"Authorization": f"Basic {login}"} if self.user else {}
+            connection.connect()
+            late.start()
             connection.request("POST", f"{path}?{urlencode(parameters)}", body, headers)
             answer = connection.getresponse()
-            body = answer.read()
+            body = answer.read(ANSWER_BYTES)
+            if late.finished.is_set():  # what came is the beginning
+                raise TimeoutError(f"no whole answer within {DEADLINE_S:g} s")
         except (OSError, http.client.HTTPException) as error:
             raise HostError(
                 f"{self} does not answer: {error}", "is it running? or leave --influx out"
             ) from error
         finally:
+            late.cancel()
             connection.close()
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise HostError(
@@ -221,6 +230,12 @@ class Database:
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise RefusedError(f"{answer.status} {body.decode(errors='replace')[:200].strip()}")
         return body
+
+
+def _end(connection: http.client.HTTPConnection) -> None:
+    """End a connection in use by another thread, whose call then fails."""
+    with suppress(OSError, AttributeError):  # it has ended meanwhile
+        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 # --- a run ----------------------------------------------------------------------------------------
