@@ -127,4 +127,4 @@ def results(folders: Sequence[Path], title: str) -> View | None:
 def _read(folder: Path, written_ns: int) -> view.ReportRun:
     """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
     del written_ns
-    return view.read_run(folder, reading.without_writing(folder))
+    return view.read_run(folder, reading.without_writing(folder, is_own=True))
