@@ -18,6 +18,8 @@ from satlab.common.errors import ConfigError, ExitStatus
 
 SCHEMA = "satlab/check/1"
 FILE = "check.json"
+MOST_BYTES = 256 << 20
+"""Of a check.json: more is not read."""
 
 
 @dataclass(frozen=True)
@@ -155,16 +157,24 @@ def read(path: Path) -> dict[str, Any]:
         ConfigError: the file is not a check.json.
     """
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
+        with path.open("rb") as file:
+            document: dict[str, Any] = json.loads(file.read(MOST_BYTES))
         if document["schema"] != SCHEMA:
             raise _invalid(path, ValueError(f"its schema is {document['schema']}"))
         if missing := {"suite", "stack", "clock", "marks_mb", "cases"} - document.keys():
             raise KeyError(*missing)
+        for name in ("suite", "stack"):
+            if not isinstance(document[name], str):
+                raise TypeError(f"its {name} is not a text")
+        for case in document["cases"]:
+            for one in case["verdicts"]:
+                _ = case["id"] + one["result"]
+                _ = [float(one[name] or 0) for name in ("mark_mb", "median_s", "target_s")]
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{FILE}"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _invalid(path, error) from error
     return document
 
