@@ -13,6 +13,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -205,16 +206,18 @@ class Database:
     def _post(self, path: str, parameters: Mapping[str, str], body: bytes) -> bytes:
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = kind(self.host, self.port, timeout=DEADLINE_S)
-        late = threading.Timer(DEADLINE_S, _end, [connection])  # the time-out is that of one read
+        # The time-out is that of one read.
+        late = threading.Timer(DEADLINE_S, _end, [connection])
         login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
             headers = {"Authorization": f"Basic {login}"} if self.user else {}
             connection.connect()
+            end = time.monotonic() + DEADLINE_S
             late.start()
             connection.request("POST", f"{path}?{urlencode(parameters)}", body, headers)
             answer = connection.getresponse()
             body = answer.read(ANSWER_BYTES)
-            if late.finished.is_set():  # what came is the beginning
+            if time.monotonic() >= end:  # what came may be the beginning
                 raise TimeoutError(f"no whole answer within {DEADLINE_S:g} s")
         except (OSError, http.client.HTTPException) as error:
             raise HostError(
