@@ -2,10 +2,12 @@
 """T67 of the threat table: connections whose TLS handshake does not end."""
 
 import contextlib
+import gc
 import socket
 import ssl
 import subprocess
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +52,7 @@ def port(tmp_path: Path, arrivals: Arrivals) -> Iterator[int]:
         log_level="critical",
         lifespan="off",
         loop="asyncio",
+        backlog=limits.MAX_ARRIVALS,
         http=LimitedProtocol,
         ssl_certfile=str(certificate),
         ssl_keyfile=str(key),
@@ -87,6 +90,17 @@ def test_t67_handshakes_that_do_not_end_are_few(port: int, arrivals: Arrivals) -
             assert each.recv(1) == b""  # the oldest were closed
         assert get(port).count(b"hello")
     assert get(port).count(b"hello")
+
+
+def test_t67_failed_handshakes_leave_no_memory(port: int) -> None:
+    gc.disable()  # else some are collected by chance
+    try:
+        for _ in range(3 * limits.COLLECTED):
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        left = [each for each in gc.get_objects() if isinstance(each, SSLProtocol)]
+    finally:
+        gc.enable()
+    assert len(left) <= limits.COLLECTED + 2 * limits.MAX_ARRIVALS
 
 
 def test_t67_the_peer_with_most_handshakes_loses_its_oldest() -> None:

@@ -25,6 +25,8 @@ from satlab.common.errors import ExitStatus
 STOP_S = 60.0
 """From SIGTERM to SIGKILL: a run takes its lab down meanwhile."""
 REASON_CHARACTERS = 400
+VIRTUAL_BYTES = 4 << 30
+"""Address space of flows on the virtual clock."""
 Measure = Callable[[Task, Path, float, int, threading.Event], Ended | None]
 """Runs a task's command in a folder: task, folder, deadline in s, descriptor of the task's lock,
 stop.
@@ -70,9 +72,11 @@ def command(request: Request) -> list[str]:
     They get SIGTERM when their worker ends.
     """
     name, *words = request.words()
-    program = {"satlab": [sys.executable, "-m", "satlab"], "satvirtual": [str(paths.SATVIRTUAL)]}[
-        name
-    ]
+    # Of flows the virtual clock holds all packets: a link of others may have room for terabytes.
+    program = {
+        "satlab": [sys.executable, "-m", "satlab"],
+        "satvirtual": ["prlimit", f"--as={VIRTUAL_BYTES}", str(paths.SATVIRTUAL)],
+    }[name]
     return ["setpriv", "--pdeathsig", "TERM", "--", *program, *words]
 
 

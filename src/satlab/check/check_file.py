@@ -16,6 +16,8 @@ from satlab.check.verdict import ComparisonResult, Result
 from satlab.common.errors import ConfigError
 
 NAME = "check.json"
+MOST_BYTES = 256 << 20
+"""Of a check.json; more is not read."""
 Seconds = Annotated[
     float | None, Field(description="s since the client's first packet; null: never")
 ]
@@ -154,7 +156,8 @@ def read(path: Path) -> CheckFile:
         ConfigError: the file is not a check.json.
     """
     try:
-        return _FILE.validate_json(path.read_bytes())
+        with path.open("rb") as file:
+            return _FILE.validate_json(file.read(MOST_BYTES))
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{NAME}"

@@ -11,6 +11,7 @@ opens raw files alike (`collect/raw.py`).
 import contextlib
 import itertools
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,34 @@ def _check(status: os.stat_result, most: int) -> None:
         raise RefusedError("is not a plain file")
     if status.st_size > most:
         raise RefusedError(f"has more than {most} bytes")
+
+
+def put(root: Path, name: str, source: Path) -> None:
+    """Write a copy of `source` below a folder, in place of what has the name; folders are made.
+
+    Who can write below the folder cannot lead it elsewhere. Raises OSError, RefusedError.
+    """
+    *folders, last = _parts(name)
+    at = _folder(root)
+    try:
+        for part in folders:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=at)
+            lower = os.open(part, _FOLDER, dir_fd=at)
+            os.close(at)
+            at = lower
+        scratch = f".{last}.{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(scratch, dir_fd=at)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with (
+            os.fdopen(os.open(scratch, flags, 0o666, dir_fd=at), "wb") as copy,
+            source.open("rb") as file,
+        ):
+            shutil.copyfileobj(file, copy)
+        os.replace(scratch, last, src_dir_fd=at, dst_dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def start_of(root: Path, name: str, most: int) -> str | None:

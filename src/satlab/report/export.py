@@ -11,6 +11,7 @@ import polars as pl
 import collect
 from satlab.common import escape
 from satlab.common.errors import ConfigError, Fault
+from satlab.report import measurements as read
 
 FORMATS = (".parquet", ".csv")
 _RUN = ("emulator", "seed", "started_unix_s", "exit_status", "satlab_version")
@@ -98,19 +99,19 @@ def _columns(folder: Path) -> Sequence[pl.Expr]:
     about = collect.manifest(folder)
     values: dict[str, Any] = {name: getattr(about, name) for name in _RUN}
     values |= {f"value_{name}": value for name, value in about.arguments.items()}
-    values |= _link(folder / "plan.json")
+    values |= _link(read.plan(folder))
     values |= {f"version_{name}": version for name, version in about.versions.items()}
     return [pl.lit(value).alias(name) for name, value in values.items()]
 
 
-def _link(path: Path) -> Mapping[str, Any]:
+def _link(plan: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the plan's figures of both directions; nothing where the run has no plan of a link."""
     try:
-        link = json.loads(path.read_text())["link"]
+        link = plan["link"]
         return {
             f"{direction}_{name}": link[direction].get(name)
             for direction in _DIRECTIONS
             for name in _LINK
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError):
         return {}

@@ -8,12 +8,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import polars as pl
 
 import collect
-from collect import pages
+from collect import pages, raw
 
 PAGE_METRICS = {
     "response_start_ms": "Response Start",
@@ -22,7 +23,18 @@ PAGE_METRICS = {
     "speed_index_ms": "Speed Index",
     "page_load_time_ms": "Page Load Time",
 }
+PLAN_BYTES = 16 << 20
 PROTOCOLS = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
+
+
+def plan(folder: Path) -> Mapping[str, Any]:
+    """Return plan.json of a run folder, which may be somebody else's; empty if it is none."""
+    try:
+        with raw.open_plain(folder, "plan.json", PLAN_BYTES) as file:
+            found = json.load(file)
+    except (OSError, raw.RefusedError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True)

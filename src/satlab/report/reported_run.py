@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A run folder as a report reads it: its records, link plan and manifest, names and facts."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -125,8 +124,8 @@ def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
     about = collect.manifest(folder)
     return ReportedRun(
         about,
-        _link_plan(folder / "plan.json"),
-        _options(folder / "plan.json") or ("--profile", about.profile),
+        _link_plan(read.plan(folder)),
+        _options(read.plan(folder)) or ("--profile", about.profile),
         run.records,
         tuple(read.summaries([run.records])),
         tuple(
@@ -141,28 +140,29 @@ def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
     )
 
 
-def _link_plan(path: Path) -> Mapping[str, Any] | None:
-    """Return the link's plan, or None when the file is missing or not whole."""
-    needed = ("loss_ratio", "queue_bytes", "bdp_bytes", "tcp_goodput_bps", "one_way_delay_ms")
+def _link_plan(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the link's plan, or None when it is missing or not whole."""
     try:
-        link = json.loads(path.read_text())["link"]
+        link = plan["link"]
         for direction in ("forward", "return"):
-            for key in needed:
+            for key in (
+                "loss_ratio",
+                "queue_bytes",
+                "bdp_bytes",
+                "tcp_goodput_bps",
+                "one_way_delay_ms",
+            ):
                 float(link[direction][key])
         float(link["rtt_ms"]["configured"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     return dict(link)
 
 
-def _options(path: Path) -> tuple[str, ...]:
-    """Return the link's options on the command line; none when the file is missing or does not have
-    them.
-    """
-    try:
-        return tuple(map(str, json.loads(path.read_text())["options"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
+def _options(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the link's options on the command line; none where the plan does not have them."""
+    options = plan.get("options")
+    return tuple(map(str, options)) if isinstance(options, list) else ()
 
 
 def names(runs: Sequence[ReportedRun]) -> dict[str, str]:

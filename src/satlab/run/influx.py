@@ -11,7 +11,9 @@ and can be sent later.
 import base64
 import http.client
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,7 +34,9 @@ LINK = Path("raw") / "link.jsonl"
 PERIOD_S = 1.0
 """Period at which new records of a run are sent."""
 DEADLINE_S = 5.0
-"""Longest time for an answer of the database, s."""
+"""For each answer of the database, as a whole."""
+ANSWER_BYTES = 1 << 20
+"""Of an answer; more is not read."""
 BATCH_BYTES = 1 << 20
 """Bytes read at a time; InfluxDB 1.6 takes 25 MB in a request."""
 
@@ -175,14 +179,14 @@ class Database:
             body = self._post(
                 "/query", {"db": self.name, "rp": self.policy, "epoch": "ms", "q": text}, b""
             )
-            result = json.loads(body)["results"][0]
-        except (RefusedError, ValueError, LookupError) as error:
+            result = dict(json.loads(body)["results"][0])
+            series: list[dict[str, Any]] = list(result.get("series", []))
+        except (RefusedError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise HostError(
                 f"{self}: {error}", "look at the database's log, or leave --influx out"
             ) from error
         if "error" in result:
             raise HostError(f"{self}: {result['error']}", "grant the user the privilege")
-        series: list[dict[str, Any]] = result.get("series", [])
         return series
 
     def write(self, points: Sequence[str]) -> None:
@@ -200,17 +204,25 @@ class Database:
     def _post(self, path: str, parameters: Mapping[str, str], body: bytes) -> bytes:
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = kind(self.host, self.port, timeout=DEADLINE_S)
+        # The time-out is that of one read.
+        late = threading.Timer(DEADLINE_S, _end, [connection])
         login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
             headers = {"Authorization": f"Basic {login}"} if self.user else {}
+            connection.connect()
+            end = time.monotonic() + DEADLINE_S
+            late.start()
             connection.request("POST", f"{path}?{urlencode(parameters)}", body, headers)
             answer = connection.getresponse()
-            body = answer.read()
+            body = answer.read(ANSWER_BYTES)
+            if time.monotonic() >= end:  # what came may be the beginning
+                raise TimeoutError(f"no whole answer within {DEADLINE_S:g} s")
         except (OSError, http.client.HTTPException) as error:
             raise HostError(
                 f"{self} does not answer: {error}", "is it running? or leave --influx out"
             ) from error
         finally:
+            late.cancel()
             connection.close()
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise HostError(
@@ -219,6 +231,12 @@ class Database:
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise RefusedError(f"{answer.status} {body.decode(errors='replace')[:200].strip()}")
         return body
+
+
+def _end(connection: http.client.HTTPConnection) -> None:
+    """End a connection in use by another thread, whose call then fails."""
+    with suppress(OSError, AttributeError):  # it has ended meanwhile
+        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 # --- a run ----------------------------------------------------------------------------------------

@@ -64,14 +64,15 @@ def stored(folder: Path) -> collect.Stored:
         return _stored(out)
 
 
-def without_writing(folder: Path) -> collect.Collected:
-    """Return a run as it was collected, else collect it now; nothing is written.
+def without_writing(folder: Path, *, is_own: bool = False) -> collect.Collected:
+    """Collect a run; nothing is written.
 
-    Raises HostError.
+    `is_own`: this satlab has run it, so its table is read if it has one. That of others may be a
+    pipe, or kilobytes that become gigabytes. Raises HostError.
     """
     collect.manifest(folder)
     table = folder / run_folder.TABLE
-    if table.exists():
+    if is_own and table.exists():
         return collect.Collected(polars.scan_parquet(table), stored(folder))
     with _read(folder, "stored", "records") as out:
         return collect.Collected(polars.read_parquet(out / run_folder.TABLE), _stored(out))

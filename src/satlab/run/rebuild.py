@@ -6,11 +6,15 @@ from pathlib import Path
 
 import collect
 from satlab import report
+from satlab.common import plain_files, scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import ownership
 from satlab.report import measurements
 from satlab.run import reading
+
+PAGE = "report/index.html"
+"""The report in a run folder."""
 
 
 def rebuild(
@@ -28,12 +32,27 @@ def rebuild(
         for problem in collect.verify(folder):
             log.line(f"warning: {folder}: {problem}")
         runs[folder] = reading.collected(folder)
-    path = out or folders[0] / "report" / "index.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    report.build(runs, path, "satlab: " + ", ".join(f.name for f in folders[:3]))
+    title = "satlab: " + ", ".join(f.name for f in folders[:3])
+    path = out or folders[0] / PAGE
+    if out:
+        report.build(runs, path, title)
+    else:
+        _build_in(folders[0].resolve(), runs, title)
     for folder in folders:
         ownership.chown_to_caller(folder)
     return [run.records for run in runs.values()], path
+
+
+def _build_in(folder: Path, runs: dict[Path, collect.Collected], title: str) -> None:
+    """Build the report in a run folder, which may be somebody else's: over no link of theirs."""
+    with scratch.folder("report") as own:
+        page = report.build(runs, own / "index.html", title)
+        try:
+            plain_files.put(folder, PAGE, page)
+        except OSError as error:
+            raise ConfigError(
+                f"{folder / PAGE}: {error.strerror}", hint="name another file by --out"
+            ) from error
 
 
 def export(folders: list[Path], out: Path, *, has_series: bool) -> int:

@@ -13,7 +13,13 @@ from types import FrameType
 import uvicorn
 
 from satlab.common import paths
-from satlab.service.api.limits import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol, Listener
+from satlab.service.api.limits import (
+    MAX_ARRIVALS,
+    MAX_CONNECTIONS,
+    MAX_HEADERS,
+    LimitedProtocol,
+    Listener,
+)
 from satlab.service.api.settings import ApiPlan, Settings
 from satlab.service.api.store import Store
 from satlab.service.app import create_app
@@ -49,6 +55,7 @@ def serve(plan: ApiPlan) -> None:
         server_header=False,
         proxy_headers=False,
         loop="asyncio",
+        backlog=MAX_ARRIVALS,  # asyncio accepts as many at once, before it looks at any of them
         http=LimitedProtocol,
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=MAX_HEADERS,

@@ -108,9 +108,9 @@ def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
         _receive([*ssh, *RUN_JOB, "--fetch", run], jobs)
         for job in sorted(jobs.glob("*")):
             statistics = job / "stats.jsonl"
-            if statistics.exists():
-                with (raw / "stats.jsonl").open("ab") as file:
-                    file.write(statistics.read_bytes())
+            if statistics.is_file():
+                with statistics.open("rb") as source, (raw / "stats.jsonl").open("ab") as file:
+                    shutil.copyfileobj(source, file)
             if (job / "files").is_dir():
                 shutil.copytree(job / "files", raw / "files", dirs_exist_ok=True)
 

@@ -9,6 +9,7 @@ session ticket there.
 """
 
 import contextlib
+import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -116,7 +117,7 @@ def _held(root: Path, directory: str) -> dict[str, Path] | None:
     A link counts as its target; one that leads out of the image is left out.
     """
     place = root / directory.strip("/")
-    if place == root or place.resolve() != place or not place.is_dir():
+    if place == root or Path(os.path.realpath(place)) != place or not place.is_dir():
         return None
     entries = {entry.name: _followed(root, entry) for entry in sorted(place.iterdir())}
     found = {
@@ -132,6 +133,5 @@ def _followed(root: Path, entry: Path) -> Path:
     if not entry.is_symlink():
         return entry
     target = entry.readlink()
-    return (
-        root / target.relative_to("/") if target.is_absolute() else entry.parent / target
-    ).resolve()
+    place = root / target.relative_to("/") if target.is_absolute() else entry.parent / target
+    return Path(os.path.realpath(place))  # Path.resolve() fails where links lead to each other

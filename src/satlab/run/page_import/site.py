@@ -65,8 +65,10 @@ def read(folder: Path, document: PurePosixPath) -> Found:
         )
     references = _References()
     text = (top / document).read_text(encoding="utf-8", errors="replace")
-    references.feed(text)
-    references.close()
+    try:
+        references.feed(text)  # without close(), which reads the rest once for each "<" in it
+    except AssertionError as error:  # html.parser's, for a broken marked section
+        raise ConfigError(f"{folder / document}: is not HTML: {error}"[:200]) from error
     if len(references.found) > MOST_ENTRIES:
         raise ConfigError(f"{folder / document}: loads more than {MOST_ENTRIES} objects")
     found.items.append(Item("document", size, _domain(document) or ""))

@@ -193,7 +193,9 @@ def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = Non
     """
     folders = [folder for _, folder in _chosen(context, user, run or [], least=1)]
     try:
-        tables = {folder: reading.without_writing(folder).records for folder in folders}
+        tables = {
+            folder: reading.without_writing(folder, is_own=True).records for folder in folders
+        }
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / f"records.{kind}"
             export_records(tables, path, has_series=kind == "parquet")

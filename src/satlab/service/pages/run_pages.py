@@ -128,4 +128,4 @@ def results(folders: Sequence[Path], title: str) -> RunReport | None:
 def _read(folder: Path, written_ns: int) -> ReportedRun:
     """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
     del written_ns
-    return reported_run.read_run(folder, reading.without_writing(folder))
+    return reported_run.read_run(folder, reading.without_writing(folder, is_own=True))
