@@ -29,7 +29,7 @@ from collect import (
     ping,
     satperf,
     stream,
-    tcp_conf,
+    tcp_parameters,
     terminals,
     video,
 )
@@ -90,7 +90,11 @@ _READERS = (
     _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
     _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
     _Reader(
-        "satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records
+        "satlab_tcp_conf",
+        tcp_parameters.STAT,
+        tcp_parameters.ADAPTER,
+        tcp_parameters.MAIN_METRICS,
+        tcp_parameters.records,
     ),
     _Reader("satlab_fec", fec.STAT, fec.ADAPTER, fec.MAIN_METRICS, fec.records),
     _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),

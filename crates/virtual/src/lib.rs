@@ -12,7 +12,7 @@ pub mod endpoint;
 pub mod flows;
 pub mod lockstep;
 pub mod outcome;
-pub mod packet;
+pub mod udp_ipv4;
 pub mod path;
 pub mod stacks;
 pub mod tls;

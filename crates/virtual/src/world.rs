@@ -17,7 +17,7 @@ use satperf::streams::SourceState;
 
 use crate::endpoint::Endpoint;
 use crate::outcome::{Mark, Sample, TransferResult, seconds};
-use crate::packet::destination_port;
+use crate::udp_ipv4::destination_port;
 use crate::path::{Ends, SAMPLE, Side as PathSide};
 use crate::tls;
 use crate::transfer::Transfer;

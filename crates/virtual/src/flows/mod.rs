@@ -10,7 +10,7 @@ mod real_clock_limits;
 pub mod record;
 pub mod spec;
 mod statistics;
-mod tunnels;
+mod shared_tunnel;
 mod udp_flow;
 mod world;
 

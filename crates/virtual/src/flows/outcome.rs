@@ -11,7 +11,7 @@ use super::measured::{Measured, MeasuredFlow};
 use super::record::{Counts, Record, Status};
 use super::spec::{Kind, Spec};
 use super::statistics::{self, GroupStatistics, PhaseStatistics, QueueStatistics};
-use super::tunnels::TunnelTotals;
+use super::shared_tunnel::TunnelTotals;
 use crate::outcome::{Direction, seconds};
 use crate::path::LinkHistory;
 

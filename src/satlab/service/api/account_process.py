@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
-from satlab.service.api.accounts import Accounts, Role, User
+from satlab.service.api.account_store import Accounts, Role, User
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
 

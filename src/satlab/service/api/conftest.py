@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from satlab.service import pages
 from satlab.service.api import passwords
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.app import create_app
 from satlab.service.api.context import Context
 from satlab.service.api.settings import Settings

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from satlab.service.api.accounts import Accounts, User
+from satlab.service.api.account_store import Accounts, User
 from satlab.service.api.api_answers import ViewError
 from satlab.service.api.passwords import BusyError, Caller, Rank
 from satlab.service.api.peers import peer_network

@@ -21,7 +21,7 @@ from satlab.lab import grants, privileges
 from satlab.openbach import descriptor
 from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.service.api import state_folder, unprivileged
-from satlab.service.api.accounts import FIRST_LOGIN, Role
+from satlab.service.api.account_store import FIRST_LOGIN, Role
 from satlab.service.api.listen import ListenAddress, ServeRequest, check, listening
 from satlab.service.api.settings import Settings
 from satlab.service.helper.daemon import Helper, listen, serve_one

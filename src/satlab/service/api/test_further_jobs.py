@@ -19,7 +19,7 @@ from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
 from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.service import pages
 from satlab.service.api import supervisor
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, client_of
 from satlab.service.api.listen import ServeRequest

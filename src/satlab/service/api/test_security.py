@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
 from satlab.service import pages
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper
 from satlab.service.api.context import Context
