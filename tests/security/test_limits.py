@@ -24,7 +24,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.service.api import connections, passwords, queue_thread
+from satlab.service.api import account_store, connections, passwords, queue_thread
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper

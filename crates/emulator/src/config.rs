@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::config_checks::{self, FORMATS};
 use crate::demand::{self, OtherLoad};
 use crate::direction::{self, Direction, DirectionFields};
 use crate::gateways;
-use crate::config_checks::{self, FORMATS};
 use crate::terminals::{self, Further};
 use crate::timeline::{self, Timeline};
 use crate::timing::Timing;

@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config_checks;
 use crate::direction::{IP_PACKET_BYTES, Losses, Queue, QueueFields, bdp_bytes};
 use crate::links::{Links, direction_seed};
-use crate::config_checks;
 use crate::scheduled::{Origin, Scheduled};
 use crate::set_request::WaitingName;
 use crate::traces::Traces;

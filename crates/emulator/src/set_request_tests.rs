@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::config::parse_alone as parse;
-use crate::links;
 use crate::config_checks;
+use crate::links;
 use crate::testing::example;
 use link::LossUnit;
 use serde_json::json;

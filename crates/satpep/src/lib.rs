@@ -15,7 +15,6 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 
 pub mod client_hello;
-pub mod subdomain_verifier;
 pub mod hellos;
 pub mod memory;
 pub mod options;
@@ -23,6 +22,7 @@ pub mod proxy;
 pub mod report;
 pub mod stack;
 pub mod start_error;
+pub mod subdomain_verifier;
 pub mod sys;
 pub mod tickets;
 

@@ -10,8 +10,8 @@ use link::Nanos;
 use satperf::app::App;
 use satperf::stack::{Datagram, Stack};
 
-use crate::udp_ipv4;
 use crate::tunnel::Tunnel;
+use crate::udp_ipv4;
 
 /// A stack that is stepped with the virtual time.
 pub struct Endpoint {

@@ -13,11 +13,11 @@ use satperf::stack::StackError;
 use super::host::{Inbox, Latency};
 use super::quic_flow::QuicFlow;
 use super::record::{Counts, Record, Status};
+use super::shared_tunnel::{SharedTunnel, TunnelTotals};
 use super::spec::{Flow, NODES, Spec};
-use super::shared_tunnel::{TunnelTotals, SharedTunnel};
 use super::udp_flow::UdpFlow;
-use crate::udp_ipv4;
 use crate::path::{Ends, Side};
+use crate::udp_ipv4;
 use crate::world::{nanos, origin};
 
 /// Ports of flow 0; each flow has its own.
