@@ -101,10 +101,10 @@ impl World {
                 self.names = [first, second];
             }
             (Ok(Err(why)), _) => {
-                self.record(&Running::default(), "unsupported", of(Side::Client, &why))
+                self.record(&Running::default(), "unsupported", of(Side::Client, &why));
             }
             (_, Ok(Err(why))) => {
-                self.record(&Running::default(), "unsupported", of(Side::Server, &why))
+                self.record(&Running::default(), "unsupported", of(Side::Server, &why));
             }
             (Err(why), _) => self.record(&Running::default(), "failed", of(Side::Client, &why)),
             (_, Err(why)) => self.record(&Running::default(), "failed", of(Side::Server, &why)),
